@@ -1,0 +1,313 @@
+"""Every name that otel-quant puts on a span, a metric or a log record.
+
+This file is the contract: `docs/telemetry.md` is generated from it, the dashboards may
+use nothing that is not here, and the sinks take their names from it. A name in
+``quant.`` is ours; the others are OpenTelemetry's semantic conventions.
+
+Bytes are integers (``By``), times are seconds (``s``). What could not be measured is
+absent: no figure is ever filled in with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
+"""Version of the semantic conventions that the borrowed names are taken from."""
+
+SCOPE: Final = "otel_quant"
+"""Name of the instrumentation scope of every signal."""
+
+Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
+Place = Literal["run", "step", "cost", "checkpoint", "metric"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute name.
+
+    Attributes:
+        name: The key. ``<...>`` stands for a part that varies (a device's index, a
+            custom metric's name).
+        type: Type of the value.
+        unit: UCUM unit, empty for values without one.
+        brief: What the value says.
+        places: Where it stands: on the run's root span, on a step's span, on a model
+            cost span, on a checkpoint log record, on metric points.
+        example: One value as it is seen.
+    """
+
+    name: str
+    type: Type
+    unit: str
+    brief: str
+    places: tuple[Place, ...]
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: Name of the instrument.
+        instrument: Kind of instrument.
+        unit: UCUM unit.
+        brief: What is measured.
+        attributes: Keys of the points' attributes.
+        buckets: Explicit bucket boundaries in ``unit``, for histograms.
+    """
+
+    name: str
+    instrument: Literal[
+        "histogram", "counter", "gauge", "observable_gauge", "observable_up_down_counter",
+        "observable_counter",
+    ]  # fmt: skip
+    unit: str
+    brief: str
+    attributes: tuple[str, ...]
+    buckets: tuple[float, ...] = ()
+
+
+# --- attributes ---------------------------------------------------------------------------
+
+RUN_ID: Final = "quant.run.id"
+RUN_RANK: Final = "quant.run.rank"
+RUN_WORLD_SIZE: Final = "quant.run.world_size"
+RUN_STEPS: Final = "quant.run.steps"
+RUN_FAILED_STEPS: Final = "quant.run.failed_steps"
+RUN_PROFILE_PATH: Final = "quant.run.profile.path"
+
+STEP_NAME: Final = "quant.step.name"
+STEP_KIND: Final = "quant.step.kind"
+STEP_INDEX: Final = "quant.step.index"
+
+LIBRARY_NAME: Final = "quant.library.name"
+LIBRARY_VERSION: Final = "quant.library.version"
+CODE_FUNCTION_NAME: Final = "code.function.name"
+ERROR_TYPE: Final = "error.type"
+PROCESS_PID: Final = "process.pid"
+
+CALIBRATION_METHOD: Final = "quant.calibration.method"
+CALIBRATION_SAMPLE_COUNT: Final = "quant.calibration.sample_count"
+CALIBRATION_SAMPLE_TOTAL: Final = "quant.calibration.sample_total"
+CALIBRATION_SAMPLE_RATE: Final = "quant.calibration.sample_rate"
+CONFIG_NAME: Final = "quant.config.name"
+FORMAT: Final = "quant.format"
+WEIGHT_TYPE: Final = "quant.weight.type"
+ACTIVATION_TYPE: Final = "quant.activation.type"
+PER_CHANNEL: Final = "quant.per_channel"
+BITS: Final = "quant.bits"
+BLOCK_SIZE: Final = "quant.block_size"
+ALGORITHMS: Final = "quant.algorithms"
+LAYER_COUNT: Final = "quant.layer_count"
+INPUT_PATH: Final = "quant.input.path"
+OUTPUT_PATH: Final = "quant.output.path"
+
+MEMORY_START: Final = "quant.memory.start"
+MEMORY_END: Final = "quant.memory.end"
+MEMORY_DELTA: Final = "quant.memory.delta"
+MEMORY_PEAK: Final = "quant.memory.peak"
+MEMORY_PEAK_SOURCE: Final = "quant.memory.peak_source"
+MEMORY_PROCESS_PEAK: Final = "quant.memory.process_peak"
+MEMORY_LIMIT: Final = "quant.memory.limit"
+MEMORY_LIMIT_SOURCE: Final = "quant.memory.limit_source"
+MEMORY_PEAK_RATIO: Final = "quant.memory.peak_ratio"
+
+GPU_COUNT: Final = "quant.gpu.count"
+GPU_MEMORY_START: Final = "quant.gpu.memory.start"
+GPU_MEMORY_END: Final = "quant.gpu.memory.end"
+GPU_MEMORY_DELTA: Final = "quant.gpu.memory.delta"
+GPU_MEMORY_PEAK: Final = "quant.gpu.memory.peak"
+GPU_MEMORY_LIMIT: Final = "quant.gpu.memory.limit"
+GPU_DEVICE_PREFIX: Final = "quant.gpu."
+
+DISK_READ: Final = "quant.disk.read"
+DISK_WRITE: Final = "quant.disk.write"
+DISK_READ_CHARS: Final = "quant.disk.read_chars"
+DISK_WRITE_CHARS: Final = "quant.disk.write_chars"
+CPU_USER: Final = "quant.cpu.user"
+CPU_SYSTEM: Final = "quant.cpu.system"
+MAJOR_FAULTS: Final = "quant.page_faults.major"
+
+MODEL_ROLE: Final = "quant.model.role"
+MODEL_PATH: Final = "quant.model.path"
+
+CHECKPOINT_EVENT: Final = "quant.checkpoint"
+CHECKPOINT_NAME: Final = "quant.checkpoint.name"
+CHECKPOINT_PHASE: Final = "quant.checkpoint.phase"
+CHECKPOINT_SEQUENCE: Final = "quant.checkpoint.sequence"
+CHECKPOINT_ELAPSED: Final = "quant.checkpoint.elapsed"
+CHECKPOINT_MEMORY: Final = "quant.checkpoint.memory"
+CHECKPOINT_PROCESS_MEMORY: Final = "quant.checkpoint.process_memory"
+CHECKPOINT_MEMORY_LIMIT: Final = "quant.checkpoint.memory_limit"
+CHECKPOINT_GPU_MEMORY: Final = "quant.checkpoint.gpu_memory"
+CHECKPOINT_DISK_READ: Final = "quant.checkpoint.disk_read"
+CHECKPOINT_DISK_WRITE: Final = "quant.checkpoint.disk_write"
+
+CUSTOM_PREFIX: Final = "quant.custom."
+
+HW_ID: Final = "hw.id"
+DISK_IO_DIRECTION: Final = "disk.io.direction"
+CPU_MODE: Final = "cpu.mode"
+
+_RUN_STEP: tuple[Place, ...] = ("run", "step")
+
+ATTRIBUTES: Final[tuple[Attribute, ...]] = (
+    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint"), "3f2a9c0e5b7d4a16"),
+    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun says it.", ("run", "checkpoint"), "0"),
+    Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
+    Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
+    Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
+    Attribute(RUN_PROFILE_PATH, "string", "", "Path of the YAML file that the run writes.", ("run",), "quark_profile.yaml"),
+    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step.", ("step", "checkpoint", "metric"), "Calibration"),
+    Attribute(STEP_KIND, "string", "", "The ProfileStep constant that the step was opened with.", ("step", "checkpoint"), "Calibration"),
+    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint"), "3"),
+    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to.", ("step", "checkpoint", "metric"), "amd-quark"),
+    Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
+    Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
+    Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
+    Attribute(PROCESS_PID, "int", "", "Process that the run is made of.", ("run", "checkpoint"), "4711"),
+    Attribute(CALIBRATION_METHOD, "string", "", "How activation ranges are chosen.", ("step",), "Percentile"),
+    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed (calls of the reader that returned data).", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Calibration samples there are, where the reader says so.", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples consumed per second of the step.", ("step",), "42.7"),
+    Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration.", ("step",), "XINT8"),
+    Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
+    Attribute(WEIGHT_TYPE, "string", "", "Type of the quantized weights.", ("step",), "QInt8"),
+    Attribute(ACTIVATION_TYPE, "string", "", "Type of the quantized activations.", ("step",), "QUInt8"),
+    Attribute(PER_CHANNEL, "boolean", "", "Whether weights have one scale for each channel.", ("step",), "true"),
+    Attribute(BITS, "int", "bit", "Width of the quantized weights.", ("step",), "4"),
+    Attribute(BLOCK_SIZE, "int", "{element}", "Weights that share one scale.", ("step",), "128"),
+    Attribute(ALGORITHMS, "string[]", "", "Advanced algorithms that were asked for.", ("step",), "adaround"),
+    Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step is made of.", ("step",), "161"),
+    Attribute(INPUT_PATH, "string", "", "File of the float model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50.onnx"),
+    Attribute(OUTPUT_PATH, "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx"),
+    Attribute(MEMORY_START, "int", "By", "RSS of the process tree when the step began.", _RUN_STEP, "134742016"),
+    Attribute(MEMORY_END, "int", "By", "RSS of the process tree when the step ended.", _RUN_STEP, "806092800"),
+    Attribute(MEMORY_DELTA, "int", "By", "End less start; negative when the step gave memory back.", _RUN_STEP, "671350784"),
+    Attribute(MEMORY_PEAK, "int", "By", "Highest RSS of the process tree during the step.", _RUN_STEP, "1881145344"),
+    Attribute(MEMORY_PEAK_SOURCE, "string", "", "Where the peak comes from: `kernel` (a high-water mark that rose during the step: exact) or `sampled` (the largest sample).", _RUN_STEP, "kernel"),
+    Attribute(MEMORY_PROCESS_PEAK, "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344"),
+    Attribute(MEMORY_LIMIT, "int", "By", "Memory the process may use: the smaller of the cgroup's limit and physical memory.", ("run",), "25769803776"),
+    Attribute(MEMORY_LIMIT_SOURCE, "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup"),
+    Attribute(MEMORY_PEAK_RATIO, "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073"),
+    Attribute(GPU_COUNT, "int", "{gpu}", "GPUs that the process can see.", ("run",), "1"),
+    Attribute(GPU_MEMORY_START, "int", "By", "Memory in use on all visible GPUs, by anyone, when the step began.", _RUN_STEP, "1073741824"),
+    Attribute(GPU_MEMORY_END, "int", "By", "The same when the step ended.", _RUN_STEP, "2147483648"),
+    Attribute(GPU_MEMORY_DELTA, "int", "By", "End less start.", _RUN_STEP, "1073741824"),
+    Attribute(GPU_MEMORY_PEAK, "int", "By", "Largest sample during the step.", _RUN_STEP, "4294967296"),
+    Attribute(GPU_MEMORY_LIMIT, "int", "By", "Memory that all visible GPUs have.", ("run",), "150754820096"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.id", "string", "", "Stable identifier (UUID or PCI address) of the device with that index among the visible ones.", ("run",), "GPU-8f6d7a52-..."),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.name", "string", "", "Product name of the device.", ("run",), "NVIDIA H200"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.limit", "int", "By", "Memory that the device has.", ("run",), "150754820096"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.start", "int", "By", "Memory in use on the device, by anyone, when the step began.", _RUN_STEP, "1073741824"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.end", "int", "By", "The same when the step ended.", _RUN_STEP, "2147483648"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.delta", "int", "By", "End less start.", _RUN_STEP, "1073741824"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.peak", "int", "By", "Largest sample during the step.", _RUN_STEP, "4294967296"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.start", "int", "By", "Memory of this process tree on the device when the step began, where the driver says.", _RUN_STEP, "536870912"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.end", "int", "By", "The same when the step ended.", _RUN_STEP, "1610612736"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.delta", "int", "By", "End less start.", _RUN_STEP, "1073741824"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.peak", "int", "By", "Largest sample during the step.", _RUN_STEP, "3758096384"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.torch_allocated.<figure>", "int", "By", "Bytes that torch's caching allocator has handed out (start, end, delta, peak), if torch was already in use.", _RUN_STEP, "536870912"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.torch_reserved.<figure>", "int", "By", "Bytes that torch's caching allocator holds (start, end, delta, peak).", _RUN_STEP, "1073741824"),
+    Attribute(DISK_READ, "int", "By", "Bytes that the process tree fetched from storage.", _RUN_STEP, "102400000"),
+    Attribute(DISK_WRITE, "int", "By", "Bytes that the process tree sent to storage.", _RUN_STEP, "26214400"),
+    Attribute(DISK_READ_CHARS, "int", "By", "Bytes read through system calls, those that the page cache answered included.", _RUN_STEP, "204800000"),
+    Attribute(DISK_WRITE_CHARS, "int", "By", "Bytes written through system calls.", _RUN_STEP, "26214400"),
+    Attribute(CPU_USER, "double", "s", "CPU time of the process tree in user mode.", _RUN_STEP, "12.51"),
+    Attribute(CPU_SYSTEM, "double", "s", "CPU time of the process tree in the kernel.", _RUN_STEP, "0.73"),
+    Attribute(MAJOR_FAULTS, "int", "{fault}", "Page faults that had to wait for storage.", _RUN_STEP, "3"),
+    Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`.", ("cost", "metric"), "quantized"),
+    Attribute(MODEL_PATH, "string", "", "File that was costed. Absent when OTEL_QUANT_PATHS is off.", ("cost",), "models/resnet50_int8.onnx"),
+    Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
+    Attribute("quant.model.<role>.params", "int", "{element}", "Elements of the model's static tensors, each counted once.", ("run", "cost"), "25557032"),
+    Attribute("quant.model.<role>.macs", "int", "{mac}", "Forward MACs of all nodes.", ("run", "cost"), "4117000000"),
+    Attribute("quant.model.<role>.macs_contraction", "int", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", ("run", "cost"), "4089000000"),
+    Attribute("quant.model.<role>.backward_macs", "int", "{mac}", "Estimated MACs of one backward pass.", ("run", "cost"), "8178000000"),
+    Attribute("quant.model.<role>.weight_bytes", "int", "By", "Bytes of the weights as stored.", ("run", "cost"), "102228128"),
+    Attribute("quant.model.<role>.memory", "int", "By", "Weights plus every node's outputs.", ("run", "cost"), "210000000"),
+    Attribute("quant.model.<role>.peak_activation_bytes", "int", "By", "Largest sum of tensors alive at one time.", ("run", "cost"), "9633792"),
+    Attribute("quant.model.<role>.nodes", "int", "{node}", "Nodes of the graph.", ("run", "cost"), "122"),
+    Attribute("quant.model.<role>.qdq_nodes", "int", "{node}", "QuantizeLinear and DequantizeLinear nodes.", ("run", "cost"), "343"),
+    Attribute("quant.model.<role>.integer_mac_share", "double", "1", "Share of contraction MACs that execute in int8 or narrower.", ("run", "cost"), "0.998"),
+    Attribute("quant.model.<role>.precision.<type>", "double", "1", "Share of contraction MACs that execute in that type.", ("run", "cost"), "0.998"),
+    Attribute("quant.model.<role>.uncosted_ops", "string[]", "", "Op types that no rule covers, each with its count.", ("run", "cost"), "Custom:2"),
+    Attribute("quant.model.<role>.max_memory_node", "string", "", "Node with the largest estimated memory.", ("run", "cost"), "/layer1/conv1/Conv"),
+    Attribute(CHECKPOINT_NAME, "string", "", "Name of the checkpoint, as it stands in the YAML file.", ("checkpoint",), "Calibration Start"),
+    Attribute(CHECKPOINT_PHASE, "string", "", "`start` or `end` of a step, or `point` for one that stands alone.", ("checkpoint",), "start"),
+    Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),
+    Attribute(CHECKPOINT_ELAPSED, "double", "s", "Time since the run's first checkpoint.", ("checkpoint",), "12.4"),
+    Attribute(CHECKPOINT_MEMORY, "int", "By", "RSS of the process tree.", ("checkpoint",), "806092800"),
+    Attribute(CHECKPOINT_PROCESS_MEMORY, "int", "By", "RSS of the main process.", ("checkpoint",), "806092800"),
+    Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
+    Attribute(CHECKPOINT_GPU_MEMORY, "int", "By", "Memory in use on all visible GPUs, by anyone.", ("checkpoint",), "2147483648"),
+    Attribute(CHECKPOINT_DISK_READ, "int", "By", "Bytes fetched from storage since the run began.", ("checkpoint",), "102400000"),
+    Attribute(CHECKPOINT_DISK_WRITE, "int", "By", "Bytes sent to storage since the run began.", ("checkpoint",), "26214400"),
+    Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: the last one on spans, the one just taken on checkpoints.", ("run", "step", "checkpoint"), "97.8"),
+    Attribute(HW_ID, "string", "", "Stable identifier of the GPU.", ("metric",), "GPU-8f6d7a52-..."),
+    Attribute(DISK_IO_DIRECTION, "string", "", "`read` or `write`.", ("metric",), "write"),
+    Attribute(CPU_MODE, "string", "", "`user` or `system`.", ("metric",), "user"),
+)  # fmt: skip
+"""Every attribute, in the order of the documentation."""
+
+# --- metrics ------------------------------------------------------------------------------
+
+STEP_DURATION: Final = "quant.step.duration"
+STEP_MEMORY_PEAK: Final = "quant.step.memory.peak"
+STEP_MEMORY_GROWTH: Final = "quant.step.memory.growth"
+STEP_DISK_IO: Final = "quant.step.disk.io"
+STEP_CPU_TIME: Final = "quant.step.cpu.time"
+STEP_ACTIVE: Final = "quant.step.active"
+RUN_MEMORY_USAGE: Final = "quant.run.memory.usage"
+RUN_MEMORY_LIMIT: Final = "quant.run.memory.limit"
+RUN_GPU_MEMORY_USAGE: Final = "quant.run.gpu.memory.usage"
+RUN_DISK_IO: Final = "quant.run.disk.io"
+CALIBRATION_SAMPLES: Final = "quant.calibration.samples"
+MODEL_SIZE: Final = "quant.model.size"
+MODEL_PARAMETERS: Final = "quant.model.parameters"
+MODEL_MACS: Final = "quant.model.macs"
+
+_MINUTE, _HOUR = 60, 3600
+DURATION_BUCKETS: Final[tuple[float, ...]] = (
+    0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 1 * _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE,
+    20 * _MINUTE, 40 * _MINUTE, 1 * _HOUR, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR,
+)  # fmt: skip
+"""Seconds: steps last from 10 ms to 10 h."""
+
+MEMORY_BUCKETS: Final[tuple[float, ...]] = tuple(float(1 << power) for power in range(26, 42))
+"""Bytes: 64 MiB to 2 TiB, by doubling."""
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE), DURATION_BUCKETS),
+    Metric(STEP_MEMORY_PEAK, "histogram", "By", "Highest RSS of the process tree during a step.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE), MEMORY_BUCKETS),
+    Metric(STEP_MEMORY_GROWTH, "gauge", "By", "RSS of the process tree at a step's end less that at its start; the step's last time counts.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE)),
+    Metric(STEP_DISK_IO, "counter", "By", "Bytes moved to or from storage during steps.", (STEP_NAME, LIBRARY_NAME, DISK_IO_DIRECTION, ERROR_TYPE)),
+    Metric(STEP_CPU_TIME, "counter", "s", "CPU time spent during steps.", (STEP_NAME, LIBRARY_NAME, CPU_MODE, ERROR_TYPE)),
+    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that name that are open now; 0 once the run has had one.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(RUN_MEMORY_USAGE, "observable_up_down_counter", "By", "RSS of the process tree now.", ()),
+    Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
+    Metric(RUN_GPU_MEMORY_USAGE, "observable_up_down_counter", "By", "Memory in use on a visible GPU, by anyone.", (HW_ID,)),
+    Metric(RUN_DISK_IO, "observable_counter", "By", "Bytes that the process tree moved to or from storage since the run began.", (DISK_IO_DIRECTION,)),
+    Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
+    Metric(MODEL_PARAMETERS, "gauge", "{element}", "Elements of the model's static tensors.", (MODEL_ROLE,)),
+    Metric(MODEL_MACS, "gauge", "{mac}", "Forward contraction MACs of the model.", (MODEL_ROLE,)),
+    Metric(CUSTOM_PREFIX + "<name>", "gauge", "", "Value of a custom metric, by its name.", (STEP_NAME,)),
+)  # fmt: skip
+"""Every metric, in the order of the documentation."""
+
+METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+
+ROOT_SPAN: Final = "quantization"
+"""Name of a run's root span."""
+
+COST_SPAN: Final = "model cost"
+"""Name of the span in which a model is costed, beside the steps and never within one."""
+
+
+def attributes_on(place: Place) -> Iterator[Attribute]:
+    """Yields the attributes that stand at a place, in the order of the documentation."""
+    return (attribute for attribute in ATTRIBUTES if place in attribute.places)

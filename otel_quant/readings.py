@@ -1,0 +1,278 @@
+"""What was measured: immutable records that carry figures from the probes to the sinks.
+
+``None`` (or an empty tuple) means that the figure could not be measured. It is never
+replaced by 0: a chart that shows nothing is honest, one that shows zero is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
+
+EMPTY: Mapping[str, AttributeValue] = MappingProxyType({})
+
+PeakSource = Literal["kernel", "sampled"]
+Phase = Literal["start", "end", "point"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Resident memory of the process tree at one instant.
+
+    Attributes:
+        rss: RSS of this process, in bytes.
+        tree_rss: RSS of this process and all its descendants, in bytes; shared pages
+            count once for each process that maps them, as in Quark's `cpu_memory_mb`.
+        high_water: Highest RSS of this process since it began or since the mark was
+            reset (``VmHWM``), in bytes; None where the kernel keeps no such mark.
+        children: One (pid, rss, high_water) for each live descendant, in bytes.
+        reaped_high_water: Highest RSS of any descendant that has exited and been waited
+            for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes.
+    """
+
+    rss: int
+    tree_rss: int
+    high_water: int | None = None
+    children: tuple[tuple[int, int, int | None], ...] = ()
+    reaped_high_water: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReading:
+    """Cumulative I/O of the process tree, exited descendants included, in bytes.
+
+    Attributes:
+        read: Fetched from storage.
+        write: Sent to storage.
+        read_chars: Asked for through system calls, page-cache hits included.
+        write_chars: Handed over through system calls.
+    """
+
+    read: int
+    write: int
+    read_chars: int | None = None
+    write_chars: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """Cumulative CPU time of the process tree, exited descendants included.
+
+    Attributes:
+        user: Seconds in user mode.
+        system: Seconds in the kernel.
+        major_faults: Page faults that waited for storage.
+    """
+
+    user: float
+    system: float
+    major_faults: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """Memory of one visible GPU at one instant, in bytes.
+
+    Attributes:
+        index: Position among the devices that this process can see, from 0.
+        id: Stable identifier: UUID (NVIDIA, MIG) or PCI address (AMD).
+        name: Product name, None where the driver does not say.
+        used: In use on the device, by anyone.
+        limit: What the device has.
+        process_used: In use by this process tree; None where the driver does not say.
+        torch_allocated: Handed out by torch's caching allocator, if torch is in use.
+        torch_reserved: Held by torch's caching allocator.
+    """
+
+    index: int
+    id: str
+    name: str | None
+    used: int
+    limit: int | None = None
+    process_used: int | None = None
+    torch_allocated: int | None = None
+    torch_reserved: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The resources in use at one instant.
+
+    Attributes:
+        time_ns: Wall clock, nanoseconds since the epoch; for timestamps.
+        clock_ns: Monotonic clock, nanoseconds; for durations.
+        memory: Process memory.
+        disk: Disk I/O.
+        cpu: CPU time.
+        gpus: One reading for each visible GPU, in order of index.
+    """
+
+    time_ns: int
+    clock_ns: int
+    memory: MemoryReading | None = None
+    disk: DiskReading | None = None
+    cpu: CpuReading | None = None
+    gpus: tuple[GpuReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the process may use.
+
+    Attributes:
+        memory: Bytes: the smaller of the cgroup's limit and physical memory.
+        memory_source: Which of the two that is.
+    """
+
+    memory: int | None = None
+    memory_source: Literal["cgroup", "physical"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """A step as it is when it opens.
+
+    Attributes:
+        index: Position in the run, from 0, in order of opening.
+        label: What the step is called: its kind, or the user's message.
+        kind: The ``ProfileStep`` constant.
+        parent: Index of the enclosing step, None at the top.
+        library: Distribution that the code belongs to.
+        library_version: Its version.
+        function: Qualified name of the function that is the step.
+        thread: Identifier of the thread that opened it.
+    """
+
+    index: int
+    label: str
+    kind: str
+    parent: int | None = None
+    library: str | None = None
+    library_version: str | None = None
+    function: str | None = None
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Highest figures seen while something was open, in bytes.
+
+    Attributes:
+        memory: RSS of the process tree.
+        memory_source: ``kernel`` if a high-water mark that rose gave the figure.
+        process_memory: RSS of the main process alone.
+        gpu: Sum of ``used`` over the visible GPUs.
+        gpus: For each device index the highest of each figure, by figure's name.
+    """
+
+    memory: int | None = None
+    memory_source: PeakSource | None = None
+    process_memory: int | None = None
+    gpu: int | None = None
+    gpus: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One reading at a step's boundary.
+
+    Attributes:
+        sequence: Position in the run, from 0.
+        name: As it stands in the YAML file: ``Start``, ``Calibration Start``, ...
+        phase: Which boundary.
+        reading: What was measured.
+        baseline: The run's first reading; cumulative figures are told relative to it.
+        step: The step whose boundary it is; None for the run's own.
+        custom: Values of custom checkpoint metrics, by name.
+        error: Class name of the exception that ended the step.
+    """
+
+    sequence: int
+    name: str
+    phase: Phase
+    reading: Reading
+    baseline: Reading
+    step: StepInfo | None = None
+    custom: Mapping[str, object] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run's first checkpoint."""
+        return (self.reading.clock_ns - self.baseline.clock_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A finished step.
+
+    Attributes:
+        info: What it was.
+        start: Reading at its start.
+        end: Reading at its end.
+        peaks: Highest figures between the two.
+        attributes: Arguments worth knowing, by attribute name.
+        error: The exception that ended it, None if it ended well.
+    """
+
+    info: StepInfo
+    start: Reading
+    end: Reading
+    peaks: Peaks
+    attributes: Mapping[str, AttributeValue] = EMPTY
+    error: BaseException | None = None
+
+    @property
+    def duration(self) -> float:
+        """Seconds from start to end."""
+        return (self.end.clock_ns - self.start.clock_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run as it is when it opens.
+
+    Attributes:
+        id: Identifier, 16 hexadecimal digits.
+        pid: Process.
+        limits: What the process may use.
+        rank: Rank given by a launcher such as torchrun.
+        world_size: Processes that the launcher started.
+        parent_carrier: W3C trace context to continue, as header name and value.
+    """
+
+    id: str
+    pid: int
+    limits: Limits = field(default_factory=Limits)
+    rank: int | None = None
+    world_size: int | None = None
+    parent_carrier: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A finished run.
+
+    Attributes:
+        info: What it was.
+        start: Its first reading.
+        end: Its last reading.
+        peaks: Highest figures between the two.
+        steps: Steps that finished.
+        failed_steps: Those of them that ended with an exception.
+        custom: Values of custom summary metrics, by name.
+        error: Class name of the exception that ended the program, if one did.
+    """
+
+    info: RunInfo
+    start: Reading
+    end: Reading
+    peaks: Peaks
+    steps: int
+    failed_steps: int
+    custom: Mapping[str, object] = field(default_factory=dict)
+    error: str | None = None

@@ -1,0 +1,1 @@
+"""Sinks: each receives checkpoints and finished steps and knows nothing of who measured."""

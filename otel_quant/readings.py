@@ -187,7 +187,9 @@ class Checkpoint:
         reading: What was measured.
         baseline: The run's first reading; cumulative figures are told relative to it.
         step: The step whose boundary it is; None for the run's own.
-        custom: Values of custom checkpoint metrics, by name.
+        columns: What the local file shows of it: one value for each checkpoint metric that
+            gave one, in their order.
+        custom: Those of them that are not built in.
         error: Class name of the exception that ended the step.
     """
 
@@ -197,6 +199,7 @@ class Checkpoint:
     reading: Reading
     baseline: Reading
     step: StepInfo | None = None
+    columns: Mapping[str, object] = field(default_factory=dict)
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
 
@@ -264,8 +267,11 @@ class RunRecord:
         peaks: Highest figures between the two.
         steps: Steps that finished.
         failed_steps: Those of them that ended with an exception.
-        custom: Values of custom summary metrics, by name.
-        error: Class name of the exception that ended the program, if one did.
+        columns: What the local file shows of it: one value for each summary metric that gave
+            one, in their order.
+        custom: Those of them that are not built in, and the last values of custom
+            checkpoint metrics.
+        error: Class name of the exception that ended the run, if one did.
     """
 
     info: RunInfo
@@ -274,5 +280,6 @@ class RunRecord:
     peaks: Peaks
     steps: int
     failed_steps: int
+    columns: Mapping[str, object] = field(default_factory=dict)
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None

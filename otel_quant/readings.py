@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
-
-EMPTY: Mapping[str, AttributeValue] = MappingProxyType({})
 
 PeakSource = Literal["kernel", "sampled"]
 Phase = Literal["start", "end", "point"]
@@ -226,7 +223,7 @@ class StepRecord:
     start: Reading
     end: Reading
     peaks: Peaks
-    attributes: Mapping[str, AttributeValue] = EMPTY
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     error: BaseException | None = None
 
     @property

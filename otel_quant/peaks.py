@@ -1,0 +1,117 @@
+"""Highest figures of a step, from the readings that were taken while it was open."""
+
+from __future__ import annotations
+
+from otel_quant.readings import GpuReading, MemoryReading, Peaks, PeakSource, Reading
+
+_GPU_FIGURES = ("used", "process_used", "torch_allocated", "torch_reserved")
+
+
+class PeakTracker:
+    """Follows the peaks of a step or of the run.
+
+    The kernel's marks are exact where they rise: a mark that rose between two readings
+    was set between them. What the *other* processes held at that moment is not known;
+    the smaller of what they held at the two readings is taken, so that the sum never
+    claims more than can have been in use.
+
+    Args:
+        first: The reading at the start; what was in use then counts.
+    """
+
+    def __init__(self, first: Reading) -> None:
+        self._sampled: int | None = None
+        self._kernel: int | None = None
+        self._process: int | None = None
+        self._previous: MemoryReading | None = first.memory
+        self._own_mark = first.memory.high_water if first.memory else None
+        self._gpu: int | None = None
+        self._gpus: dict[int, dict[str, int]] = {}
+        self.fold(first)
+
+    def fold(self, reading: Reading) -> None:
+        """Takes one more reading into account."""
+        if reading.memory is not None:
+            self._fold_memory(reading.memory)
+        if reading.gpus:
+            self._fold_gpus(reading.gpus)
+
+    def marks_reset(self, rss: int) -> None:
+        """The kernel's mark of this process has been lowered to what it uses now.
+
+        Args:
+            rss: RSS in bytes at the reset.
+        """
+        if self._previous is not None:
+            self._previous = MemoryReading(
+                rss=self._previous.rss,
+                tree_rss=self._previous.tree_rss,
+                high_water=rss,
+                children=tuple((pid, used, used) for pid, used, _ in self._previous.children),
+                reaped_high_water=self._previous.reaped_high_water,
+            )
+
+    def result(self) -> Peaks:
+        """Returns the peaks so far."""
+        source: PeakSource | None = None
+        memory = self._sampled
+        if memory is not None:
+            source = "sampled"
+            if self._kernel is not None and self._kernel >= memory:
+                memory, source = self._kernel, "kernel"
+        return Peaks(
+            memory=memory,
+            memory_source=source,
+            process_memory=self._process,
+            gpu=self._gpu,
+            gpus={index: dict(figures) for index, figures in self._gpus.items()},
+        )
+
+    def _fold_memory(self, now: MemoryReading) -> None:
+        before = self._previous or now
+        self._sampled = max(self._sampled or 0, now.tree_rss)
+        self._process = max(self._process or 0, now.rss)
+        if now.high_water is not None and before.high_water is not None:
+            if now.high_water > before.high_water:
+                others = min(before.tree_rss - before.rss, now.tree_rss - now.rss)
+                self._raise_kernel(now.high_water + others)
+                self._process = max(self._process, now.high_water)
+            self._own_mark = max(self._own_mark or 0, now.high_water)
+        self._fold_children(before, now)
+        self._fold_reaped(before, now)
+        self._previous = now
+
+    def _fold_children(self, before: MemoryReading, now: MemoryReading) -> None:
+        if not now.children or before is now:
+            return
+        known = {pid: (rss, mark) for pid, rss, mark in before.children}
+        for pid, rss, mark in now.children:
+            rss_before, mark_before = known.get(pid, (0, 0))
+            if mark is not None and mark > (mark_before or 0):
+                others = min(before.tree_rss - rss_before, now.tree_rss - rss)
+                self._raise_kernel(mark + others)
+
+    def _fold_reaped(self, before: MemoryReading, now: MemoryReading) -> None:
+        """A descendant that came and went between two readings left only its mark.
+
+        The kernel charges a child that calls exec with the memory of the image that it
+        was forked from, which is ours: only a mark above every mark of our own is
+        certainly the child's.
+        """
+        mark = now.reaped_high_water
+        if mark is None or mark <= (before.reaped_high_water or 0) or before is now:
+            return
+        if self._own_mark is not None and mark > self._own_mark:
+            self._raise_kernel(mark + min(before.rss, now.rss))
+
+    def _raise_kernel(self, candidate: int) -> None:
+        self._kernel = max(self._kernel or 0, candidate)
+
+    def _fold_gpus(self, gpus: tuple[GpuReading, ...]) -> None:
+        self._gpu = max(self._gpu or 0, sum(gpu.used for gpu in gpus))
+        for gpu in gpus:
+            highest = self._gpus.setdefault(gpu.index, {})
+            for figure in _GPU_FIGURES:
+                value = getattr(gpu, figure)
+                if value is not None and value >= highest.get(figure, 0):
+                    highest[figure] = value

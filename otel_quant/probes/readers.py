@@ -1,0 +1,62 @@
+"""All probes together: one call takes one reading."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from otel_quant.faults import FAULTS
+from otel_quant.probes.cpu import CpuProbe
+from otel_quant.probes.disk import DiskProbe
+from otel_quant.probes.memory import read_memory
+from otel_quant.probes.tree import descendants
+from otel_quant.readings import CpuReading, DiskReading, GpuReading, MemoryReading, Reading
+
+
+def _no_gpus(pids: Collection[int]) -> tuple[GpuReading, ...]:
+    return ()
+
+
+@dataclass(slots=True)
+class Probes:
+    """The probes that a run asks.
+
+    Attributes:
+        memory: Reads process memory.
+        disk: Reads disk I/O.
+        cpu: Reads CPU time.
+        gpu: Reads GPU memory.
+    """
+
+    memory: Callable[[Collection[int]], MemoryReading | None] = read_memory
+    disk: Callable[[Collection[int]], DiskReading | None] = field(default_factory=DiskProbe)
+    cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
+    gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus
+
+    def read(self) -> Reading:
+        """Takes a whole reading. A probe that fails leaves its figure out of it."""
+        return self._read(whole=True)
+
+    def sample(self) -> Reading:
+        """Takes a reading of what has peaks: memory of the process tree and the GPUs."""
+        return self._read(whole=False)
+
+    def _read(self, whole: bool) -> Reading:
+        memory: MemoryReading | None = None
+        disk: DiskReading | None = None
+        cpu: CpuReading | None = None
+        gpus: tuple[GpuReading, ...] = ()
+        pids: tuple[int, ...] = ()
+        with FAULTS.kept_in("probe process tree"):
+            pids = descendants()
+        with FAULTS.kept_in("probe memory"):
+            memory = self.memory(pids)
+        if whole:
+            with FAULTS.kept_in("probe disk"):
+                disk = self.disk(pids)
+            with FAULTS.kept_in("probe cpu"):
+                cpu = self.cpu(pids)
+        with FAULTS.kept_in("probe gpu"):
+            gpus = self.gpu(pids)
+        return Reading(time.time_ns(), time.perf_counter_ns(), memory, disk, cpu, gpus)

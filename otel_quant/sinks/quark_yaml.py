@@ -1,0 +1,142 @@
+"""The local file: a run as the YAML that AMD Quark's profiler writes.
+
+A checkpoint is on disk when the sink's method returns, so a run that is killed leaves a
+file that lacks nothing but its end; see :mod:`otel_quant.sinks.profile_file`. Two things
+go beyond Quark's file, and ``strict`` leaves both out: the End record of a step that
+failed has a last key ``error``, and a last section ``onnx_model_cost`` holds the static
+cost of the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from otel_quant.columns import Columns, definitions
+from otel_quant.faults import FAULTS
+from otel_quant.profile_metrics import Metric
+from otel_quant.profiles import beside
+from otel_quant.readings import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
+from otel_quant.sinks import profile_file
+from otel_quant.sinks.sink import Sink
+from otel_quant.sinks.yaml_text import comment, inline, key, quoted
+
+_HEADER: Final = "# Quark Profiling Results\n\nmemory_usage:\n"
+_SUMMARY: Final = "\n# Summary Metrics\n"
+_DEFINITIONS: Final = "\n# Metric Definitions:\n"
+_OF_RECORDS: Final = "#\n# Checkpoint Metrics (per record):\n"
+_OF_SUMMARY: Final = "#\n# Summary Metrics (overall):\n"
+_COST: Final = "\nonnx_model_cost:\n"
+
+
+class QuarkYamlSink(Sink):
+    """Writes a run's file.
+
+    Args:
+        path: Where it should be. What is there is kept: see
+            :func:`otel_quant.sinks.profile_file.create`.
+        columns: The metrics, for their definitions at the end.
+        strict: Whether to write only what Quark's profiler writes.
+    """
+
+    name = "quark_yaml"
+
+    def __init__(self, path: str | Path, columns: Columns, *, strict: bool = False) -> None:
+        self._wanted = Path(path)
+        self._columns = columns
+        self._strict = strict
+        self._file: profile_file.ProfileFile | None = None
+        self._costs: list[Mapping[str, object]] = []
+
+    @property
+    def path(self) -> Path:
+        """Where the file is; before the run begins, where it is wanted."""
+        return self._file.path if self._file is not None else self._wanted
+
+    def make_way(self, path: str | Path) -> None:
+        """Moves the file aside if another program is about to write to its path.
+
+        Args:
+            path: The path, as Quark's own profiler was given it.
+
+        Raises:
+            OSError: It could not be moved.
+        """
+        if self._file is not None and self._file.path == Path(path).resolve():
+            self._file.move(beside(self._file.path, "otel"))
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Creates the file with its first record."""
+        self._file = profile_file.create(self._wanted, _HEADER + self._record(checkpoint))
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Writes the record."""
+        self.point(checkpoint)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Writes the record."""
+        self.point(checkpoint)
+
+    def point(self, checkpoint: Checkpoint) -> None:
+        """Writes the record."""
+        if self._file is not None:
+            self._file.append(self._record(checkpoint))
+
+    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+        """Keeps the costs for the end of the file: records are still to come before it."""
+        self._costs.extend(costs)
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Writes the last record, the summary, the definitions and the costs."""
+        file = self._file
+        if file is None:
+            return
+        try:
+            file.append(self._record(checkpoint))
+            file.append_lines(_SUMMARY + _mapping(record.columns, "", ""))
+            file.append_lines(
+                _DEFINITIONS
+                + _OF_RECORDS
+                + _definitions(self._columns.checkpoint_metrics)
+                + _OF_SUMMARY
+                + _definitions(self._columns.summary_metrics)
+            )
+            if self._costs and not self._strict:
+                models = (_mapping(cost, "- ", "  ") for cost in self._costs)
+                file.append_lines(_COST + "".join(models))
+        finally:
+            file.close()
+
+    def forget(self) -> None:
+        """Closes the child's copy of the descriptor."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _record(self, checkpoint: Checkpoint) -> str:
+        columns = checkpoint.columns
+        text = _mapping(columns, "- ", "  ")
+        if text and checkpoint.error and not self._strict and "error" not in columns:
+            text += f"  error: {quoted(checkpoint.error)}\n"
+        return text
+
+
+def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
+    """Writes a mapping, one line a key; a value that cannot be shown is left out."""
+    text, prefix = "", first
+    for name, value in values.items():
+        with FAULTS.kept_in(f"value of {name} for the local file"):
+            text += f"{prefix}{key(name)}: {inline(value)}\n"
+            prefix = indent
+    return text
+
+
+def _definitions(metrics: Sequence[Metric]) -> str:
+    text = ""
+    for name, definition in definitions(metrics):
+        first, *rest = comment(f"{name}: {definition}")
+        text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
+    return text

@@ -1,0 +1,123 @@
+"""YAML for values of any kind, on one line, that every YAML reader reads alike.
+
+Quark's file quotes every string and prints every other value as Python does. So do we,
+wherever that is YAML: strings are escaped, numbers take the form that YAML 1.1 and 1.2
+agree on, and what YAML has no word for becomes a string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from typing import Final
+
+_MAX_DEPTH: Final = 16
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+# Plain, these are null or booleans to a reader of YAML 1.1.
+_TAKEN_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+# Not printable in YAML, or a line break to some reader, or a sign of the syntax.
+_TO_ESCAPE: Final = re.compile(
+    '[\x00-\x1f"\\\\\x7f-\xa0\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069'
+    "\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+_SHORT: Final[Mapping[str, str]] = {
+    "\0": r"\0", "\a": r"\a", "\b": r"\b", "\t": r"\t", "\n": r"\n", "\v": r"\v", "\f": r"\f",
+    "\r": r"\r", "\x1b": r"\e", '"': r"\"", "\\": r"\\", "\x85": r"\N", "\xa0": r"\_",
+    "\u2028": r"\L", "\u2029": r"\P",
+}  # fmt: skip
+_COMMENT_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+def quoted(text: str) -> str:
+    """Writes a string as a YAML double-quoted scalar.
+
+    Args:
+        text: Any string. Half a surrogate pair (a byte of a file name that is no UTF-8)
+            has no place in YAML: it is shown as a backslash, ``u`` and its number.
+
+    Returns:
+        The scalar, quotes included, on one line.
+    """
+    if str is not type(text):
+        text = str.__str__(text)  # an Enum's own __str__ names the member, not the text
+    if _TO_ESCAPE.search(text):
+        text = _TO_ESCAPE.sub(_escape, text)
+    return f'"{text}"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
+    code = ord(character)
+    short = _SHORT.get(character)
+    if short is not None:
+        return short
+    if code <= 0xFF:
+        return f"\\x{code:02X}"
+    if 0xD800 <= code <= 0xDFFF:
+        return f"\\\\u{code:04x}"
+    return f"\\u{code:04X}"
+
+
+def key(name: str) -> str:
+    """Writes a mapping's key: as it is where YAML lets it be, else quoted."""
+    if _PLAIN_KEY.fullmatch(name) and name.lower() not in _TAKEN_WORDS:
+        return name
+    return quoted(name)
+
+
+def inline(value: object, depth: int = 0) -> str:
+    """Writes a value on one line.
+
+    Args:
+        value: A string, number, bool, None, mapping, list, tuple or set; an array or
+            scalar of numpy or torch; anything else is written as the string it prints.
+        depth: How many collections it is within.
+
+    Returns:
+        Its YAML. What is nested deeper than 16 collections is left out as ``"..."``.
+    """
+    match value:
+        case float():
+            return _float(value)
+        case str():
+            return quoted(value)
+        case bool() | None:
+            return "null" if value is None else repr(value)
+        case int():
+            return _int(value)
+        case Mapping() | list() | tuple() | Set() if depth >= _MAX_DEPTH:
+            return '"..."'
+        case Mapping():
+            items = (f"{key(str(k))}: {inline(v, depth + 1)}" for k, v in value.items())
+            return f"{{{', '.join(items)}}}"
+        case list() | tuple() | Set():
+            return f"[{', '.join(inline(item, depth + 1) for item in value)}]"
+    to_list = getattr(value, "tolist", None)  # numpy and torch: Python's own numbers
+    if callable(to_list):
+        return inline(to_list(), depth + 1) if depth < _MAX_DEPTH else '"..."'
+    return quoted(str(value))
+
+
+def comment(text: str) -> list[str]:
+    """Splits a text into the lines of a comment, none of which can end it early."""
+    return [
+        _TO_ESCAPE.sub(lambda match: match.group() if match.group() in '"\\\t\xa0' else _escape(match), line)
+        for line in _COMMENT_BREAK.split(text)
+    ]  # fmt: skip
+
+
+def _float(value: float) -> str:
+    if value != value:
+        return ".nan"
+    if value in (float("inf"), float("-inf")):
+        return ".inf" if value > 0 else "-.inf"
+    text = float.__repr__(value)  # numpy's subclass prints its own name
+    # YAML 1.1 takes 1e-05 for a string: its numbers have a point.
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def _int(value: int) -> str:
+    try:
+        return int.__repr__(value)
+    except ValueError:  # more digits than Python converts; hexadecimal has no such limit
+        return hex(value)

@@ -1,0 +1,206 @@
+"""Memory of AMD GPUs, from ``amdsmi`` if it can be used, else from the kernel's files.
+
+Which devices: those that ``ROCR_VISIBLE_DEVICES`` leaves, and of these what
+``HIP_VISIBLE_DEVICES`` leaves (``CUDA_VISIBLE_DEVICES`` if that is not set), as the
+runtimes under torch and ONNX Runtime apply them. They are numbered as the ROCm runtime
+does, in the order of the kernel's compute topology, and by PCI address where there is none.
+A position whose memory the kernel does not show, such as a partition of an MI300, is left
+out of the readings.
+
+The process tree's memory comes from the kernel's files in both cases: ``amdsmi`` would read
+the same files of every process on the machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from otel_quant.probes.amd_processes import vram_by_device
+from otel_quant.probes.amd_smi import AmdSmi, AmdSmiUnavailableError
+from otel_quant.probes.visible_devices import select_visible
+from otel_quant.readings import GpuReading
+
+_log = logging.getLogger("otel_quant")
+
+_CARD: Final = re.compile(r"card\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A GPU as the kernel shows it.
+
+    Attributes:
+        address: PCI address, ``0000:03:00.0``.
+        folder: Its folder in sysfs; None if that does not show its memory.
+        name: Product name, on server cards.
+        unique_id: Identifier, 16 hexadecimal digits.
+        limit: Size of its memory, in bytes.
+    """
+
+    address: str
+    folder: Path | None = None
+    name: str | None = None
+    unique_id: str | None = None
+    limit: int | None = None
+
+
+class AmdDevices:
+    """The visible AMD devices. Made by :func:`open_amd`.
+
+    Args:
+        devices: The devices, in order.
+        smi: ``amdsmi``; None to read the kernel's files.
+        root: Root of the file system that holds ``sys`` and ``proc``.
+    """
+
+    def __init__(self, devices: tuple[_Device, ...], smi: AmdSmi | None, root: Path) -> None:
+        self._devices = devices
+        self._smi = smi
+        self._root = root
+        self._complaints: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of visible devices, those that do not answer included."""
+        return len(self._devices)
+
+    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        """Reads every visible device that answers.
+
+        Args:
+            pids: Processes whose memory ``process_used`` sums; with none it is absent.
+
+        Returns:
+            One reading for each device that answers. ``index`` counts the visible devices,
+            those that do not answer included.
+        """
+        if not self._devices:
+            return ()
+        process_used = vram_by_device(self._root, pids) if pids else None
+        readings = []
+        for index, device in enumerate(self._devices):
+            used = self._used(device)
+            if used is not None:
+                readings.append(
+                    GpuReading(
+                        index=index,
+                        id=device.address,
+                        name=device.name,
+                        used=used,
+                        limit=device.limit,
+                        process_used=None
+                        if process_used is None
+                        else process_used.get(device.address, 0),
+                    )
+                )
+        return tuple(readings)
+
+    def _used(self, device: _Device) -> int | None:
+        if device.folder is None:
+            return None
+        try:
+            if self._smi is not None and self._smi.knows(device.address):
+                return self._smi.used(device.address)
+            return int((device.folder / "mem_info_vram_used").read_text())
+        except (AmdSmiUnavailableError, OSError, ValueError) as error:
+            if device.address not in self._complaints:
+                self._complaints.add(device.address)
+                _log.warning(
+                    "AMD GPU %s does not tell its memory, which stays absent: %s",
+                    device.address,
+                    error,
+                )
+            return None
+
+    def close(self) -> None:
+        """Gives ``amdsmi`` back."""
+        self._devices = ()
+        if self._smi is not None:
+            self._smi.close()
+
+
+def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
+    """Finds the AMD devices, if there are any.
+
+    Args:
+        environ: Environment variables.
+        root: Root of the file system that holds ``sys`` and ``proc``.
+
+    Returns:
+        The visible devices, or None if the kernel shows no AMD GPU.
+    """
+    cards = _cards(root)
+    if not cards:
+        return None
+    order = _compute_order(root) or sorted(cards)
+    devices = _visible(tuple(cards.get(address, _Device(address)) for address in order), environ)
+    smi = AmdSmi.open(environ) if devices else None
+    if smi is not None:
+        devices = tuple(
+            replace(device, name=device.name or smi.name(device.address)) for device in devices
+        )
+    return AmdDevices(devices, smi, root)
+
+
+def _cards(root: Path) -> dict[str, _Device]:
+    """Lists the GPUs whose memory the kernel shows, by PCI address."""
+    devices = {}
+    for card in (root / "sys/class/drm").glob("card*"):
+        total = _text(card / "device/mem_info_vram_total")
+        if _CARD.fullmatch(card.name) and total is not None and total.isdigit():
+            folder = (card / "device").resolve()
+            devices[folder.name] = _Device(
+                address=folder.name,
+                folder=folder,
+                name=_text(folder / "product_name") or None,
+                unique_id=_text(folder / "unique_id") or None,
+                limit=int(total),
+            )
+    return devices
+
+
+def _compute_order(root: Path) -> list[str]:
+    """Lists the PCI addresses of the compute devices, in the ROCm runtime's order.
+
+    A node's ``location_id`` is its PCI bus, device and function in 8, 5 and 3 bits.
+    """
+    nodes = [
+        node
+        for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*")
+        if node.name.isdigit()
+    ]
+    addresses = []
+    for node in sorted(nodes, key=lambda node: int(node.name)):
+        # Unreadable if this container may not use the device: then the runtime skips it too.
+        lines = (_text(node / "properties") or "").splitlines()
+        pairs = (line.split() for line in lines)
+        values = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+        if values.get("simd_count") and "location_id" in values:
+            place = values["location_id"]
+            bus, device, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 0x7
+            addresses.append(f"{values.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function:x}")
+    return addresses
+
+
+def _visible(devices: tuple[_Device, ...], environ: Mapping[str, str]) -> tuple[_Device, ...]:
+    hip = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
+    for selection in (environ.get("ROCR_VISIBLE_DEVICES"), hip):
+        names = {
+            f"GPU-{device.unique_id}": number
+            for number, device in enumerate(devices)
+            if device.unique_id
+        }
+        devices = tuple(devices[n] for n in select_visible(selection, len(devices), names))
+    return devices
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,127 @@
+"""How much memory the process may use: the control group's limit or physical memory.
+
+``memory.high`` of a control group is no limit here: it slows a group down and reclaims its
+pages, while ``memory.max`` is where the kernel kills. ``RLIMIT_AS`` bounds addresses, not
+resident memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import psutil
+
+from otel_quant.readings import Limits
+
+_UNLIMITED: Final = 2**62
+"""Version 1 writes "no limit" as the largest multiple of the page size below 2**63."""
+
+_DEFAULT_MOUNTS: Final = {2: "/sys/fs/cgroup", 1: "/sys/fs/cgroup/memory"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """A mounted hierarchy of control groups: group ``root`` appears at ``point``."""
+
+    root: str
+    point: str
+
+
+def read_limits(root: Path = Path("/")) -> Limits:
+    """Reads the limit of memory that is in force for this process.
+
+    The control group's limit is the smallest from the process's group up to the topmost
+    one that can be seen, in version 2 and in version 1.
+
+    Args:
+        root: Root of the file system that holds ``proc`` and ``sys``.
+
+    Returns:
+        The smaller of that and physical memory, in bytes; a limit above physical memory
+        limits nothing.
+    """
+    physical = _physical_memory(root)
+    cgroup = min(_cgroup_limits(root), default=None)
+    if cgroup is not None and (physical is None or cgroup < physical):
+        return Limits(cgroup, "cgroup")
+    if physical is not None:
+        return Limits(physical, "physical")
+    return Limits()
+
+
+def _physical_memory(root: Path) -> int | None:
+    for line in _lines(root / "proc/meminfo"):
+        key, _, value = line.partition(":")
+        if key == "MemTotal":
+            return int(value.split()[0]) * 1024  # its "kB" are KiB
+    return int(psutil.virtual_memory().total) if root == Path("/") else None
+
+
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    mounts = _mounts(root)
+    for line in _lines(root / "proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            yield from _limits_upwards(root, mounts[2], path, "memory.max")
+        elif "memory" in controllers.split(","):
+            yield from _limits_upwards(root, mounts[1], path, "memory.limit_in_bytes")
+
+
+def _limits_upwards(root: Path, mount: _Mount, path: str, file: str) -> Iterator[int]:
+    top = root / mount.point.lstrip("/")
+    parts = _below_mount(mount, path)
+    for depth in range(len(parts), -1, -1):
+        group = top.joinpath(*parts[:depth])
+        yield from _numbers(*_lines(group / file))
+        # Version 1's figure for all ancestors, those outside a container included.
+        for line in _lines(group / "memory.stat"):
+            if line.startswith("hierarchical_memory_limit "):
+                yield from _numbers(line.split()[1])
+
+
+def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:
+    """Says where below a mount's point a group appears.
+
+    In a container both the group and the root of the mount may be told as the host sees
+    them, or relative to the namespace: ``/``, or ``/../..`` for what lies outside it.
+    """
+    group = PurePosixPath(path)
+    if group.is_relative_to(mount.root):
+        group = group.relative_to(mount.root)
+    return () if ".." in group.parts else group.parts[group.is_absolute() :]
+
+
+def _numbers(*values: str) -> Iterator[int]:
+    for value in values:
+        if value.isdigit() and 0 < int(value) < _UNLIMITED:  # version 2 says "max"
+            yield int(value)
+
+
+def _mounts(root: Path) -> dict[int, _Mount]:
+    """Finds the hierarchies that can hold memory limits, by version.
+
+    A line of mountinfo: id, parent, device, root, point, options, optional fields, a dash,
+    then file system, source and the file system's own options.
+    """
+    found = {version: _Mount("/", point) for version, point in _DEFAULT_MOUNTS.items()}
+    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first one wins
+        mount, _, system = line.partition(" - ")
+        fields, kind = mount.split(), system.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2":
+            found[2] = _Mount(fields[3], fields[4])
+        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            found[1] = _Mount(fields[3], fields[4])
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

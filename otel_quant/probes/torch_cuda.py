@@ -1,0 +1,79 @@
+"""What torch's caching allocator holds, if torch is already at work on a GPU.
+
+Nothing here imports torch or starts CUDA: the figures are read from a torch that the
+program has imported and whose CUDA it has initialised, and are absent otherwise. They are
+the allocator's own counters, which exist for every device from that moment on; reading
+them makes no context on a device and waits for no kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, Literal
+
+from otel_quant.readings import GpuReading
+
+Platform = Literal["cuda", "hip"]
+
+
+def with_torch_memory(
+    readings: tuple[GpuReading, ...],
+    platform: Platform,
+    modules: Mapping[str, ModuleType] = sys.modules,
+) -> tuple[GpuReading, ...]:
+    """Adds the allocator's figures to the readings of the devices they belong to.
+
+    Torch's device with the same UUID is taken; if torch's UUIDs match none of the
+    readings (old versions have none, HIP has others), the one with the same index.
+
+    Args:
+        readings: Readings of one vendor's devices, ``index`` counting those from 0.
+        platform: What torch must have been built for to know these devices.
+        modules: The modules that are loaded.
+
+    Returns:
+        The readings, with ``torch_allocated`` and ``torch_reserved`` where torch tells.
+    """
+    cuda = _initialised_cuda(platform, modules)
+    if cuda is None or not readings:
+        return readings
+    count = cuda.device_count()
+    by_uuid = {_uuid(cuda, position): position for position in range(count)}
+    matches = [by_uuid.get(reading.id.partition("-")[2]) for reading in readings]
+    if all(match is None for match in matches):
+        matches = [reading.index if reading.index < count else None for reading in readings]
+    return tuple(
+        reading if position is None else _with_figures(reading, cuda, position)
+        for reading, position in zip(readings, matches, strict=True)
+    )
+
+
+def _initialised_cuda(platform: Platform, modules: Mapping[str, ModuleType]) -> Any:
+    """Finds ``torch.cuda`` if it is in use; another thread may be half through importing it."""
+    version = getattr(modules.get("torch"), "version", None)
+    cuda: Any = modules.get("torch.cuda")
+    is_initialized = getattr(cuda, "is_initialized", None)
+    if version is None or is_initialized is None or not is_initialized():
+        return None
+    built_for = "hip" if getattr(version, "hip", None) else "cuda"
+    return cuda if built_for == platform else None
+
+
+def _uuid(cuda: Any, position: int) -> str:
+    return str(getattr(cuda.get_device_properties(position), "uuid", position))
+
+
+def _with_figures(reading: GpuReading, cuda: Any, position: int) -> GpuReading:
+    try:
+        # Not memory_allocated(): it flattens and sorts hundreds of counters for each figure.
+        counters = cuda.memory_stats_as_nested_dict(position)
+        return replace(
+            reading,
+            torch_allocated=int(counters["allocated_bytes"]["all"]["current"]),
+            torch_reserved=int(counters["reserved_bytes"]["all"]["current"]),
+        )
+    except (KeyError, RuntimeError):  # an allocator of the program's own keeps no counters
+        return reading

@@ -1,0 +1,63 @@
+"""Which devices a ``*_VISIBLE_DEVICES`` variable leaves visible, and in which order.
+
+CUDA, HIP and the ROCm runtime share the grammar: a comma-separated list of either
+positions or identifiers; one entry that names no device ends the list, what precedes it
+stays; a device that is named twice empties the list. Like them, this reads a position by
+its leading digits (``1gpu`` is 1), and takes the start of an identifier for the whole as
+long as only one device begins so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+_POSITION: Final = re.compile(r"\s*\+?(\d+)")
+
+
+def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:
+    """Reads a variable such as ``CUDA_VISIBLE_DEVICES``.
+
+    Args:
+        value: The variable's value; None if it is not set, which leaves the first
+            ``count`` devices visible.
+        count: Number of devices that a position can name, from 0.
+        names: Every identifier a device answers to, with the device's number. Numbers
+            from ``count`` on are devices that only an identifier can name.
+
+    Returns:
+        The numbers of the visible devices, in the order the program counts them in.
+    """
+    if value is None:
+        return tuple(range(count))
+    entries = [entry.strip() for entry in value.split(",")]
+    by_name = entries[0][:1].isalpha()
+    selected: list[int] = []
+    for entry in entries:
+        number = _named(entry, names) if by_name else _positioned(entry, count)
+        if number is None:
+            break
+        if number in selected:
+            return ()
+        selected.append(number)
+    return tuple(selected)
+
+
+def _positioned(entry: str, count: int) -> int | None:
+    match = _POSITION.match(entry)
+    if match is None:
+        return None
+    position = int(match.group(1))
+    return position if position < count else None
+
+
+def _named(entry: str, names: Mapping[str, int]) -> int | None:
+    if entry in names:
+        return names[entry]
+    return _only(number for name, number in names.items() if entry and name.startswith(entry))
+
+
+def _only(numbers: Iterable[int]) -> int | None:
+    distinct = set(numbers)
+    return distinct.pop() if len(distinct) == 1 else None

@@ -1,0 +1,406 @@
+"""NVIDIA GPUs: the real ``nvidia-ml-py`` binding, in processes that find a fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from otel_quant.readings import GpuReading
+from tests.fixtures.fake_nvml import (
+    FakeDriver,
+    FakeGpu,
+    FakeMig,
+    FakeNvml,
+    FakeProcess,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver is an ELF library")
+
+NOT_SUPPORTED, NO_PERMISSION, UNINITIALIZED, LOST, UNKNOWN = 3, 4, 1, 15, 999
+DRIVER_NOT_LOADED, LIBRARY_MISMATCH = 9, 18
+GIB = 1 << 30
+
+A = FakeGpu(uuid="GPU-aaaa1111-0000", used=2 * GIB, total=80 * GIB, name="Fake A100 80GB")
+B = FakeGpu(uuid="GPU-bbbb2222-0000", used=3 * GIB, total=40 * GIB, name="Fake A30")
+C = FakeGpu(uuid="GPU-cccc3333-0000", used=5 * GIB, total=40 * GIB, name="Fake A30")
+
+PREAMBLE = """
+import json, logging, os, sys
+from dataclasses import astuple
+from pathlib import Path
+logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+from otel_quant.probes.gpu import GpuProbe
+probe = GpuProbe()
+def read(*pids):
+    return [astuple(reading) for reading in probe(pids)]
+"""
+
+
+class Outcome:
+    """What a program said: its value, the readings in it, and its log."""
+
+    def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
+        assert process.returncode == 0, process.stderr
+        self.value = json.loads(process.stdout)
+        self.log = process.stderr.splitlines()
+
+    @property
+    def readings(self) -> list[GpuReading]:
+        return [GpuReading(*fields) for fields in self.value]
+
+
+def run(driver: FakeNvml, code: str, environ: Mapping[str, str] = {}) -> Outcome:
+    env = {k: v for k, v in os.environ.items() if not k.endswith("_VISIBLE_DEVICES")}
+    env |= {"PYTHONPATH": os.pathsep.join(sys.path), **driver.env, **environ}
+    return Outcome(
+        subprocess.run(
+            [sys.executable, "-c", PREAMBLE + code],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    )
+
+
+def read(driver: FakeNvml, visible: str | None = None, pids: str = "") -> list[GpuReading]:
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    return run(driver, f"print(json.dumps(read({pids})))", environ).readings
+
+
+def reading(index: int, device: FakeGpu | FakeMig, process_used: int | None = None) -> GpuReading:
+    return GpuReading(index, device.uuid, device.name, device.used, device.total, process_used)
+
+
+def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path) -> None:
+    driver = FakeNvml(
+        tmp_path,
+        [A, B],
+        [
+            FakeProcess(used=GIB),
+            FakeProcess(used=4096, pid=4_000_001),
+            FakeProcess(used=7, pid=4_000_002),  # not of this tree
+            FakeProcess(used=512, pid=4_000_001, device=1),
+        ],
+    )
+    assert read(driver, pids="os.getpid(), 4000001") == [
+        reading(0, A, GIB + 4096),
+        reading(1, B, 512),
+    ]
+
+
+def test_without_pids_the_memory_of_the_process_tree_is_absent(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A], [FakeProcess(used=GIB)])
+    assert read(driver) == [reading(0, A, None)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("1,0", [reading(0, B), reading(1, A)]),
+        ("GPU-cccc3333-0000,GPU-aaaa", [reading(0, C), reading(1, A)]),
+        ("2,7,0", [reading(0, C)]),
+        ("", []),
+        ("-1", []),
+    ],
+)
+def test_devices_are_those_that_cuda_sees_in_its_order(
+    tmp_path: Path, visible: str, expected: list[GpuReading]
+) -> None:
+    assert read(FakeNvml(tmp_path, [A, B, C]), visible) == expected
+
+
+MIG_GPU = FakeGpu(uuid="GPU-dddd4444-0000", used=9 * GIB, mig=1)
+MIG_1 = FakeMig(uuid="MIG-1111", used=GIB, total=10 * GIB, gpu=1, place=0, gi=7, name="MIG 1g")
+MIG_2 = FakeMig(uuid="MIG-2222", used=2 * GIB, total=20 * GIB, gpu=1, place=3, gi=8, ci=1)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [reading(0, A, 0), reading(1, MIG_1, 0)]),
+        ("1", [reading(0, MIG_1, 0)]),
+        ("GPU-dddd4444-0000", [reading(0, MIG_1, 0)]),
+        ("MIG-2222", [reading(0, MIG_2, 77)]),
+        ("MIG-2222,MIG-1111", [reading(0, MIG_2, 77), reading(1, MIG_1, 0)]),
+        ("MIG-GPU-dddd4444-0000/8/1", [reading(0, MIG_2, 77)]),
+        ("MIG-GPU-dddd4444-0000/8/0", []),
+    ],
+)
+def test_a_mig_device_is_read_instead_of_its_gpu(
+    tmp_path: Path, visible: str | None, expected: list[GpuReading]
+) -> None:
+    driver = FakeNvml(
+        tmp_path,
+        [A, MIG_GPU, MIG_1, MIG_2],
+        [FakeProcess(used=77, device=3), FakeProcess(used=5, device=3, pid=4_000_002)],
+    )
+    # The process is in the list of MIG_2, so that the driver's numbers for processes are ours;
+    # where MIG_2 is not visible that follows from the namespace of this test's processes.
+    if not in_initial_namespace() and visible != "MIG-2222":
+        pytest.skip("needs the initial PID namespace")
+    assert read(driver, visible, "os.getpid()") == expected
+
+
+def in_initial_namespace() -> bool:
+    return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
+
+
+def test_a_process_that_computes_and_draws_is_counted_once(tmp_path: Path) -> None:
+    driver = FakeNvml(
+        tmp_path,
+        [A],
+        [
+            FakeProcess(used=GIB),
+            FakeProcess(used=GIB, kind="graphics"),
+            FakeProcess(used=100, pid=4_000_001, kind="graphics"),
+        ],
+    )
+    assert read(driver, pids="os.getpid(), 4000001") == [reading(0, A, GIB + 100)]
+
+
+def test_a_process_without_a_figure_makes_the_sum_absent_on_that_device(tmp_path: Path) -> None:
+    driver = FakeNvml(
+        tmp_path,
+        [A, B],
+        [
+            FakeProcess(used=GIB),
+            FakeProcess(used="na", pid=4_000_001),
+            FakeProcess(used=1, device=1),
+        ],
+    )
+    assert read(driver, pids="os.getpid(), 4000001") == [reading(0, A, None), reading(1, B, 1)]
+
+
+@pytest.mark.parametrize(
+    ("device", "process_used"),
+    [
+        (FakeGpu(uuid="GPU-x", graphics_error=NOT_SUPPORTED), 5),
+        (FakeGpu(uuid="GPU-x", graphics_error=UNKNOWN), 5),
+        (FakeGpu(uuid="GPU-x", compute_error=NOT_SUPPORTED), None),
+        (FakeGpu(uuid="GPU-x", compute_error=NO_PERMISSION), None),
+    ],
+)
+def test_without_the_list_of_compute_processes_their_memory_is_absent(
+    tmp_path: Path, device: FakeGpu, process_used: int | None
+) -> None:
+    processes = [FakeProcess(used=5), FakeProcess(used=3, kind="graphics")]
+    driver = FakeNvml(tmp_path, [device], processes)
+    assert read(driver, pids="os.getpid()") == [reading(0, device, process_used)]
+
+
+def test_a_driver_that_knows_only_older_process_lists_is_asked_for_those(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)], FakeDriver(v3=0))
+    assert read(driver, pids="os.getpid()") == [reading(0, A, 5)]
+
+
+def test_a_device_that_does_not_tell_its_memory_is_left_out_without_ado(tmp_path: Path) -> None:
+    unified = FakeGpu(uuid="GPU-unified", memory_error=NOT_SUPPORTED)
+    outcome = run(FakeNvml(tmp_path, [unified, B]), "print(json.dumps(read() + read()))")
+    assert outcome.readings == [reading(1, B)] * 2
+    assert outcome.log == []
+
+
+@pytest.mark.parametrize("error", [LOST, UNKNOWN])
+def test_a_device_that_fails_half_way_is_left_out_and_logged_once(
+    tmp_path: Path, error: int
+) -> None:
+    failing = FakeGpu(uuid="GPU-failing", used=1, memory_error=error, good_reads=2)
+    outcome = run(
+        FakeNvml(tmp_path, [failing, B]),
+        "print(json.dumps([astuple(r) for _ in range(6) for r in probe()]))",
+    )
+    assert outcome.readings == [reading(0, failing), reading(1, B)] * 2 + [reading(1, B)] * 4
+    assert len(outcome.log) == 1
+    assert outcome.log[0].startswith("WARNING GPU 0 does not tell its memory, which stays absent:")
+
+
+def test_a_device_that_recovers_is_read_again(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [FakeGpu(uuid="GPU-x", memory_error=UNKNOWN)])
+    (tmp_path / "well").mkdir()
+    FakeNvml(tmp_path / "well", [FakeGpu(uuid="GPU-x", used=4)])
+    code = f"""
+before = read()
+os.replace({str(tmp_path / "well" / "fake_nvml.txt")!r}, os.environ["FAKE_NVML_STATE"])
+print(json.dumps([before, read()]))
+"""
+    assert run(driver, code).value == [
+        [],
+        [[0, "GPU-x", "Fake GPU", 4, 80 * GIB, None, None, None]],
+    ]
+
+
+def test_a_device_that_is_lost_from_the_start_keeps_its_position(tmp_path: Path) -> None:
+    lost = FakeGpu(uuid="GPU-lost", handle_error=LOST)
+    outcome = run(FakeNvml(tmp_path, [lost, B]), "print(json.dumps(read() + read()))")
+    assert outcome.readings == [reading(1, B)] * 2
+    assert len(outcome.log) == 1
+    assert outcome.log[0].startswith("WARNING GPU 0 cannot be read and stays absent:")
+
+
+@pytest.mark.parametrize(
+    ("driver", "warnings"),
+    [
+        (FakeDriver(init=DRIVER_NOT_LOADED), 0),
+        (FakeDriver(init=LIBRARY_MISMATCH), 1),
+        (FakeDriver(count=UNKNOWN), 1),
+    ],
+)
+def test_a_driver_that_cannot_be_used_gives_no_readings(
+    tmp_path: Path, driver: FakeDriver, warnings: int
+) -> None:
+    outcome = run(FakeNvml(tmp_path, [A], driver=driver), "print(json.dumps(read() + read()))")
+    assert (outcome.value, len(outcome.log)) == ([], warnings)
+
+
+def test_a_driver_that_the_program_shuts_down_is_opened_again(tmp_path: Path) -> None:
+    outcome = run(
+        FakeNvml(tmp_path, [A]),
+        """
+import pynvml
+first = read(); pynvml.nvmlShutdown(); during = read(); after = read()
+print(json.dumps([first == after, during]))
+""",
+    )
+    assert outcome.value == [True, []]
+
+
+FORK = """
+def in_child(what):
+    receive, send = os.pipe()
+    if os.fork() == 0:
+        os.write(send, json.dumps(what()).encode())
+        os._exit(0)
+    os.close(send)
+    assert os.wait()[1] == 0
+    return json.loads(os.read(receive, 100_000))
+"""
+
+
+def test_after_a_fork_child_and_parent_both_read(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)])
+    code = """
+def child():
+    readings = read(os.getpid()); probe.close(); return readings, os.getpid()
+mine = read(os.getpid())
+theirs, pid = in_child(child)
+print(json.dumps([mine, theirs, read(os.getpid()), [os.getpid(), pid]]))
+probe.close()
+"""
+    mine, theirs, again, (parent, child) = run(driver, FORK + code).value
+    assert mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None]]
+    # The child opens and shuts down a driver of its own, never the one of its parent.
+    assert driver.events == [
+        ("init", parent),
+        ("init", child),
+        ("shutdown", child),
+        ("shutdown", parent),
+    ]
+
+
+def test_a_fork_while_the_driver_hangs_leaves_the_child_without_gpus(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A])
+    code = """
+import threading
+from otel_quant.probes import gpu
+gpu._FORK_PATIENCE = 0.05
+inside, leave = threading.Event(), threading.Event()
+class Hanging:
+    count = 1
+    def read(self, pids): inside.set(); leave.wait(30); return ()
+    def close(self): pass
+probe._opened = (("cuda", Hanging()),)
+thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
+theirs = in_child(read)
+leave.set(); thread.join(30)
+probe.reset()
+print(json.dumps([theirs, len(read())]))
+"""
+    assert run(driver, FORK + code).value == [[], 1]
+
+
+def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A])
+    code = """
+import threading, time
+inside = threading.Event()
+class Slow:
+    count = 1
+    done = False
+    def read(self, pids): inside.set(); time.sleep(0.1); self.done = True; return ()
+    def close(self): pass
+slow = Slow()
+probe._opened = (("cuda", slow),)
+thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
+print(json.dumps(in_child(lambda: [slow.done, len(read())])))
+"""
+    assert run(driver, FORK + code).value == [True, 1]
+
+
+def test_a_closed_probe_reads_nothing_until_it_is_reset(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A])
+    code = """
+counts = [len(read())]
+probe.close(); probe.close(); counts.append(len(read()))
+probe.reset(); counts.append(len(read()))
+print(json.dumps(counts))
+"""
+    assert run(driver, code).value == [1, 0, 1]
+
+
+def test_loading_the_probe_imports_no_binding_and_no_torch(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A])
+    code = """
+def loaded(): return [m for m in ("pynvml", "amdsmi", "torch") if m in sys.modules]
+before = loaded(); read(); print(json.dumps([before, loaded()]))
+"""
+    assert run(driver, code).value == [[], ["pynvml"]]
+
+
+def test_without_a_driver_nothing_is_imported_and_nothing_read(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A])
+    code = """
+readings = [read(os.getpid()), read(os.getpid())]
+print(json.dumps([readings, [m for m in ("pynvml", "amdsmi", "torch") if m in sys.modules]]))
+"""
+    environ = {"LD_LIBRARY_PATH": str(tmp_path)}
+    if has_real_driver():
+        pytest.skip("this machine has an NVIDIA driver")
+    assert run(driver, code, environ).value == [[[], []], []]
+
+
+def has_real_driver() -> bool:
+    return Path("/dev/nvidiactl").exists()
+
+
+def test_a_driver_without_the_binding_is_told_once(tmp_path: Path) -> None:
+    code = """
+sys.modules["pynvml"] = None  # what Python itself leaves for a module that must not load
+print(json.dumps(read() + read()))
+"""
+    outcome = run(FakeNvml(tmp_path, [A]), code)
+    assert outcome.value == []
+    assert len(outcome.log) == 1
+    assert "pip install 'otel-quant[nvidia]'" in outcome.log[0]
+
+
+def test_gpus_of_amd_are_counted_after_those_of_nvidia(tmp_path: Path) -> None:
+    lost = FakeGpu(uuid="GPU-lost", handle_error=LOST)
+    card = tmp_path / "sys/devices/0000:03:00.0"
+    card.mkdir(parents=True)
+    (card / "mem_info_vram_used").write_text("7\n")
+    (card / "mem_info_vram_total").write_text("9\n")
+    (tmp_path / "sys/class/drm/card0").mkdir(parents=True)
+    (tmp_path / "sys/class/drm/card0/device").symlink_to(card)
+    code = f"probe = GpuProbe(root=Path({str(tmp_path)!r})); print(json.dumps(read()))"
+    assert run(FakeNvml(tmp_path, [A, lost]), code).readings == [
+        reading(0, A),
+        GpuReading(2, "0000:03:00.0", None, 7, 9),
+    ]

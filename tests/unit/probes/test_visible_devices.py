@@ -1,0 +1,44 @@
+"""What a ``*_VISIBLE_DEVICES`` variable selects; device 3 can only be named."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_quant.probes.visible_devices import select_visible
+
+NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb33/1/0": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "selected"),
+    [
+        (None, (0, 1, 2)),
+        ("0", (0,)),
+        ("2,0", (2, 0)),
+        (" 1 , 2 ", (1, 2)),
+        ("+1", (1,)),
+        ("1gpu,2nd", (1, 2)),
+        ("", ()),
+        ("-1", ()),
+        ("0,2,-1,1", (0, 2)),
+        ("0,3,1", (0,)),
+        ("0,,1", (0,)),
+        ("99999999999999999999", ()),
+        ("0,0", ()),
+        ("1,GPU-aa11", (1,)),
+        ("NoDevFiles", ()),
+        ("GPU-bb33,GPU-aa11", (2, 0)),
+        ("GPU-b", (2,)),
+        ("GPU-aa", ()),
+        ("GPU-bb,GPU-aa", (2,)),
+        ("GPU-bb33,GPU-b", ()),
+        ("GPU-zz,GPU-aa11", ()),
+        ("GPU-aa11,0", (0,)),
+        ("GPU-aa11,", (0,)),
+        ("MIG-cc44", (3,)),
+        ("MIG-GPU-bb33/1/0", (3,)),
+        ("MIG-GPU-bb33/2/0", ()),
+    ],
+)
+def test_selection_is_the_one_cuda_makes(value: str | None, selected: tuple[int, ...]) -> None:
+    assert select_visible(value, 3, NAMES) == selected

@@ -216,6 +216,8 @@ class StepRecord:
         end: Reading at its end.
         peaks: Highest figures between the two.
         attributes: Arguments worth knowing, by attribute name.
+        samples: Calibration samples consumed; None if none were counted.
+        custom: Last values of custom metrics, by name.
         error: The exception that ended it, None if it ended well.
     """
 
@@ -224,6 +226,8 @@ class StepRecord:
     end: Reading
     peaks: Peaks
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    samples: int | None = None
+    custom: Mapping[str, object] = field(default_factory=dict)
     error: BaseException | None = None
 
     @property
@@ -280,3 +284,10 @@ class RunRecord:
     columns: Mapping[str, object] = field(default_factory=dict)
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
+
+
+def error_type(error: BaseException) -> str:
+    """Returns the name of an exception's class as `error.type` wants it: qualified."""
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"

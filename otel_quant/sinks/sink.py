@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any
 
@@ -43,6 +43,12 @@ class Sink:
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """A step has closed, well or not."""
+
+    def samples_counted(self, step: StepInfo, count: int) -> None:
+        """A step has consumed so many more calibration samples."""
+
+    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+        """The static cost of models is known; ``step`` is the one that made them."""
 
     def point(self, checkpoint: Checkpoint) -> None:
         """A checkpoint that belongs to no step's boundary was taken."""

@@ -1,4 +1,4 @@
-"""Memory of AMD GPUs, from ``amdsmi`` if it can be used, else from the kernel's files.
+"""Memory of AMD GPUs, from the program's ``amdsmi`` if it has one, else the kernel's files.
 
 Which devices: those that ``ROCR_VISIBLE_DEVICES`` leaves, and of these what
 ``HIP_VISIBLE_DEVICES`` leaves (``CUDA_VISIBLE_DEVICES`` if that is not set), as the
@@ -118,10 +118,8 @@ class AmdDevices:
             return None
 
     def close(self) -> None:
-        """Gives ``amdsmi`` back."""
+        """Ends the readings; nothing was opened that could be given back."""
         self._devices = ()
-        if self._smi is not None:
-            self._smi.close()
 
 
 def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
@@ -139,7 +137,7 @@ def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices |
         return None
     order = _compute_order(root) or sorted(cards)
     devices = _visible(tuple(cards.get(address, _Device(address)) for address in order), environ)
-    smi = AmdSmi.open(environ) if devices else None
+    smi = AmdSmi.of_the_program() if devices else None
     if smi is not None:
         devices = tuple(
             replace(device, name=device.name or smi.name(device.address)) for device in devices

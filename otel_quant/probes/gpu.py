@@ -1,8 +1,8 @@
 """Memory of the GPUs that this process can see, whoever made them.
 
 Making the probe costs nothing: which drivers there are is decided by the first reading,
-and where there is none every later one is an empty tuple. Neither ``pynvml`` nor
-``amdsmi`` is imported before, and torch never is.
+and where there is none every later one is an empty tuple. ``pynvml`` is not imported
+before; ``amdsmi`` and torch never are, but asked where the program has loaded them.
 
 Forks: the drivers' libraries hold locks of their own, and a child that is forked while
 another thread is inside one would wait for ever. So a fork waits for the reading in

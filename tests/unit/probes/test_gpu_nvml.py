@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from otel_quant.readings import GpuReading
@@ -55,9 +56,12 @@ class Outcome:
         return [GpuReading(*fields) for fields in self.value]
 
 
-def run(driver: FakeNvml, code: str, environ: Mapping[str, str] = {}) -> Outcome:
+def run(
+    driver: FakeNvml | Mapping[str, str], code: str, environ: Mapping[str, str] = {}
+) -> Outcome:
     env = {k: v for k, v in os.environ.items() if not k.endswith("_VISIBLE_DEVICES")}
-    env |= {"PYTHONPATH": os.pathsep.join(sys.path), **driver.env, **environ}
+    env |= driver.env if isinstance(driver, FakeNvml) else driver
+    env |= {"PYTHONPATH": os.pathsep.join(sys.path), **environ}
     return Outcome(
         subprocess.run(
             [sys.executable, "-c", PREAMBLE + code],
@@ -94,6 +98,13 @@ def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path
         reading(0, A, GIB + 4096),
         reading(1, B, 512),
     ]
+
+
+def test_the_fixture_gives_the_environment_of_a_driver(
+    fake_nvml: Callable[..., Mapping[str, str]],
+) -> None:
+    env = fake_nvml(devices=[A], processes=[FakeProcess(used=6)])
+    assert run(env, "print(json.dumps(read(os.getpid())))").readings == [reading(0, A, 6)]
 
 
 def test_without_pids_the_memory_of_the_process_tree_is_absent(tmp_path: Path) -> None:
@@ -198,7 +209,9 @@ def test_without_the_list_of_compute_processes_their_memory_is_absent(
 
 def test_a_driver_that_knows_only_older_process_lists_is_asked_for_those(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)], FakeDriver(v3=0))
-    assert read(driver, pids="os.getpid()") == [reading(0, A, 5)]
+    # The oldest binding that we support knows no older list itself.
+    known = hasattr(pynvml, "nvmlDeviceGetComputeRunningProcesses_v2")
+    assert read(driver, pids="os.getpid()") == [reading(0, A, 5 if known else None)]
 
 
 def test_a_device_that_does_not_tell_its_memory_is_left_out_without_ado(tmp_path: Path) -> None:

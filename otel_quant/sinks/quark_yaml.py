@@ -128,6 +128,10 @@ def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
     """Writes a mapping, one line a key; a value that cannot be shown is left out."""
     text, prefix = "", first
     for name, value in values.items():
+        if type(value) is float or type(value) is str:  # cannot fail, and nearly all are
+            text += f"{prefix}{key(name)}: {inline(value)}\n"
+            prefix = indent
+            continue
         with FAULTS.kept_in(f"value of {name} for the local file"):
             text += f"{prefix}{key(name)}: {inline(value)}\n"
             prefix = indent

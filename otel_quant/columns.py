@@ -132,12 +132,16 @@ def definitions(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
         metrics: The metrics.
 
     Returns:
-        Name and definition of each, in order; a metric that fails to tell is left out.
+        Name and definition of each, in order. A definition that fails is empty; a metric
+        that does not even tell its name is left out.
     """
     told = []
     for metric in metrics:
         with FAULTS.kept_in(f"definition of {type(metric).__name__}"):
-            told.append((str(metric.name), str(metric.get_definition())))
+            name, definition = str(metric.name), ""
+            with FAULTS.kept_in(f"definition of {name}"):
+                definition = str(metric.get_definition())
+            told.append((name, definition))
     return told
 
 

@@ -13,6 +13,7 @@ import pynvml
 import pytest
 
 from otel_quant.readings import GpuReading
+from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 from tests.fixtures.fake_nvml import (
     FakeDriver,
     FakeGpu,
@@ -323,7 +324,7 @@ def test_a_fork_while_the_driver_hangs_leaves_the_child_without_gpus(tmp_path: P
     code = """
 import threading
 from otel_quant.probes import gpu
-gpu._FORK_PATIENCE = 0.05
+gpu._PATIENCE = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
     count = 1
@@ -404,16 +405,48 @@ print(json.dumps(read() + read()))
     assert "pip install 'otel-quant[nvidia]'" in outcome.log[0]
 
 
-def test_gpus_of_amd_are_counted_after_those_of_nvidia(tmp_path: Path) -> None:
-    lost = FakeGpu(uuid="GPU-lost", handle_error=LOST)
-    card = tmp_path / "sys/devices/0000:03:00.0"
-    card.mkdir(parents=True)
-    (card / "mem_info_vram_used").write_text("7\n")
-    (card / "mem_info_vram_total").write_text("9\n")
-    (tmp_path / "sys/class/drm/card0").mkdir(parents=True)
-    (tmp_path / "sys/class/drm/card0/device").symlink_to(card)
+@pytest.mark.parametrize(
+    ("environ", "shown"),
+    [
+        ({}, ["nvidia"]),
+        ({"HIP_VISIBLE_DEVICES": "0"}, ["nvidia", "amd"]),
+        ({"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "0"}, []),
+        ({"CUDA_VISIBLE_DEVICES": "5", "HIP_VISIBLE_DEVICES": "0"}, ["amd alone"]),
+    ],
+)
+def test_gpus_of_amd_beside_those_of_nvidia_are_read_if_they_are_asked_for(
+    tmp_path: Path, environ: dict[str, str], shown: list[str]
+) -> None:
+    expected = {
+        "nvidia": reading(0, A),
+        "amd": GpuReading(2, "0000:03:00.0", None, 7, TOTAL),  # counted after both of NVIDIA
+        "amd alone": GpuReading(0, "0000:03:00.0", None, 7, TOTAL),
+    }
+    add_gpu(tmp_path, 0, "0000:03:00.0", 7)
+    driver = FakeNvml(tmp_path, [A, FakeGpu(uuid="GPU-lost", handle_error=LOST)])
     code = f"probe = GpuProbe(root=Path({str(tmp_path)!r})); print(json.dumps(read()))"
-    assert run(FakeNvml(tmp_path, [A, lost]), code).readings == [
-        reading(0, A),
-        GpuReading(2, "0000:03:00.0", None, 7, 9),
+    assert run(driver, code, environ).readings == [expected[name] for name in shown]
+
+
+def test_a_driver_that_hangs_in_one_thread_does_not_stop_another(tmp_path: Path) -> None:
+    code = """
+import threading
+from otel_quant.probes import gpu
+gpu._PATIENCE = 0.05
+inside, leave = threading.Event(), threading.Event()
+class Hanging:
+    count = 1
+    def read(self, pids): inside.set(); leave.wait(30); return ()
+    def close(self): pass
+probe._opened = (("cuda", Hanging()),)
+thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
+during = [read(), read()]
+leave.set(); thread.join(30)
+probe.reset()
+print(json.dumps([during, len(read())]))
+"""
+    outcome = run(FakeNvml(tmp_path, [A]), code)
+    assert outcome.value == [[[], []], 1]
+    assert outcome.log == [
+        "WARNING A GPU's driver does not answer; until it does, GPUs are not read"
     ]

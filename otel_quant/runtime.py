@@ -164,7 +164,7 @@ class Runtime:
         self._operations = 0
         self._exiting = False
         LINEAGE.is_worker = True
-        self.delivery.forget()
+        self.delivery.after_fork_in_child()
         if recorder is not None:
             recorder.forget()
 
@@ -239,4 +239,8 @@ RUNTIME: Final = Runtime()
 """The only one in this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=RUNTIME.after_fork)
+    os.register_at_fork(
+        before=RUNTIME.delivery.before_fork,
+        after_in_parent=RUNTIME.delivery.after_fork_in_parent,
+        after_in_child=RUNTIME.after_fork,
+    )

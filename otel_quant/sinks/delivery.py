@@ -16,10 +16,15 @@ from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
 
 from otel_quant.faults import FAULTS
+from otel_quant.sinks.inherited import close_inherited
 
 SPACING: Final = 0.25
 """Shortest time between two requests to flush, in seconds: short against the second that
 a killed run may lose, long against the cost of one request."""
+
+FORK_PATIENCE: Final = 1.0
+"""Seconds that a fork waits for the flush in progress; an endpoint that takes longer is
+taken to hang."""
 
 _PROVIDERS: Final[dict[str, Callable[[], Any]]] = {
     "logs": get_logger_provider,
@@ -39,9 +44,13 @@ class Delivery:
         self._spacing = spacing
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
+        self._flushing = threading.Lock()
+        self._forking = threading.local()
+        self._is_fork = False
 
     def soon(self) -> None:
         """Has log records and finished spans sent without delay. Returns at once."""
+        self._renew()
         self._wanted.set()
         if self._thread is None:
             self._thread = threading.Thread(
@@ -58,6 +67,7 @@ class Delivery:
         Returns:
             Whether all of it has left.
         """
+        self._renew()
         return _in_parallel("flush", "force_flush", timeout)
 
     def abandon(self) -> None:
@@ -69,17 +79,42 @@ class Delivery:
         """
         _in_parallel("shutdown", "shutdown", 0.2)
 
-    def forget(self) -> None:
-        """In a forked child: starts over, the parent's thread is not here."""
+    def before_fork(self) -> None:
+        """Lets the flush in progress end, and begins no other until the fork is done.
+
+        A child that is forked in the middle of a flush inherits an exporter that waits
+        for ever: for a lock of a connection pool, or a poller of gRPC's, whose thread
+        exists in the parent alone.
+        """
+        self._forking.holds = self._flushing.acquire(timeout=FORK_PATIENCE)
+
+    def after_fork_in_parent(self) -> None:
+        """Goes on."""
+        if getattr(self._forking, "holds", False):
+            self._forking.holds = False
+            self._flushing.release()
+
+    def after_fork_in_child(self) -> None:
+        """Starts over: the parent's thread is not here."""
         self._wanted = threading.Event()
         self._thread = None
+        self._flushing = threading.Lock()
+        self._is_fork = True
+
+    def _renew(self) -> None:
+        """In a forked child, before anything is sent: lets go of the parent's connections."""
+        if self._is_fork:
+            self._is_fork = False
+            with FAULTS.kept_in("connections of the parent process"):
+                close_inherited(provider() for provider in _PROVIDERS.values())
 
     def _run(self) -> None:
         while True:
             self._wanted.wait()
             self._wanted.clear()
-            for signal in ("logs", "traces"):
-                _call(signal, "force_flush", "delivery")
+            with self._flushing:
+                for signal in ("logs", "traces"):
+                    _call(signal, "force_flush", "delivery")
             time.sleep(self._spacing)
 
 

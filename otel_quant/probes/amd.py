@@ -73,7 +73,7 @@ class AmdDevices:
         """Reads every visible device that answers.
 
         Args:
-            pids: Processes whose memory ``process_used`` sums; with none it is absent.
+            pids: Processes whose memory ``process_used`` sums.
 
         Returns:
             One reading for each device that answers. ``index`` counts the visible devices,
@@ -81,7 +81,7 @@ class AmdDevices:
         """
         if not self._devices:
             return ()
-        process_used = vram_by_device(self._root, pids) if pids else None
+        process_used = vram_by_device(self._root, pids)
         readings = []
         for index, device in enumerate(self._devices):
             used = self._used(device)

@@ -75,8 +75,7 @@ class GpuProbe:
         """Takes a reading.
 
         Args:
-            pids: This process tree; ``process_used`` sums its processes and no others. It
-                is absent if none is given.
+            pids: This process's descendants. ``process_used`` sums them and this process.
 
         Returns:
             One reading for each visible device that answers, in order of ``index``. None
@@ -99,10 +98,11 @@ class GpuProbe:
     def _read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
         if self._opened is None:
             self._opened = self._open()
+        tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
         first = 0
         for platform, devices in self._opened:
-            own = with_torch_memory(devices.read(pids), platform)
+            own = with_torch_memory(devices.read(tree), platform)
             readings += (replace(r, index=first + r.index) for r in own) if first else own
             first += devices.count
         return tuple(readings)

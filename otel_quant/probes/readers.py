@@ -50,6 +50,10 @@ class Probes:
         pids: tuple[int, ...] = ()
         with FAULTS.kept_in("probe process tree"):
             pids = descendants()
+        # Before memory: what the first reading loads to reach the drivers (over 10 MB) is
+        # then in the first figure already, and no growth of the first step.
+        with FAULTS.kept_in("probe gpu"):
+            gpus = self.gpu(pids)
         with FAULTS.kept_in("probe memory"):
             memory = self.memory(pids)
         if whole:
@@ -57,6 +61,4 @@ class Probes:
                 disk = self.disk(pids)
             with FAULTS.kept_in("probe cpu"):
                 cpu = self.cpu(pids)
-        with FAULTS.kept_in("probe gpu"):
-            gpus = self.gpu(pids)
         return Reading(time.time_ns(), time.perf_counter_ns(), memory, disk, cpu, gpus)

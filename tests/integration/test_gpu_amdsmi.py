@@ -67,8 +67,8 @@ def run(root: Path, behaviour: str = "", imported: str = "yes") -> tuple[list[Gp
 def test_amdsmi_is_asked_where_the_program_has_loaded_it(two: Path) -> None:
     assert run(two) == (
         [
-            GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL),
-            GpuReading(1, SECOND, "Name of the kernel", 22, TOTAL),
+            GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL, 0),
+            GpuReading(1, SECOND, "Name of the kernel", 22, TOTAL, 0),
         ]
         * 2,
         "",
@@ -77,14 +77,14 @@ def test_amdsmi_is_asked_where_the_program_has_loaded_it(two: Path) -> None:
 
 def test_amdsmi_failing_on_a_device_leaves_that_one_out(two: Path) -> None:
     readings, log = run(two, "second")
-    assert readings == [GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL)] * 2
+    assert readings == [GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL, 0)] * 2
     assert len(log.splitlines()) == 1
     assert log.startswith(f"AMD GPU {SECOND} does not tell its memory, which stays absent: ")
 
 
 FROM_THE_KERNEL = [
-    GpuReading(0, FIRST, None, 1, TOTAL),
-    GpuReading(1, SECOND, "Name of the kernel", 2, TOTAL),
+    GpuReading(0, FIRST, None, 1, TOTAL, 0),
+    GpuReading(1, SECOND, "Name of the kernel", 2, TOTAL, 0),
 ] * 2
 
 

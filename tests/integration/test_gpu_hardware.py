@@ -22,7 +22,7 @@ from dataclasses import astuple
 from otel_quant.probes.gpu import GpuProbe
 probe = GpuProbe()
 def read():
-    return [astuple(reading) for reading in probe((os.getpid(),))]
+    return [astuple(reading) for reading in probe()]
 readings = [read()]
 import torch
 readings.append(read())
@@ -32,7 +32,7 @@ readings.append(read())
 uuid = str(torch.cuda.get_device_properties(0).uuid)
 pid = os.fork()
 if pid == 0:
-    os._exit(0 if len(probe((os.getpid(),))) == len(readings[0]) else 1)
+    os._exit(0 if len(probe()) == len(readings[0]) else 1)
 child = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 readings.append(read())
 print(json.dumps([readings, untouched, uuid, child]))

@@ -43,7 +43,7 @@ def three(tmp_path: Path) -> Path:
 
 
 def reading(
-    index: int, address: str, used: int, name: str | None = None, process_used: int | None = None
+    index: int, address: str, used: int, name: str | None = None, process_used: int | None = 0
 ) -> GpuReading:
     return GpuReading(index, address, name, used, TOTAL, process_used)
 
@@ -131,10 +131,6 @@ def test_memory_of_the_process_tree_is_absent_if_a_process_may_not_be_read(three
     (three / "proc/100").mkdir(parents=True)
     (three / "proc/100/fd").touch()  # no folder: fails as one without permission does
     assert [r.process_used for r in read(three, 100)] == [None, None, None]
-
-
-def test_without_pids_the_memory_of_the_process_tree_is_absent(three: Path) -> None:
-    assert [r.process_used for r in read(three)] == [None, None, None]
 
 
 def test_a_device_that_fails_half_way_is_left_out_and_logged_once(

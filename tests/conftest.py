@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures.fake_nvml.plugin"]
+pytest_plugins = ["tests.fixtures.fake_nvml.plugin", "tests.fixtures.otlp_receiver"]

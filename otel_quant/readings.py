@@ -237,6 +237,30 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CostedModel:
+    """The static cost of one ONNX model.
+
+    Attributes:
+        role: ``float`` for what a quantization read, ``quantized`` for what it wrote.
+        path: Its file; None for a model in memory, or where paths are switched off.
+        start_ns: Wall clock when costing began.
+        end_ns: Wall clock when it ended.
+        figures: Totals, by the last part of their attributes' names; empty if it could
+            not be costed.
+        heaviest: The nodes with the most MACs.
+        error: Why it could not be costed.
+    """
+
+    role: Literal["float", "quantized"]
+    path: str | None
+    start_ns: int
+    end_ns: int
+    figures: Mapping[str, AttributeValue]
+    heaviest: tuple[Mapping[str, str | int], ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """The run as it is when it opens.
 

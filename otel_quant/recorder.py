@@ -23,6 +23,7 @@ from otel_quant.probes.sampler import Sampler
 from otel_quant.readings import (
     AttributeValue,
     Checkpoint,
+    CostedModel,
     Phase,
     Reading,
     RunInfo,
@@ -363,14 +364,14 @@ class Recorder:
         step.samples += count
         self._tell("samples_counted", step.info, count)
 
-    def models_costed(self, step: OpenStep | None, costs: Sequence[Mapping[str, object]]) -> None:
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Hands the static cost of models to the sinks.
 
         Args:
-            step: The step that made the models, if it is known.
-            costs: One mapping for each model; see :mod:`otel_quant.model_cost`.
+            costs: One record for each model.
         """
-        self._tell("models_costed", step.info if step else None, costs)
+        if self._baseline is not None and not self.ended:
+            self._tell("models_costed", costs)
 
     # --- within -----------------------------------------------------------------------------
 

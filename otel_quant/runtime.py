@@ -135,12 +135,22 @@ class Runtime:
                 self.end_run()
                 self._drain()
 
-    def models_made(self, arguments: Mapping[str, Any]) -> None:
-        """An operation has ended well: what it read and wrote can be costed.
+    def models_made(self, arguments: Mapping[str, Any], result: object) -> None:
+        """An operation has ended well: what it read and wrote is costed.
 
         Args:
             arguments: The operation's arguments, by parameter's name.
+            result: What it returned.
         """
+        settings = self.settings
+        if not settings.cost or not self.is_running:
+            return
+        from otel_quant.model_cost import cost_models, models_of  # costs nothing until it is used
+
+        costs = cost_models(
+            models_of(arguments, result), time_limit=settings.cost_timeout, paths=settings.paths
+        )
+        self.recorder.models_costed(list(costs))
 
     # --- exit and fork --------------------------------------------------------------------
 

@@ -152,6 +152,9 @@ CHECKPOINT_DISK_WRITE: Final = "quant.checkpoint.disk_write"
 MODEL_COST_EVENT: Final = "quant.model.cost"
 """Event name of the log record that holds the heaviest nodes of a model."""
 
+COST_FAILED_EVENT: Final = "quant.model.cost.failed"
+"""Name of the span event that says why a model could not be costed (`message`)."""
+
 CUSTOM_PREFIX: Final = "quant.custom."
 
 HW_ID: Final = "hw.id"

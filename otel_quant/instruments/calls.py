@@ -99,7 +99,18 @@ for _library in LIBRARIES:
 
 
 def operation(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Marks each call as an entry point: its steps belong together, its models are costed."""
+    """Marks each call as an entry point: what happens within belongs together."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with RUNTIME.operation():
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def quantization(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Marks each call as an operation that turns one ONNX model into another: both are costed."""
     arguments = Arguments(function)
 
     @functools.wraps(function)
@@ -107,7 +118,7 @@ def operation(function: Callable[..., Any], hook: Hook, library: Library) -> Cal
         with RUNTIME.operation():
             result = function(*args, **kwargs)
             with FAULTS.kept_in("model cost"):
-                RUNTIME.models_made(arguments.bound(args, kwargs))
+                RUNTIME.models_made(arguments.bound(args, kwargs), result)
             return result
 
     return wrapper

@@ -13,6 +13,7 @@ from otel_quant.steps import ProfileStep
 
 _STEP: Final = "otel_quant.instruments.calls:step"
 _OPERATION: Final = "otel_quant.instruments.calls:operation"
+_QUANTIZATION: Final = "otel_quant.instruments.calls:quantization"
 _SAMPLE: Final = "otel_quant.instruments.calls:sample"
 _PROFILER: Final = "otel_quant.instruments.quark_profiler:"
 
@@ -38,8 +39,8 @@ QUARK: Final = Library(
         Hook(_EXPORT, "export_gguf", _STEP, ProfileStep.EXPORT_GGUF),
         # Entry points, and the progress of calibration.
         Hook(f"{_ONNX}.api", "ModelQuantizer.quantize_model", _OPERATION),
-        Hook(f"{_ONNX}.quantize", "quantize_static", _OPERATION),
-        Hook(f"{_ONNX}.quantize", "quantize_dynamic", _OPERATION),
+        Hook(f"{_ONNX}.quantize", "quantize_static", _QUANTIZATION),
+        Hook(f"{_ONNX}.quantize", "quantize_dynamic", _QUANTIZATION),
         Hook("quark.onnx.calibration.data_readers", "CachedDataReader.get_next", _SAMPLE),
     ),
 )  # fmt: skip

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from otel_quant import semconv
-from otel_quant.readings import AttributeValue, GpuReading, Peaks, Reading, RunInfo, StepInfo
+from otel_quant.readings import (
+    AttributeValue,
+    CostedModel,
+    GpuReading,
+    Peaks,
+    Reading,
+    RunInfo,
+    StepInfo,
+)
 
 # Figure of a device -> how its attributes are called. The first is the device's total.
 _GPU_FIGURES = (
@@ -107,6 +115,16 @@ def usage_of(
             semconv.MAJOR_FAULTS: _difference(end.cpu.major_faults, start.cpu.major_faults),
         }
     return _present(attributes)
+
+
+def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
+    """Returns the totals of a costed model."""
+    return {f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()}
+
+
+def cost_identity_of(cost: CostedModel) -> dict[str, AttributeValue]:
+    """Returns the attributes that say which model it is."""
+    return _present({semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path})
 
 
 def custom_of(values: Mapping[str, object]) -> dict[str, AttributeValue]:

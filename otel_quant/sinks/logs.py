@@ -12,11 +12,18 @@ from typing import Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import Context
-from opentelemetry.util.types import AnyValue
 
 from otel_quant import semconv
-from otel_quant.readings import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
-from otel_quant.sinks.attributes import custom_of, gpu_total
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
+from otel_quant.sinks.attributes import cost_identity_of, custom_of, gpu_total
 from otel_quant.sinks.sink import Sink
 from otel_quant.version import VERSION
 
@@ -60,25 +67,22 @@ class LogsSink(Sink):
         """Sends a checkpoint that stands alone."""
         self._emit(checkpoint)
 
-    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Sends the heaviest nodes of each model."""
         for cost in costs:
+            if cost.error is not None:
+                continue
             self._logger.emit(
                 LogRecord(
-                    timestamp=_time_ns(cost),
+                    timestamp=cost.end_ns,
                     context=self._context_of(None),
                     severity_number=SeverityNumber.INFO,
-                    severity_text="INFO",
+                    severity_text=SeverityNumber.INFO.name,
                     event_name=semconv.MODEL_COST_EVENT,
-                    body=_heaviest(cost),
+                    body={"heaviest": [dict(node) for node in cost.heaviest]},
                     attributes={
-                        key: value
-                        for key, value in (
-                            (semconv.RUN_ID, self._run.id if self._run else None),
-                            (semconv.MODEL_ROLE, cost.get("role")),
-                            (semconv.MODEL_PATH, cost.get("path")),
-                        )
-                        if isinstance(value, str)
+                        **({semconv.RUN_ID: self._run.id} if self._run else {}),
+                        **cost_identity_of(cost),
                     },
                 )
             )
@@ -142,13 +146,3 @@ class LogsSink(Sink):
             **custom_of(checkpoint.custom),
         }
         return {key: value for key, value in attributes.items() if value is not None}
-
-
-def _time_ns(cost: Mapping[str, object]) -> int | None:
-    value = cost.get("end_ns")
-    return value if isinstance(value, int) else None
-
-
-def _heaviest(cost: Mapping[str, object]) -> AnyValue:
-    nodes = cost.get("heaviest")
-    return nodes if isinstance(nodes, list | tuple) else None

@@ -15,6 +15,7 @@ from otel_quant import semconv
 from otel_quant.readings import (
     AttributeValue,
     Checkpoint,
+    CostedModel,
     Reading,
     RunInfo,
     RunRecord,
@@ -120,16 +121,13 @@ class MetricsSink(Sink):
         """Adds to the calibration samples."""
         self._record(semconv.CALIBRATION_SAMPLES, count, _labels(step), None)
 
-    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Shows the totals of each model."""
         for cost in costs:
-            role, attributes = cost.get("role"), cost.get("attributes")
-            if not isinstance(role, str) or not isinstance(attributes, Mapping):
-                continue
             for metric, figure in _MODEL_GAUGES:
-                value = attributes.get(f"quant.model.{role}.{figure}")
-                if value is not None:
-                    self._record(metric, value, {semconv.MODEL_ROLE: role}, None)
+                value = cost.figures.get(figure)
+                if isinstance(value, int):
+                    self._record(metric, value, {semconv.MODEL_ROLE: cost.role}, None)
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Shows the values of custom metrics."""

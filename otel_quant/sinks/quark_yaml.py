@@ -17,7 +17,15 @@ from otel_quant.columns import Columns, definitions
 from otel_quant.faults import FAULTS
 from otel_quant.profile_metrics import Metric
 from otel_quant.profiles import beside
-from otel_quant.readings import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
 from otel_quant.sinks import profile_file
 from otel_quant.sinks.sink import Sink
 from otel_quant.sinks.yaml_text import comment, inline, key, quoted
@@ -47,7 +55,7 @@ class QuarkYamlSink(Sink):
         self._columns = columns
         self._strict = strict
         self._file: profile_file.ProfileFile | None = None
-        self._costs: list[Mapping[str, object]] = []
+        self._costs: list[CostedModel] = []
 
     @property
     def path(self) -> Path:
@@ -85,7 +93,7 @@ class QuarkYamlSink(Sink):
         if self._file is not None:
             self._file.append(self._record(checkpoint))
 
-    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Keeps the costs for the end of the file: records are still to come before it."""
         self._costs.extend(costs)
 
@@ -105,7 +113,7 @@ class QuarkYamlSink(Sink):
                 + _definitions(self._columns.summary_metrics)
             )
             if self._costs and not self._strict:
-                models = (_mapping(cost, "- ", "  ") for cost in self._costs)
+                models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
                 file.append_lines(_COST + "".join(models))
         finally:
             file.close()
@@ -122,6 +130,11 @@ class QuarkYamlSink(Sink):
         if text and checkpoint.error and not self._strict and "error" not in columns:
             text += f"  error: {quoted(checkpoint.error)}\n"
         return text
+
+
+def _shown(cost: CostedModel) -> dict[str, object]:
+    told = {"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any
 
-from otel_quant.readings import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
 
 
 class Sink:
@@ -47,8 +55,8 @@ class Sink:
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """A step has consumed so many more calibration samples."""
 
-    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
-        """The static cost of models is known; ``step`` is the one that made them."""
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """The static cost of models is known."""
 
     def point(self, checkpoint: Checkpoint) -> None:
         """A checkpoint that belongs to no step's boundary was taken."""

@@ -16,6 +16,7 @@ from otel_quant import semconv
 from otel_quant.readings import (
     AttributeValue,
     Checkpoint,
+    CostedModel,
     RunInfo,
     RunRecord,
     StepInfo,
@@ -48,7 +49,6 @@ class SpansSink(Sink):
         self._root_context: Context | None = None
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
-        self._costs: list[Mapping[str, object]] = []
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts the root span."""
@@ -116,26 +116,27 @@ class SpansSink(Sink):
                 span.set_status(StatusCode.ERROR, str(record.error) or None)
         span.end(end_time=max(record.end.time_ns, record.start.time_ns))
 
-    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Adds a span for each model that was costed; their totals go on the root too."""
         if self._run is None:
             return
         for cost in costs:
-            attributes = {
-                semconv.RUN_ID: self._run.id,
-                **_cost_attributes(cost),
-            }
+            totals = figures.cost_of(cost)
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
                 context=self._root_context,
-                attributes={**attributes, **_cost_identity(cost)},
-                start_time=_integer(cost["start_ns"]),
+                attributes={
+                    semconv.RUN_ID: self._run.id,
+                    **figures.cost_identity_of(cost),
+                    **totals,
+                },
+                start_time=cost.start_ns,
             )
-            if "error" in cost:
-                span.add_event("quant.model.cost.failed", {"message": str(cost["error"])})
-            span.end(end_time=_integer(cost["end_ns"]))
+            if cost.error is not None:
+                span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
+            span.end(end_time=cost.end_ns)
             if self._root is not None:
-                self._root.set_attributes(_cost_attributes(cost))
+                self._root.set_attributes(totals)
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Puts the totals on the root span and ends it."""
@@ -237,21 +238,3 @@ def _progress(record: StepRecord) -> dict[str, AttributeValue]:
     if record.duration > 0:
         progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
     return progress
-
-
-def _cost_attributes(cost: Mapping[str, object]) -> dict[str, Any]:
-    attributes = cost.get("attributes", {})
-    assert isinstance(attributes, Mapping)
-    return dict(attributes)
-
-
-def _cost_identity(cost: Mapping[str, object]) -> dict[str, Any]:
-    return {
-        key: cost[name]
-        for key, name in ((semconv.MODEL_ROLE, "role"), (semconv.MODEL_PATH, "path"))
-        if cost.get(name) is not None
-    }
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None

@@ -28,7 +28,8 @@ class MemoryReading:
             reset (``VmHWM``), in bytes; None where the kernel keeps no such mark.
         children: One (pid, rss, high_water) for each live descendant, in bytes.
         reaped_high_water: Highest RSS of any descendant that has exited and been waited
-            for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes.
+            for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes; None unless it is above
+            every other mark that was read since the run began.
     """
 
     rss: int

@@ -125,7 +125,7 @@ class Recorder:
         # Reentrant: what a sink calls (a user's exporter, say) may open a step.
         self._lock = threading.RLock()
         self._open: dict[int, OpenStep] = {}
-        self._resets = 0
+        self._folds = 0
         self._next_step = 0
         self._next_checkpoint = 0
         self._steps = 0
@@ -169,11 +169,11 @@ class Recorder:
         Args:
             error: Class name of the exception that ends it, None if it ends well.
         """
+        self._sampler.stop()  # without the lock, which its last sample may be waiting for
         with self._lock, FAULTS.kept_in("recorder"):
             if self.ended or self._baseline is None or self._run_tracker is None:
                 self.ended = True
                 return
-            self._sampler.stop()
             for step in sorted(self._open.values(), key=lambda step: -step.info.index):
                 self.close(step, UnfinishedStepError("the run ended while the step was open"))
             self.ended = True
@@ -384,15 +384,17 @@ class Recorder:
         self._observe(self._probes.sample)
 
     def _observe(self, take: Callable[[], Reading]) -> Reading:
-        resets = self._resets
+        folds = self._folds
         reading = take()
         with self._lock:
-            # A mark read before another thread reset it would look like a rise after.
-            if not self.ended and resets == self._resets:
+            # If a checkpoint was taken meanwhile, this one may be the older: its lower
+            # marks would make those of the checkpoint look like a rise in the step after.
+            if not self.ended and folds == self._folds:
                 self._fold(reading)
         return reading
 
     def _fold(self, reading: Reading) -> None:
+        self._folds += 1
         self.latest = reading
         if self._run_tracker is not None:
             self._run_tracker.fold(reading)
@@ -409,11 +411,10 @@ class Recorder:
             self._fold(sample)
             if sample.memory is None:
                 return
-            self._resets += 1
-            reset_high_water([pid for pid, _, _ in sample.memory.children])
+            lowered = reset_high_water([pid for pid, _, _ in sample.memory.children])
             for tracker in (self._run_tracker, *(step.tracker for step in self._open.values())):
                 if tracker is not None:
-                    tracker.marks_reset(sample.memory.rss)
+                    tracker.marks_reset(sample.memory, lowered)
 
     def _checkpoint(
         self,

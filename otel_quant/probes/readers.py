@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from otel_quant.faults import FAULTS
 from otel_quant.probes.cpu import CpuProbe
 from otel_quant.probes.disk import DiskProbe
-from otel_quant.probes.memory import read_memory
+from otel_quant.probes.memory import MemoryProbe
 from otel_quant.probes.tree import descendants
 from otel_quant.readings import CpuReading, DiskReading, GpuReading, MemoryReading, Reading
 
@@ -29,7 +29,7 @@ class Probes:
         gpu: Reads GPU memory.
     """
 
-    memory: Callable[[Collection[int]], MemoryReading | None] = read_memory
+    memory: Callable[[Collection[int]], MemoryReading | None] = field(default_factory=MemoryProbe)
     disk: Callable[[Collection[int]], DiskReading | None] = field(default_factory=DiskProbe)
     cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
     gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus

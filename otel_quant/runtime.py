@@ -23,7 +23,7 @@ from otel_quant.faults import FAULTS
 from otel_quant.lineage import LINEAGE
 from otel_quant.probes.gpu import GpuProbe
 from otel_quant.probes.readers import Probes
-from otel_quant.profiles import REQUESTS, profile_path, quark_own_path
+from otel_quant.profiles import REQUESTS, profile_path, quark_own_path, request_profile
 from otel_quant.readings import Reading, RunInfo
 from otel_quant.recorder import Recorder, new_run_info
 from otel_quant.sinks.delivery import Delivery
@@ -41,16 +41,20 @@ class Runtime:
 
     Attributes:
         delivery: Sends what the sinks emitted.
+        columns: Metrics of the local files of this process; what a program adds holds for
+            every run.
     """
 
     def __init__(self) -> None:
         self.delivery = Delivery()
+        self.columns = Columns()
         self._lock = threading.RLock()
         self._recorder: Recorder | None = None
         self._settings: Settings | None = None
         self._sinks: tuple[Sink, ...] | None = None
         self._spans: SpansSink | None = None
         self._profile: str | None = None
+        self._profile_sink: QuarkYamlSink | None = None
         self._gpu: GpuProbe | None = None
         self._operations = 0
         self._exiting = False
@@ -80,6 +84,11 @@ class Runtime:
         recorder = self._recorder
         return recorder is not None and recorder.baseline is not None and not recorder.ended
 
+    @property
+    def writes_profile(self) -> bool:
+        """Whether the run under way has a local profile."""
+        return self._profile_sink is not None
+
     def end_run(self, error: str | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another.
 
@@ -99,6 +108,33 @@ class Runtime:
         """
         self._profile = profile
         self.recorder.start()
+
+    def write_profile(self, path: str) -> None:
+        """Asks for the local profile at a path, whether or not the run has begun.
+
+        Args:
+            path: Where to write it.
+        """
+        request_profile(path)
+        with self._lock, FAULTS.kept_in("local profile"):
+            if self._recorder is None or self._recorder.ended:
+                return
+            if self._profile_sink is not None:
+                self._profile_sink.move(self._profile_path(self.settings, self._recorder.info))
+            elif self._recorder.baseline is None:
+                self._recorder = None  # made before anyone asked, and nobody has begun it
+            else:
+                _log.warning("the run began before %s was asked for: it has no file", path)
+
+    def make_way(self, path: str) -> None:
+        """Moves the local profile aside: another profiler is about to write to a path.
+
+        Args:
+            path: The path.
+        """
+        with self._lock, FAULTS.kept_in("local profile"):
+            if self.is_running and self._profile_sink is not None:
+                self._profile_sink.make_way(path)
 
     def child_carrier(self, begin: bool) -> dict[str, str]:
         """Returns the trace context for a child process, by header name.
@@ -194,20 +230,17 @@ class Runtime:
     def _new_recorder(self) -> Recorder:
         self._settings = settings = settings_from(os.environ)
         info = new_run_info(os.environ, LINEAGE.carrier)
-        columns = Columns()
         sinks = list(self._process_sinks())
+        self._profile_sink = None
         if self._profile is not None or settings.profile_wanted or REQUESTS.wanted:
-            sinks.insert(
-                0,
-                QuarkYamlSink(
-                    self._profile_path(settings, info), columns, strict=settings.yaml_strict
-                ),
-            )
+            path = self._profile_path(settings, info)
+            self._profile_sink = QuarkYamlSink(path, self.columns, strict=settings.yaml_strict)
+            sinks.insert(0, self._profile_sink)
         recorder = Recorder(
             info,
             self._probes(settings),
             sinks,
-            columns,
+            self.columns,
             sample_interval=settings.sample_interval,
             exact_peaks=settings.exact_peaks,
         )

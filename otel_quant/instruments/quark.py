@@ -31,6 +31,9 @@ QUARK: Final = Library(
         Hook(_OWN, "GlobalProfiler.scope", _PROFILER + "scope"),
         Hook(_OWN, "GlobalProfiler.__enter__", _PROFILER + "enter"),
         Hook(_OWN, "GlobalProfiler.__exit__", _PROFILER + "leave"),
+        Hook(_OWN, "GlobalProfiler.__init__", _PROFILER + "make"),
+        Hook(_OWN, "GlobalProfiler._checkpoint", _PROFILER + "checkpoint"),
+        Hook(_OWN, "GlobalProfiler.start_cache_dir_monitoring", _PROFILER + "watch"),
         # Steps that it declares and does not report.
         Hook("quark.onnx.algorithm.finetuning.fast_finetune", "fast_finetune", _STEP, ProfileStep.FAST_FINETUNE),
         Hook("quark.torch.quantization.api", "ModelQuantizer._calibrate_all_params", _STEP, ProfileStep.CALIBRATION_WEIGHTS),

@@ -9,14 +9,17 @@ The two meet at each call, and only one of them may open the step.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
+from otel_quant.environment import QUARK_PROFILING
 from otel_quant.faults import FAULTS
 from otel_quant.instruments.calls import as_library_step
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.instruments.progress import counting
+from otel_quant.profiles import DEFAULT_PATH
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step
 from otel_quant.steps import ALL_STEPS, ProfileStep
@@ -27,6 +30,9 @@ _DECORATED: Final[ContextVar[tuple[str, ...]]] = ContextVar("otel_quant_decorate
 _PENDING: Final[ContextVar[str | None]] = ContextVar("otel_quant_pending", default=None)
 # What the scopes entered in this context have opened, innermost last.
 _ENTERED: Final[ContextVar[tuple[Activation, ...]]] = ContextVar("otel_quant_entered", default=())
+
+# Whether Quark is taking the checkpoint of a scope's start or end.
+_AT_A_BOUNDARY: Final[ContextVar[bool]] = ContextVar("otel_quant_boundary", default=False)
 
 
 def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -88,6 +94,7 @@ def enter(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     def wrapper(self: Any) -> Any:
         activation = Activation(None)
         with FAULTS.kept_in("opening a step"):
+            RUNTIME.columns.adopt(self)
             label = _PENDING.get()
             _PENDING.set(None)
             if label:
@@ -95,7 +102,11 @@ def enter(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
                 activation = Activation(RUNTIME.recorder.open(kind, label=label))
         activation.__enter__()
         _ENTERED.set((*_ENTERED.get(), activation))
-        return original(self)
+        token = _AT_A_BOUNDARY.set(True)
+        try:
+            return original(self)
+        finally:
+            _AT_A_BOUNDARY.reset(token)
 
     return wrapper
 
@@ -105,11 +116,62 @@ def leave(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
 
     @functools.wraps(original)
     def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
-        result = original(self, kind, error, traceback)
+        token = _AT_A_BOUNDARY.set(True)
+        try:
+            result = original(self, kind, error, traceback)
+        finally:
+            _AT_A_BOUNDARY.reset(token)
         entered = _ENTERED.get()
         if entered:
             _ENTERED.set(entered[:-1])
             entered[-1].__exit__(kind, error, traceback)
         return result
+
+    return wrapper
+
+
+def make(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler.__init__``: our run begins with Quark's and shows its metrics.
+
+    Quark's file keeps its path: ours goes elsewhere before Quark opens it.
+    """
+
+    @functools.wraps(original)
+    def wrapper(self: Any, output_path: str = DEFAULT_PATH) -> None:
+        is_new = not self._initialized
+        if is_new and os.environ.get(QUARK_PROFILING) == "1":
+            RUNTIME.make_way(output_path)
+        original(self, output_path)
+        RUNTIME.columns.adopt(self)
+        if is_new and self.enabled:
+            with FAULTS.kept_in("Quark's profiler"):
+                RUNTIME.recorder.start()
+
+    return wrapper
+
+
+def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler._checkpoint``: what the program asks for is taken by us too."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, step_name: str) -> None:
+        original(self, step_name)
+        ends_of_the_run = (ProfileStep.START, ProfileStep.END)
+        if not _AT_A_BOUNDARY.get() and step_name not in ends_of_the_run:
+            RUNTIME.columns.adopt(self)
+            RUNTIME.recorder.point(step_name)
+
+    return wrapper
+
+
+def watch(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``start_cache_dir_monitoring``, which Quark calls for each cache directory."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, path: str) -> None:
+        original(self, path)
+        with FAULTS.kept_in("watch of the cache directories"):
+            if RUNTIME.is_running and RUNTIME.writes_profile:
+                RUNTIME.columns.cache_dirs.watch(path)
 
     return wrapper

@@ -62,6 +62,19 @@ class QuarkYamlSink(Sink):
         """Where the file is; before the run begins, where it is wanted."""
         return self._file.path if self._file is not None else self._wanted
 
+    def move(self, path: str | Path) -> None:
+        """Goes on under another path, before the run has begun or during it.
+
+        Args:
+            path: The new path; what is there is kept.
+
+        Raises:
+            OSError: The file could not be moved; it goes on where it is.
+        """
+        self._wanted = Path(path)
+        if self._file is not None:
+            self._file.move(self._wanted)
+
     def make_way(self, path: str | Path) -> None:
         """Moves the file aside if another program is about to write to its path.
 
@@ -104,13 +117,13 @@ class QuarkYamlSink(Sink):
             return
         try:
             file.append(self._record(checkpoint))
-            file.append_lines(_SUMMARY + _mapping(record.columns, "", ""))
-            file.append_lines(
+            file.append(_SUMMARY + _mapping(record.columns, "", ""))
+            file.append(
                 _DEFINITIONS
                 + _OF_RECORDS
-                + _definitions(self._columns.checkpoint_metrics)
+                + _definitions(self._columns.every("checkpoint_metrics"))
                 + _OF_SUMMARY
-                + _definitions(self._columns.summary_metrics)
+                + _definitions(self._columns.every("summary_metrics"))
             )
             if self._costs and not self._strict:
                 models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)

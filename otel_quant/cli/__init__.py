@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import show
+from otel_quant.cli import cost, show
 from otel_quant.cli.command import Command, UserError
 
-COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND,)
+COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, cost.COMMAND)
 """The subcommands, in the order of the help."""
 
 

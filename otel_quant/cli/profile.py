@@ -12,8 +12,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-import yaml
-
 HEADER: Final = "# Quark Profiling Results\n"
 
 _ENTRY: Final = re.compile(
@@ -133,18 +131,25 @@ def _value(text: str) -> object:
     if simple := _SIMPLE_STRING.fullmatch(text):
         return simple[1]
     if text.startswith('"'):
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError:
-            return text[1:-1] if len(text) > 1 and text.endswith('"') else text[1:]
+        if (value := _from_yaml(text)) is not None:
+            return value
+        return text[1:-1] if len(text) > 1 and text.endswith('"') else text[1:]
     if _NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     # An alias could make a short text as large as the memory.
     if text[:1] in ("{", "[") and not re.search("[&*]", text):
-        try:
-            return yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):
-            return text
+        value = _from_yaml(text)
+        return text if value is None else value
     return text
+
+
+def _from_yaml(text: str) -> object:
+    """Reads a quoted string or a collection; None if it is not well formed."""
+    import yaml  # only here: it is slow to load, few values need it, no other command does
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None

@@ -85,7 +85,8 @@ def cost_of(
     ops = walk.run()
     runs = list(_flattened(ops, 1, rule_set))
     weights = _Weights(rule_set)
-    nodes = tuple(_node_cost(run, rule_set, weights) for run in runs)
+    makers = {id(value): run.op for run in runs for value in run.op.outputs}
+    nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
     executed = [run.op for run in runs]
     return _summed(structure, rule_set, nodes, walk, executed, bound.assumed)
 
@@ -150,7 +151,7 @@ class _Weights:
         return elements, size
 
 
-def _node_cost(run: _Run, rules: RuleSet, weights: _Weights) -> NodeCost:
+def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, Op]) -> NodeCost:
     op = run.op
     params, held = weights.take(op.inputs)
     for idle in run.idle:
@@ -177,7 +178,7 @@ def _node_cost(run: _Run, rules: RuleSet, weights: _Weights) -> NodeCost:
         memory,
         tuple(None if value is None else value.shape for value in op.inputs),
         tuple(value.shape for value in op.outputs),
-        precision_of(op) if inner else None,
+        precision_of(op, makers) if inner else None,
     )
 
 

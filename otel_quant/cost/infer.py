@@ -101,7 +101,7 @@ class Walk:
         self.depth = 0
         self._opsets: Mapping[str, int] = model.opsets
         self._known_weights: dict[int, Value] = {}
-        self._orders: dict[int, tuple[Node, ...]] = {}
+        self._orders: dict[int, tuple[tuple[int, Node], ...]] = {}
 
     @property
     def source(self) -> str:
@@ -202,9 +202,11 @@ class Walk:
     ) -> list[Op]:
         order = self._orders.get(id(nodes))
         if order is None:
-            order = self._orders[id(nodes)] = ordered(nodes, self.source)
+            place = {id(node): i for i, node in enumerate(nodes)}
+            order = tuple((place[id(node)], node) for node in ordered(nodes, self.source))
+            self._orders[id(nodes)] = order
         ops: list[Op] = []
-        for node in order:
+        for i, node in order:
             self._count += 1
             if self._count > MAX_OPS:
                 raise CostError(
@@ -213,9 +215,11 @@ class Walk:
             if not self._count & 0xFF and self._deadline is not None:
                 self.check_time()
             if node.op_type == "Constant" and not node.domain:
-                self._constant(node, scope, arguments, ops, prefix)
+                name = prefix + (node.name or f"Constant_{i}")
+                self._constant(node, scope, arguments, ops, name)
                 continue
-            ops.append(self._node(node, scope, prefix, arguments, hints))
+            name = prefix + (node.name or f"{node.op_type}_{i}")
+            ops.append(self._node(node, scope, name, arguments, hints))
         return ops
 
     def check_time(self) -> None:
@@ -229,7 +233,7 @@ class Walk:
         scope: Scope,
         arguments: Mapping[str, Attribute] | None,
         ops: list[Op],
-        prefix: str,
+        title: str,
     ) -> None:
         """A Constant is its tensor, as if it were an initializer."""
         attributes = resolved(node.attributes, arguments)
@@ -241,11 +245,12 @@ class Walk:
                 self._known_weights[id(node)] = value
         if not value.name:
             value.name = node.outputs[0] if node.outputs else node.name
+        value.producer = self._count
         for name in node.outputs:
             scope.values[name] = value
         ops.append(
             Op(
-                prefix + (node.name or f"Constant_{self._count}"),
+                title,
                 "Constant",
                 node,
                 [],
@@ -293,7 +298,7 @@ class Walk:
         self,
         node: Node,
         scope: Scope,
-        prefix: str,
+        title: str,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
     ) -> Op:
@@ -307,7 +312,7 @@ class Walk:
                 value = scope.values[name] = Value(name=name)
             inputs.append(value)
         op = Op(
-            prefix + (node.name or f"{node.op_type}_{self._count}"),
+            title,
             f"{node.domain}:{node.op_type}" if node.domain else node.op_type,
             node,
             inputs,

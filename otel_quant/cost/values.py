@@ -37,7 +37,7 @@ class Value:
         weight: The constant that it is, if it stands in the file as one.
         constant: It depends on nothing but constants, so that it is computed once.
         alias: The value whose bytes it is a view of, or None.
-        producer: Number of the operation that made it; None for inputs and constants.
+        producer: Number of the operation that made it; None for inputs and initializers.
     """
 
     __slots__ = (

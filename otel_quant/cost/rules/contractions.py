@@ -19,7 +19,8 @@ from otel_quant.cost.rules.formula import (
     volume0,
     zero,
 )
-from otel_quant.cost.shapes.contraction import attention_sizes, einsum_lengths, einsum_terms
+from otel_quant.cost.shapes.attention import attention_sizes
+from otel_quant.cost.shapes.contraction import einsum_lengths, einsum_terms
 
 SOFTMAX: Final = EXP + 4
 """Per element: exp and division."""
@@ -150,16 +151,23 @@ def _recurrent_tool(gates: int, per_state: int) -> Formula:
 
 def attention_products(op: Op) -> int:
     """Scores and their application to the values; a causal mask is not skipped."""
-    batch, heads, _, queries, keys, size, value_size = known(attention_sizes(op))
-    return batch * heads * queries * keys * (size + value_size)
+    found = attention_sizes(op)
+    size, value_size = known((found.size, found.value_size))
+    return attention_scores(op) * (size + value_size)
+
+
+def attention_scores(op: Op) -> int:
+    """Number of query and key pairs over all heads."""
+    found = attention_sizes(op)
+    return prod(known((found.batch, found.heads, found.queries, found.keys)))
 
 
 def _attention_rest(op: Op) -> int:
-    batch, heads, _, queries, keys, _, _ = known(attention_sizes(op))
-    scores = batch * heads * queries * keys
-    mask = scores if op.has(3) else 0
-    cap = scores * (TANH + 2) if op.attr_float("softcap", 0.0) else 0
-    return scores * (SOFTMAX + 1) + mask + cap
+    """Scale, mask, cap and softmax of every score."""
+    per_score = SOFTMAX + 1 + (1 if op.has(3) else 0)
+    if op.attr_float("softcap", 0.0):
+        per_score += TANH + 2
+    return attention_scores(op) * per_score
 
 
 def _det(op: Op) -> int:

@@ -105,47 +105,6 @@ def _recurrent(op: Op) -> Sequence[Shape]:
     return [(length, directions, batch, hidden), state, state]
 
 
-def attention_sizes(op: Op) -> tuple[int | None, ...]:
-    """Returns (batch, query heads, kv heads, queries, keys in all, head size, value head size).
-
-    ONNX Attention: operands are [batch, length, hidden] with heads by attribute, or
-    [batch, heads, length, size]; keys of the past come before the new ones.
-    """
-    q, k, v = op.shape(0), op.shape(1), op.shape(2)
-    if len(q) == 4:
-        batch, heads, queries, size = q
-        kv_heads, keys = k[1], k[2]
-        value_size = v[3]
-    else:
-        batch, queries = q[0], q[1]
-        heads = op.attr("q_num_heads", 0)
-        kv_heads = op.attr("kv_num_heads", 0)
-        if not heads or not kv_heads:
-            raise UnknownError
-        size = None if q[2] is None else q[2] // heads
-        keys = k[1]
-        value_size = None if v[2] is None else v[2] // kv_heads
-    if op.has(4):
-        past = op.shape(4)[2]
-        keys = None if keys is None or past is None else keys + past
-    return batch, heads, kv_heads, queries, keys, size, value_size
-
-
-def _attention(op: Op) -> Sequence[Shape]:
-    batch, heads, kv_heads, queries, keys, size, value_size = attention_sizes(op)
-    if len(op.shape(0)) == 4:
-        result: Shape = (batch, heads, queries, value_size)
-    else:
-        assert heads is not None
-        result = (batch, queries, None if value_size is None else heads * value_size)
-    return [
-        result,
-        (batch, kv_heads, keys, size),
-        (batch, kv_heads, keys, value_size),
-        (batch, heads, queries, keys),
-    ]
-
-
 TABLE: Final[dict[str, ShapeRule]] = {
     "MatMul": ShapeRule(matmul(0, 1), (T0,)),
     "MatMulInteger": ShapeRule(matmul(0, 1), (INT32,)),
@@ -155,7 +114,6 @@ TABLE: Final[dict[str, ShapeRule]] = {
     "LSTM": ShapeRule(_recurrent, (T0,)),
     "GRU": ShapeRule(_recurrent, (T0,)),
     "RNN": ShapeRule(_recurrent, (T0,)),
-    "Attention": ShapeRule(_attention, (T0, T0, T0, T0)),
     "Det": ShapeRule(lambda op: [op.shape(0)[:-2]], (T0,)),
     "NegativeLogLikelihoodLoss": ShapeRule(
         lambda op: [op.shape(1) if op.attr_str("reduction", "mean") == "none" else ()], (T0,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.cost.shapes import (
+    attention,
     contraction,
     layout,
     microsoft,
@@ -19,6 +20,7 @@ SHAPE_RULES: Final[dict[str, ShapeRule]] = {
     **pointwise.TABLE,
     **windowed.TABLE,
     **contraction.TABLE,
+    **attention.TABLE,
     **layout.TABLE,
     **reduction.TABLE,
     **sequences.TABLE,

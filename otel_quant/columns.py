@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import psutil
 
 from otel_quant.faults import FAULTS
-from otel_quant.probes.cache_dirs import CacheDirs
 from otel_quant.profile_metrics import CHECKPOINT_METRICS, SUMMARY_METRICS, Metric, MetricContext
 from otel_quant.readings import GpuReading, Peaks, Reading
 
@@ -19,23 +18,20 @@ _SECOND: Final = 1_000_000_000  # an int: dividing by 1e9 would round today's na
 
 
 class Columns:
-    """The columns of the local file, and what they hold.
+    """The columns of one run's file, and what they hold.
 
     Attributes:
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any
             time.
         summary_metrics: Figures of the summary, in order; may be changed until the end.
-        cache_dirs: The cache directories whose growth is watched until a run ends.
-        records: Where the columns of each checkpoint are kept as well; None if nobody
-            asks for them, since they would grow with the run.
+        cache_dir_peak: Tells the largest growth of a watched cache directory in MiB, or
+            None; asked once, when the run ends.
     """
 
     def __init__(self) -> None:
         self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self.cache_dirs = CacheDirs()
-        self.records: list[dict[str, Any]] | None = None
-        self._adopted: Any = None
+        self.cache_dir_peak: Callable[[], float | None] | None = None
         self._process: psutil.Process | None = None
 
     def at_checkpoint(
@@ -72,10 +68,7 @@ class Columns:
             context.baseline_disk_write_bytes = first_disk.write
             context.current_disk_read_bytes = disk.read
             context.current_disk_write_bytes = disk.write
-        columns, custom = _collect(self.every("checkpoint_metrics"), context)
-        if self.records is not None:
-            self.records.append(dict(columns))  # theirs to change
-        return columns, custom
+        return _collect(self.checkpoint_metrics, context)
 
     def at_end(
         self, reading: Reading, baseline: Reading, peaks: Peaks
@@ -120,29 +113,10 @@ class Columns:
             context.baseline_disk_write_bytes = baseline.disk.write
             context.current_disk_read_bytes = reading.disk.read
             context.current_disk_write_bytes = reading.disk.write
-        with FAULTS.kept_in("watch of the cache directories"):
-            context.cache_dir_peak_disk_mb = self.cache_dirs.finish()
-        return _collect(self.every("summary_metrics"), context)
-
-    def adopt(self, profiler: Any) -> None:
-        """Shows the metrics, too, that a program has added to Quark's own profiler.
-
-        Args:
-            profiler: Quark's profiler; its lists are looked at anew at each checkpoint.
-        """
-        self._adopted = profiler
-
-    def every(self, kind: Literal["checkpoint_metrics", "summary_metrics"]) -> list[Metric]:
-        """Returns all metrics of a kind, those of an adopted profiler last.
-
-        Args:
-            kind: Name of the list.
-        """
-        metrics: list[Metric] = list(getattr(self, kind))
-        with FAULTS.kept_in("metrics of Quark's profiler"):
-            if self._adopted is not None:
-                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
-        return metrics
+        if self.cache_dir_peak is not None:
+            with FAULTS.kept_in("watch of the cache directories"):
+                context.cache_dir_peak_disk_mb = self.cache_dir_peak()
+        return _collect(self.summary_metrics, context)
 
     def _this_process(self) -> psutil.Process:
         process = self._process
@@ -158,16 +132,12 @@ def definitions(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
         metrics: The metrics.
 
     Returns:
-        Name and definition of each, in order. A definition that fails is empty; a metric
-        that does not even tell its name is left out.
+        Name and definition of each, in order; a metric that fails to tell is left out.
     """
     told = []
     for metric in metrics:
         with FAULTS.kept_in(f"definition of {type(metric).__name__}"):
-            name, definition = str(metric.name), ""
-            with FAULTS.kept_in(f"definition of {name}"):
-                definition = str(metric.get_definition())
-            told.append((name, definition))
+            told.append((str(metric.name), str(metric.get_definition())))
     return told
 
 
@@ -176,7 +146,7 @@ def _collect(
 ) -> tuple[dict[str, object], dict[str, object]]:
     columns: dict[str, object] = {}
     custom: dict[str, object] = {}
-    for metric in metrics:
+    for metric in tuple(metrics):  # another thread may append to the list meanwhile
         kind = type(metric)
         if kind in _BUILT_IN:
             value = metric.collect(context)
@@ -189,13 +159,9 @@ def _collect(
                 value = metric.collect(context)
                 if value is not None:
                     columns[name] = value
-                    if not _is_quarks_own(metric):
+                    if not kind.__module__.startswith(_QUARKS_OWN):
                         custom[name] = value
     return columns, custom
-
-
-def _is_quarks_own(metric: object) -> bool:
-    return type(metric).__module__.startswith(_QUARKS_OWN)
 
 
 def _used(gpus: tuple[GpuReading, ...]) -> int:

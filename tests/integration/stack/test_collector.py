@@ -1,0 +1,270 @@
+"""What the Collector promises with the committed configurations, kept by a real Collector."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.stack.conftest import TellRun
+from tests.integration.stack.otlp_receiver import Receiver
+from tests.integration.stack.processes import (
+    CONFIGS,
+    Backends,
+    Collector,
+    Server,
+    collector,
+    eventually,
+    fetch,
+    free_port,
+    loki,
+    prometheus,
+)
+from tests.integration.stack.told_run import STEPS
+
+pytestmark = pytest.mark.servers
+
+NAMES = ("config", "agent", "gateway")
+WHOLE_RUN = sorted([*STEPS, "quantization", "model cost", "model cost"])
+CHECKPOINTS = ["Start", *(f"{s} {e}" for s in STEPS for e in ("Start", "End")), "End"]
+
+StartCollector = Callable[..., Collector]
+
+
+@pytest.fixture
+def ports(receiver: Receiver) -> Backends:
+    return Backends(tempo_otlp=receiver.port)
+
+
+@pytest.fixture
+def start(binaries: dict[str, str], tmp_path: Path, ports: Backends) -> Iterator[StartCollector]:
+    """Yields what starts a Collector with one of the configurations."""
+    started: list[Collector] = []
+
+    def make(config: Path | str, name: str = "otelcol", **extra: str) -> Collector:
+        path = CONFIGS / f"{config}.yaml" if isinstance(config, str) else config
+        made = collector(binaries["otelcol-quant"], tmp_path, path, ports, name, **extra)
+        made.server.start()
+        started.append(made)
+        return made
+
+    yield make
+    for made in started:
+        made.server.kill()
+
+
+@pytest.fixture
+def stores(binaries: dict[str, str], tmp_path: Path, ports: Backends) -> Iterator[list[Server]]:
+    """Yields Prometheus and Loki, not started."""
+    made = [
+        prometheus(binaries["prometheus"], tmp_path, ports),
+        loki(binaries["loki"], tmp_path, ports),
+    ]
+    yield made
+    for server in made:
+        server.kill()
+
+
+def checkpoints(ports: Backends, trace: str) -> list[str]:
+    """Returns the names of a trace's checkpoints in Loki, in order."""
+    answer = fetch(
+        f"http://127.0.0.1:{ports.loki}/loki/api/v1/query_range",
+        query=f'{{service_name=~".+"}} | trace_id="{trace}"',
+        since="1h",
+        limit=1000,
+    )
+    lines = [line for stream in answer["data"]["result"] for line in stream["values"]]
+    return [name for _, name in sorted(lines, key=lambda line: int(line[0]))]
+
+
+def sample(ports: Backends, query: str) -> list[float]:
+    answer = fetch(f"http://127.0.0.1:{ports.prometheus}/api/v1/query", query=query)
+    return sorted(float(series["value"][1]) for series in answer["data"]["result"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_configuration_is_valid(name: str, binaries: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [binaries["otelcol-quant"], "validate", f"--config={CONFIGS / name}.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollector) -> None:
+    made = start(name, OTELCOL_GATEWAY_HOST="localhost", OTELCOL_GATEWAY_PORT=str(free_port()))
+    log = made.server.log.read_text()
+    assert "Everything is ready" in log
+    assert [line for line in log.splitlines() if re.search("deprecat", line, re.IGNORECASE)] == []
+    assert [line for line in log.splitlines() if "\terror\t" in line] == []
+
+
+def test_one_run_arrives_whole_in_every_store(
+    start: StartCollector,
+    stores: list[Server],
+    ports: Backends,
+    receiver: Receiver,
+    tell_run: TellRun,
+) -> None:
+    receiver.start()
+    for server in stores:
+        server.start()
+    made = start("config")
+    trace = tell_run(made.environment, "good", "--seconds=1")
+    eventually(lambda: receiver.names(trace) == WHOLE_RUN, "the run's spans")
+    eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
+    eventually(
+        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
+        "the durations of the run's steps",
+    )
+    # What the run left out about its host is filled in; the connector counts its spans.
+    assert sample(ports, 'count(quant_run_memory_usage_bytes{host_name=~".+"})') == [1]
+    eventually(
+        lambda: sample(ports, 'traces_span_metrics_calls_total{span_name="Calibration"}') == [1],
+        "the span's count from the connector",
+    )
+
+
+def test_stores_that_are_away_for_a_while_miss_nothing(
+    start: StartCollector,
+    stores: list[Server],
+    ports: Backends,
+    receiver: Receiver,
+    tell_run: TellRun,
+) -> None:
+    made = start("config")
+    trace = tell_run(made.environment, "good", "--seconds=1")
+    time.sleep(3)  # long enough for several tries to fail
+    receiver.start()
+    for server in stores:
+        server.start()
+    eventually(lambda: receiver.names(trace) == WHOLE_RUN, "the run's spans")
+    eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
+    eventually(
+        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
+        "the durations of the run's steps",
+    )
+
+
+def test_a_killed_collector_loses_nothing_that_it_had_accepted(
+    start: StartCollector,
+    stores: list[Server],
+    ports: Backends,
+    receiver: Receiver,
+    tell_run: TellRun,
+) -> None:
+    made = start("config")
+    trace = tell_run(made.environment, "good", "--seconds=1")
+    made.server.kill()
+    made.server.start()
+    receiver.start()
+    for server in stores:
+        server.start()
+    eventually(lambda: receiver.names(trace) == WHOLE_RUN, "the run's spans")
+    eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
+    eventually(
+        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
+        "the durations of the run's steps",
+    )
+
+
+@pytest.fixture
+def two_gateways(start: StartCollector, tmp_path: Path) -> tuple[list[Collector], Path]:
+    """Returns two gateways that decide fast and keep no ordinary run, and the agent for them.
+
+    A resolver that finds both by name needs DNS; the agent here lists their addresses.
+    """
+    gateways = [
+        start(
+            "gateway",
+            f"gateway{index}",
+            OTELCOL_AFTER_ROOT="1s",
+            OTELCOL_LONGEST_RUN="8s",
+            OTELCOL_SLOW_MS="4000",
+            OTELCOL_KEEP_PERCENT="0",
+        )
+        for index in range(2)
+    ]
+    text = yaml.safe_load((CONFIGS / "agent.yaml").read_text())
+    text["exporters"]["load_balancing"]["resolver"] = {
+        "static": {"hostnames": [f"127.0.0.1:{gateway.grpc}" for gateway in gateways]}
+    }
+    agent = tmp_path / "agent.yaml"
+    agent.write_text(yaml.safe_dump(text))
+    return gateways, agent
+
+
+def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
+    start: StartCollector,
+    stores: list[Server],
+    ports: Backends,
+    receiver: Receiver,
+    tell_run: TellRun,
+    two_gateways: tuple[list[Collector], Path],
+) -> None:
+    gateways, config = two_gateways
+    receiver.start()
+    for server in stores:
+        server.start()
+    agent = start(
+        config,
+        "agent",
+        OTELCOL_GATEWAY_HOST="127.0.0.1",
+        OTELCOL_GATEWAY_PORT=str(gateways[0].grpc),
+    )
+    environment = agent.environment
+    ordinary = [tell_run(environment, "good", "--seconds=0.5") for _ in range(4)]
+    failed = tell_run(environment, "failed", "--seconds=0.5")
+    critical = tell_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
+    slow = tell_run(environment, "good", "--seconds=5")
+    killed = tell_run(environment, "killed", "--seconds=1", kill_after=5)
+    eventually(lambda: receiver.names(slow) == WHOLE_RUN, "the slow run")
+    eventually(lambda: receiver.names(critical) == WHOLE_RUN, "the memory-critical run")
+    eventually(
+        lambda: receiver.names(failed) == sorted([*STEPS[:4], "quantization"]), "the failed run"
+    )
+    eventually(lambda: receiver.names(killed) == sorted(STEPS[:2]), "the killed run")
+    assert [receiver.names(trace) for trace in ordinary] == [[], [], [], []]
+    for trace in ordinary:
+        eventually(lambda t=trace: checkpoints(ports, t) == CHECKPOINTS, "an ordinary run's log")
+    everyone = len(ordinary) + 4
+    eventually(
+        lambda: sample(ports, "count(quant_run_memory_usage_bytes)") == [everyone],
+        "every run's memory",
+    )
+
+
+def test_an_agent_killed_while_the_gateways_are_away_loses_nothing(
+    start: StartCollector,
+    receiver: Receiver,
+    tell_run: TellRun,
+    two_gateways: tuple[list[Collector], Path],
+) -> None:
+    gateways, config = two_gateways
+    for gateway in gateways:
+        gateway.server.kill()
+    receiver.start()
+    agent = start(
+        config,
+        "agent",
+        OTELCOL_GATEWAY_HOST="127.0.0.1",
+        OTELCOL_GATEWAY_PORT=str(gateways[0].grpc),
+    )
+    failed = [tell_run(agent.environment, "failed", "--seconds=0.5") for _ in range(3)]
+    agent.server.kill()
+    agent.server.start()
+    for gateway in gateways:
+        gateway.server.start()
+    for trace in failed:
+        eventually(
+            lambda t=trace: receiver.names(t) == sorted([*STEPS[:4], "quantization"]),
+            f"failed run {trace}",
+        )

@@ -1,0 +1,240 @@
+"""Tells a run to a Collector through the real SDK, name for name as `semconv` has it.
+
+For what this machine cannot do (a run on a GPU) and for runs of a size or an end that a
+real quantization does not have on command. Every attribute that the contract puts on a
+span or a record is sent, with its example as its value, so that a query for any of them
+has something to find.
+
+    python told_run.py {good,failed,killed} [--model P] [--method M] [--gpu] [--seconds S]
+
+Prints the trace id when it begins; with `killed` it then works until it is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterable
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, Status, StatusCode
+
+from otel_quant import semconv
+
+STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
+GIB = 1 << 30
+LIBRARY = {semconv.LIBRARY_NAME: "amd-quark"}
+PARSE = {"int": int, "double": float, "boolean": lambda text: text == "true", "string": str}
+VARIABLE_PARTS = {
+    "<index>": "0", "<figure>": "peak", "<name>": "accuracy", "<type>": "int8",
+}  # fmt: skip
+
+
+def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[str, object]:
+    """Returns every attribute of a place with its example as its value."""
+    found: dict[str, object] = {}
+    for attribute in semconv.attributes_on(place):
+        name = attribute.name.replace("<role>", role)
+        for part, value in VARIABLE_PARTS.items():
+            name = name.replace(part, value)
+        if name == semconv.ERROR_TYPE or (not gpu and ".gpu." in name):
+            continue
+        if attribute.type.endswith("[]"):
+            found[name] = [attribute.example]
+        else:
+            found[name] = PARSE[attribute.type](attribute.example)
+    return found
+
+
+class Told:
+    """One run that is being told."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.active = dict.fromkeys(STEPS, -1)
+        self.memory = GIB
+        self.samples = 0
+        resource = Resource.create()
+        self.spans = TracerProvider(resource=resource)
+        self.spans.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=200)
+        )
+        self.logs = LoggerProvider(resource=resource)
+        self.logs.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter()))
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter(), export_interval_millis=500)
+        self.metrics = MeterProvider([reader], resource=resource)
+        self.tracer = self.spans.get_tracer(semconv.SCOPE)
+        self.logger = self.logs.get_logger(semconv.SCOPE)
+        self.sequence = itertools.count()
+        self.instruments = self.make_instruments()
+
+    def make_instruments(self) -> dict[str, object]:
+        meter = self.metrics.get_meter(semconv.SCOPE)
+        observed = {
+            semconv.STEP_ACTIVE: self.observe_steps,
+            semconv.RUN_MEMORY_USAGE: lambda _: [Observation(self.memory)],
+            semconv.RUN_MEMORY_LIMIT: lambda _: [Observation(self.arguments.limit_gib * GIB)],
+            semconv.RUN_DISK_IO: lambda _: [
+                Observation(self.memory // 8, {semconv.DISK_IO_DIRECTION: "read"}),
+                Observation(self.memory // 16, {semconv.DISK_IO_DIRECTION: "write"}),
+            ],
+            semconv.RUN_GPU_MEMORY_USAGE: self.observe_gpu,
+        }
+        made = {}
+        for metric in semconv.METRICS:
+            name = metric.name.replace("<name>", "accuracy")
+            if metric.instrument.startswith("observable"):
+                create = getattr(meter, f"create_{metric.instrument}")
+                create(name, callbacks=[observed[name]], unit=metric.unit)
+            elif metric.instrument == "histogram":
+                made[name] = meter.create_histogram(
+                    name, unit=metric.unit, explicit_bucket_boundaries_advisory=metric.buckets
+                )
+            else:
+                made[name] = getattr(meter, f"create_{metric.instrument}")(name, unit=metric.unit)
+        return made
+
+    def observe_steps(self, _: CallbackOptions) -> Iterable[Observation]:
+        for step, open_now in self.active.items():
+            if open_now >= 0:
+                yield Observation(open_now, {semconv.STEP_NAME: step, **LIBRARY})
+
+    def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
+        if self.arguments.gpu:
+            yield Observation(self.memory // 2, {semconv.HW_ID: "GPU-8f6d7a52"})
+
+    def checkpoint(self, name: str, phase: str, step: str | None) -> None:
+        attributes = examples("checkpoint", self.arguments.gpu) | {
+            semconv.CHECKPOINT_NAME: name,
+            semconv.CHECKPOINT_PHASE: phase,
+            semconv.CHECKPOINT_SEQUENCE: next(self.sequence),
+            semconv.CHECKPOINT_MEMORY: self.memory,
+        }
+        if step is not None:
+            attributes |= {semconv.STEP_NAME: step, semconv.STEP_KIND: step}
+        self.logger.emit(
+            LogRecord(
+                timestamp=time.time_ns(),
+                severity_number=SeverityNumber.INFO,
+                body=name,
+                attributes=attributes,
+                event_name=semconv.CHECKPOINT_EVENT,
+            )
+        )
+
+    def step(self, index: int, name: str) -> None:
+        arguments = self.arguments
+        attributes = examples("step", arguments.gpu) | {
+            semconv.STEP_NAME: name,
+            semconv.STEP_KIND: name,
+            semconv.STEP_INDEX: index,
+            semconv.INPUT_PATH: arguments.model,
+            semconv.CALIBRATION_METHOD: arguments.method,
+        }
+        began = time.monotonic()
+        with self.tracer.start_as_current_span(
+            name, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            self.active[name] = 1
+            self.checkpoint(f"{name} Start", "start", name)
+            labels = {semconv.STEP_NAME: name, **LIBRARY}
+            try:
+                while time.monotonic() - began < arguments.seconds / len(STEPS):
+                    self.memory += GIB // 64
+                    if name == "Calibration":
+                        self.samples += 1
+                        self.instruments[semconv.CALIBRATION_SAMPLES].add(1, labels)
+                    time.sleep(0.05)
+                while name == "Calibration" and arguments.outcome == "killed":
+                    time.sleep(0.05)
+                if name == "Quantization (Static)" and arguments.outcome == "failed":
+                    raise MemoryError(f"no memory for {name}")
+            except MemoryError as error:
+                labels[semconv.ERROR_TYPE] = "MemoryError"
+                fail(span, error)
+                raise
+            finally:
+                self.active[name] = 0
+                self.record(time.monotonic() - began, labels)
+                self.checkpoint(f"{name} End", "end", name)
+
+    def record(self, seconds: float, labels: dict[str, str]) -> None:
+        made = self.instruments
+        made[semconv.STEP_DURATION].record(seconds, labels)
+        made[semconv.STEP_MEMORY_PEAK].record(self.memory, labels)
+        made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
+        made["quant.custom.accuracy"].set(97.8, {semconv.STEP_NAME: labels[semconv.STEP_NAME]})
+        for direction in ("read", "write"):
+            made[semconv.STEP_DISK_IO].add(4096, labels | {semconv.DISK_IO_DIRECTION: direction})
+        for mode in ("user", "system"):
+            made[semconv.STEP_CPU_TIME].add(seconds / 2, labels | {semconv.CPU_MODE: mode})
+
+    def cost(self, role: str, share: float) -> None:
+        attributes = examples("cost", self.arguments.gpu, role)
+        attributes[semconv.MODEL_ROLE] = role
+        with self.tracer.start_as_current_span(semconv.COST_SPAN, attributes=attributes):
+            for name, value in (
+                (semconv.MODEL_SIZE, 102_400_000 * share),
+                (semconv.MODEL_PARAMETERS, 25_557_032),
+                (semconv.MODEL_MACS, 4_089_000_000),
+            ):
+                self.instruments[name].set(value, {semconv.MODEL_ROLE: role})
+
+    def tell(self) -> None:
+        arguments = self.arguments
+        attributes = examples("run", arguments.gpu) | examples("run", arguments.gpu, "float")
+        with self.tracer.start_as_current_span(
+            semconv.ROOT_SPAN, record_exception=False, set_status_on_exception=False
+        ) as root:
+            print(f"{root.get_span_context().trace_id:032x}", flush=True)
+            self.checkpoint("Start", "point", None)
+            try:
+                for index, name in enumerate(STEPS):
+                    self.step(index, name)
+                self.cost("float", 1.0)
+                self.cost("quantized", 0.26)
+            except MemoryError as error:
+                fail(root, error)
+            root.set_attributes(attributes | {
+                semconv.MEMORY_PEAK: self.memory,
+                semconv.MEMORY_LIMIT: arguments.limit_gib * GIB,
+                semconv.MEMORY_PEAK_RATIO: self.memory / (arguments.limit_gib * GIB),
+                semconv.INPUT_PATH: arguments.model,
+                semconv.CALIBRATION_METHOD: arguments.method,
+            })  # fmt: skip
+            self.checkpoint("End", "point", None)
+        for provider in (self.spans, self.metrics, self.logs):
+            provider.shutdown()
+
+
+def fail(span: Span, error: BaseException) -> None:
+    span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, str(error)))
+    span.set_attribute(semconv.ERROR_TYPE, type(error).__name__)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("outcome", choices=["good", "failed", "killed"])
+    parser.add_argument("--model", default="models/resnet50.onnx")
+    parser.add_argument("--method", default="Percentile")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--limit-gib", type=int, default=24)
+    Told(parser.parse_args()).tell()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What the Collector's files say must agree with each other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIGS = ROOT / "collector"
+SECTIONS = ("receivers", "processors", "connectors", "exporters", "extensions")
+NAMES = ("config", "agent", "gateway")
+
+# Component type in a configuration -> last part of its module's path.
+MODULES = {
+    "otlp": "otlpreceiver",
+    "memory_limiter": "memorylimiterprocessor",
+    "resource_detection": "resourcedetectionprocessor",
+    "tail_sampling": "tailsamplingprocessor",
+    "span_metrics": "spanmetricsconnector",
+    "otlp_grpc": "otlpexporter",
+    "otlp_http": "otlphttpexporter",
+    "load_balancing": "loadbalancingexporter",
+    "health_check": "healthcheckextension",
+    "file_storage": "filestorage",
+}
+
+
+def load(name: str) -> dict[str, Any]:
+    return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+
+
+def test_the_manifest_holds_the_components_of_the_configurations_and_no_others() -> None:
+    named = {
+        (section, MODULES[component.split("/")[0]])
+        for name in NAMES
+        for section in SECTIONS
+        for component in load(name).get(section, {})
+    }
+    built = {
+        (section, module["gomod"].split()[0].rsplit("/", 1)[1])
+        for section in SECTIONS
+        for module in load("builder")[section]
+    }
+    assert built == named
+
+
+def test_the_manifest_is_of_one_release() -> None:
+    version = load("builder")["dist"]["version"]
+    versions = {
+        module["gomod"].split()[1] for section in SECTIONS for module in load("builder")[section]
+    }
+    assert versions == {f"v{version}"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_memory_limiter_is_first_in_every_pipeline(name: str) -> None:
+    pipelines = load(name)["service"]["pipelines"]
+    assert {kind: pipe["processors"][0] for kind, pipe in pipelines.items()} == dict.fromkeys(
+        pipelines, "memory_limiter"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_exporter_queues_on_disk_in_batches_and_traces_and_logs_retry_without_end(
+    name: str,
+) -> None:
+    config = load(name)
+    found = {
+        exporter: (
+            settings["sending_queue"]["storage"],
+            "batch" in settings["sending_queue"],
+            settings["retry_on_failure"]["max_elapsed_time"],
+        )
+        for exporter, settings in config["exporters"].items()
+    }
+    endless = dict.fromkeys(found, ("file_storage", True, "0s"))
+    metrics = {"otlp_http/prometheus": ("file_storage", True, "1h")}
+    assert found == endless | {key: value for key, value in metrics.items() if key in found}
+
+
+def test_metrics_are_retried_for_as_long_as_prometheus_takes_them() -> None:
+    prometheus = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
+    retried = load("config")["exporters"]["otlp_http/prometheus"]["retry_on_failure"]
+    window = prometheus["storage"]["tsdb"]["out_of_order_time_window"]
+    assert window == retried["max_elapsed_time"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batching_is_the_queues(name: str) -> None:
+    assert not any(re.match(r"batch(/|$)", key) for key in load(name)["processors"])

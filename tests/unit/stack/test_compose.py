@@ -1,0 +1,103 @@
+"""The compose file: the servers that the tests run, bound to this host, nothing forgotten."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts.servers import build
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVERS = ROOT / "scripts" / "servers"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def lasting(compose: dict[str, Any]) -> dict[str, Any]:
+    """Returns the services that stay; the other hands over a volume and exits."""
+    return {name: s for name, s in compose["services"].items() if name != "otelcol-storage"}
+
+
+def required(module: str, text: str) -> str:
+    found = re.search(rf"^require {re.escape(module)} v(\S+)$", text, re.MULTILINE)
+    assert found, f"{module} is not required"
+    return found[1]
+
+
+def test_what_is_tested_is_what_is_composed(compose: dict[str, Any]) -> None:
+    images = {
+        name: service["image"].rsplit(":", 1)[1] for name, service in compose["services"].items()
+    }
+    manifest = yaml.safe_load((ROOT / "collector" / "builder.yaml").read_text())
+    prometheus = required(
+        "github.com/prometheus/prometheus", (SERVERS / "prometheus" / "go.mod").read_text()
+    )
+    # Prometheus' module has the version 0.XYY.Z for the release X.YY.Z.
+    _, minor, patch = prometheus.split(".")
+    release = f"v{int(minor) // 100}.{int(minor) % 100}.{patch}"
+    loki = required("github.com/grafana/loki/v3", (SERVERS / "loki" / "go.mod").read_text())
+    assert {name: images[name] for name in ("otelcol", "prometheus", "loki")} == {
+        "otelcol": manifest["dist"]["version"],
+        "prometheus": release,
+        "loki": loki,
+    }
+
+
+def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
+    images = [service["image"] for service in compose["services"].values()]
+    assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+$", image)] == []
+
+
+def test_every_port_is_bound_to_this_host(compose: dict[str, Any]) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, Any]) -> None:
+    mounts = [m.split(":") for s in compose["services"].values() for m in s.get("volumes", [])]
+    paths = [source for source, *_ in mounts if source.startswith(".")]
+    volumes = {source for source, *_ in mounts if not source.startswith(".")}
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert volumes == set(compose["volumes"])
+    assert [m for m in mounts if m[0].startswith(".") and m[-1] != "ro"] == []
+
+
+def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
+    compose: dict[str, Any],
+) -> None:
+    for name, service in lasting(compose).items():
+        assert service["restart"] == "unless-stopped", name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert {"mem_limit", "cpus"} <= service.keys(), name
+
+
+def test_only_the_collector_has_no_healthcheck_of_its_own(compose: dict[str, Any]) -> None:
+    without = [name for name, s in lasting(compose).items() if "healthcheck" not in s]
+    assert without == ["otelcol"]
+
+
+def test_visitors_of_grafana_can_look_and_nothing_more(compose: dict[str, Any]) -> None:
+    environment = compose["services"]["grafana"]["environment"]
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert not [key for key in environment if "PASSWORD" in key]
+
+
+@pytest.mark.servers
+def test_the_file_is_as_the_compose_specification_says(compose: dict[str, Any]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = build.listing()["compose-spec.json"]
+    if schema is None:
+        pytest.skip("not fetched: python scripts/servers/build.py")
+    validator = jsonschema.Draft202012Validator(json.loads(Path(schema).read_text()))
+    assert [error.message for error in validator.iter_errors(compose)] == []

@@ -1,1 +1,49 @@
-"""OpenTelemetry instrumentation for model quantization."""
+"""OpenTelemetry instrumentation for model quantization.
+
+Nothing is to be changed in a script that runs under ``opentelemetry-instrument``. For
+what is not a library's step there is a small API::
+
+    import otel_quant
+
+    with otel_quant.step("Model Loading"):
+        model = load()
+
+    @otel_quant.step(otel_quant.ProfileStep.MODEL_EVALUATION)
+    def evaluate(model): ...
+
+In a notebook ``with otel_quant.run():`` says where a run begins and ends. A program that
+configures OpenTelemetry itself calls ``otel_quant.QuantInstrumentor().instrument()``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otel_quant.steps import ProfileStep
+from otel_quant.version import VERSION
+
+if TYPE_CHECKING:
+    from otel_quant.instrumentor import QuantInstrumentor
+    from otel_quant.notebook import run
+    from otel_quant.scope import step
+
+__version__ = VERSION
+
+__all__ = ["ProfileStep", "QuantInstrumentor", "__version__", "run", "step"]
+
+# Loaded when asked for: the import of this package must cost next to nothing, because
+# `opentelemetry-instrument` makes every Python program pay for it.
+_WHERE = {
+    "QuantInstrumentor": "otel_quant.instrumentor",
+    "run": "otel_quant.notebook",
+    "step": "otel_quant.scope",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import psutil
 
 from otel_quant.faults import FAULTS
+from otel_quant.probes.cache_dirs import CacheDirs
 from otel_quant.profile_metrics import CHECKPOINT_METRICS, SUMMARY_METRICS, Metric, MetricContext
 from otel_quant.readings import GpuReading, Peaks, Reading
 
@@ -18,20 +19,23 @@ _SECOND: Final = 1_000_000_000  # an int: dividing by 1e9 would round today's na
 
 
 class Columns:
-    """The columns of one run's file, and what they hold.
+    """The columns of the local file, and what they hold.
 
     Attributes:
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any
             time.
         summary_metrics: Figures of the summary, in order; may be changed until the end.
-        cache_dir_peak: Tells the largest growth of a watched cache directory in MiB, or
-            None; asked once, when the run ends.
+        cache_dirs: The cache directories whose growth is watched until a run ends.
+        records: Where the columns of each checkpoint are kept as well; None if nobody
+            asks for them, since they would grow with the run.
     """
 
     def __init__(self) -> None:
         self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self.cache_dir_peak: Callable[[], float | None] | None = None
+        self.cache_dirs = CacheDirs()
+        self.records: list[dict[str, Any]] | None = None
+        self._adopted: Any = None
         self._process: psutil.Process | None = None
 
     def at_checkpoint(
@@ -68,7 +72,10 @@ class Columns:
             context.baseline_disk_write_bytes = first_disk.write
             context.current_disk_read_bytes = disk.read
             context.current_disk_write_bytes = disk.write
-        return _collect(self.checkpoint_metrics, context)
+        columns, custom = _collect(self.every("checkpoint_metrics"), context)
+        if self.records is not None:
+            self.records.append(dict(columns))  # theirs to change
+        return columns, custom
 
     def at_end(
         self, reading: Reading, baseline: Reading, peaks: Peaks
@@ -113,10 +120,29 @@ class Columns:
             context.baseline_disk_write_bytes = baseline.disk.write
             context.current_disk_read_bytes = reading.disk.read
             context.current_disk_write_bytes = reading.disk.write
-        if self.cache_dir_peak is not None:
-            with FAULTS.kept_in("watch of the cache directories"):
-                context.cache_dir_peak_disk_mb = self.cache_dir_peak()
-        return _collect(self.summary_metrics, context)
+        with FAULTS.kept_in("watch of the cache directories"):
+            context.cache_dir_peak_disk_mb = self.cache_dirs.finish()
+        return _collect(self.every("summary_metrics"), context)
+
+    def adopt(self, profiler: Any) -> None:
+        """Shows the metrics, too, that a program has added to Quark's own profiler.
+
+        Args:
+            profiler: Quark's profiler; its lists are looked at anew at each checkpoint.
+        """
+        self._adopted = profiler
+
+    def every(self, kind: Literal["checkpoint_metrics", "summary_metrics"]) -> list[Metric]:
+        """Returns all metrics of a kind, those of an adopted profiler last.
+
+        Args:
+            kind: Name of the list.
+        """
+        metrics: list[Metric] = list(getattr(self, kind))
+        with FAULTS.kept_in("metrics of Quark's profiler"):
+            if self._adopted is not None:
+                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
+        return metrics
 
     def _this_process(self) -> psutil.Process:
         process = self._process
@@ -132,12 +158,16 @@ def definitions(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
         metrics: The metrics.
 
     Returns:
-        Name and definition of each, in order; a metric that fails to tell is left out.
+        Name and definition of each, in order. A definition that fails is empty; a metric
+        that does not even tell its name is left out.
     """
     told = []
     for metric in metrics:
         with FAULTS.kept_in(f"definition of {type(metric).__name__}"):
-            told.append((str(metric.name), str(metric.get_definition())))
+            name, definition = str(metric.name), ""
+            with FAULTS.kept_in(f"definition of {name}"):
+                definition = str(metric.get_definition())
+            told.append((name, definition))
     return told
 
 
@@ -146,7 +176,7 @@ def _collect(
 ) -> tuple[dict[str, object], dict[str, object]]:
     columns: dict[str, object] = {}
     custom: dict[str, object] = {}
-    for metric in tuple(metrics):  # another thread may append to the list meanwhile
+    for metric in metrics:
         kind = type(metric)
         if kind in _BUILT_IN:
             value = metric.collect(context)
@@ -159,9 +189,13 @@ def _collect(
                 value = metric.collect(context)
                 if value is not None:
                     columns[name] = value
-                    if not kind.__module__.startswith(_QUARKS_OWN):
+                    if not _is_quarks_own(metric):
                         custom[name] = value
     return columns, custom
+
+
+def _is_quarks_own(metric: object) -> bool:
+    return type(metric).__module__.startswith(_QUARKS_OWN)
 
 
 def _used(gpus: tuple[GpuReading, ...]) -> int:

@@ -20,7 +20,9 @@ OTEL_QUANT_PROFILE: Final = "OTEL_QUANT_PROFILE"
 QUARK_PROFILING: Final = "QUARK_PROFILING"
 """``1`` asks for the local profile, as it asks Quark's own profiler for its file."""
 
-OTEL_TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+# Private: `opentelemetry-instrument` makes an option of every public OTEL_ name here, and
+# the SDK has made one of this.
+_TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 """``quark_yaml`` in this comma-separated list asks for the local profile."""
 
 OTEL_QUANT_YAML_STRICT: Final = "OTEL_QUANT_YAML_STRICT"
@@ -105,7 +107,7 @@ class Variable:
 VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`). Setting it asks for the file."),
     Variable(QUARK_PROFILING, "0", "`1` asks for the local profile, as it asks Quark's own profiler for its file."),
-    Variable(OTEL_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list asks for the local profile, alone or beside `otlp`."),
+    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list asks for the local profile, alone or beside `otlp`."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` leaves out of the local profile what Quark's own does not hold (`onnx_model_cost`, the errors of failed steps)."),
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to stay below 0.5 % of a core."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step's peak is the kernel's. Other tools that read the mark (`/usr/bin/time`) see the reset."),
@@ -154,7 +156,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         return read(name, fallback, "a number of milliseconds, 0 or more", _parse_milliseconds)
 
     path = environ.get(OTEL_QUANT_PROFILE, "").strip() or None
-    exporters = {entry.strip() for entry in environ.get(OTEL_TRACES_EXPORTER, "").split(",")}
+    exporters = {entry.strip() for entry in environ.get(_TRACES_EXPORTER, "").split(",")}
     libraries = frozenset(
         entry.strip() for entry in environ.get(OTEL_QUANT_LIBRARIES, "").split(",") if entry.strip()
     )

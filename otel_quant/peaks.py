@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from otel_quant.readings import GpuReading, MemoryReading, Peaks, PeakSource, Reading
 
 _GPU_FIGURES = ("used", "process_used", "torch_allocated", "torch_reserved")
@@ -24,7 +26,7 @@ class PeakTracker:
         self._kernel: int | None = None
         self._process: int | None = None
         self._previous: MemoryReading | None = first.memory
-        self._own_mark = first.memory.high_water if first.memory else None
+        self._marks_are_own = False
         self._gpu: int | None = None
         self._gpus: dict[int, dict[str, int]] = {}
         self.fold(first)
@@ -36,20 +38,23 @@ class PeakTracker:
         if reading.gpus:
             self._fold_gpus(reading.gpus)
 
-    def marks_reset(self, rss: int) -> None:
-        """The kernel's mark of this process has been lowered to what it uses now.
+    def marks_reset(self, sample: MemoryReading, lowered: Collection[int]) -> None:
+        """The kernel's marks have been lowered to what is in use now.
 
         Args:
-            rss: RSS in bytes at the reset.
+            sample: What was read, and folded, just before.
+            lowered: The descendants whose marks were lowered; this process's was.
         """
-        if self._previous is not None:
-            self._previous = MemoryReading(
-                rss=self._previous.rss,
-                tree_rss=self._previous.tree_rss,
-                high_water=rss,
-                children=tuple((pid, used, used) for pid, used, _ in self._previous.children),
-                reaped_high_water=self._previous.reaped_high_water,
-            )
+        self._marks_are_own = True
+        self._previous = MemoryReading(
+            rss=sample.rss,
+            tree_rss=sample.tree_rss,
+            high_water=sample.rss,
+            children=tuple(
+                (pid, rss, rss if pid in lowered else mark) for pid, rss, mark in sample.children
+            ),
+            reaped_high_water=sample.reaped_high_water,
+        )
 
     def result(self) -> Peaks:
         """Returns the peaks so far."""
@@ -71,12 +76,14 @@ class PeakTracker:
         before = self._previous or now
         self._sampled = max(self._sampled or 0, now.tree_rss)
         self._process = max(self._process or 0, now.rss)
-        if now.high_water is not None and before.high_water is not None:
-            if now.high_water > before.high_water:
-                others = min(before.tree_rss - before.rss, now.tree_rss - now.rss)
-                self._raise_kernel(now.high_water + others)
-                self._process = max(self._process, now.high_water)
-            self._own_mark = max(self._own_mark or 0, now.high_water)
+        mark, mark_before = now.high_water, before.high_water
+        # A mark that was reset within the step is the step's own even if it stands still.
+        if mark is not None and (
+            self._marks_are_own or (mark_before is not None and mark > mark_before)
+        ):
+            others = min(before.tree_rss - before.rss, now.tree_rss - now.rss)
+            self._raise_kernel(mark + others)
+            self._process = max(self._process, mark)
         self._fold_children(before, now)
         self._fold_reaped(before, now)
         self._previous = now
@@ -92,16 +99,9 @@ class PeakTracker:
                 self._raise_kernel(mark + others)
 
     def _fold_reaped(self, before: MemoryReading, now: MemoryReading) -> None:
-        """A descendant that came and went between two readings left only its mark.
-
-        The kernel charges a child that calls exec with the memory of the image that it
-        was forked from, which is ours: only a mark above every mark of our own is
-        certainly the child's.
-        """
+        """A descendant that came and went between two readings left only its mark."""
         mark = now.reaped_high_water
-        if mark is None or mark <= (before.reaped_high_water or 0) or before is now:
-            return
-        if self._own_mark is not None and mark > self._own_mark:
+        if mark is not None and mark > (before.reaped_high_water or 0) and before is not now:
             self._raise_kernel(mark + min(before.rss, now.rss))
 
     def _raise_kernel(self, candidate: int) -> None:

@@ -28,7 +28,8 @@ class MemoryReading:
             reset (``VmHWM``), in bytes; None where the kernel keeps no such mark.
         children: One (pid, rss, high_water) for each live descendant, in bytes.
         reaped_high_water: Highest RSS of any descendant that has exited and been waited
-            for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes.
+            for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes; None unless it is above
+            every other mark that was read since the run began.
     """
 
     rss: int
@@ -216,6 +217,8 @@ class StepRecord:
         end: Reading at its end.
         peaks: Highest figures between the two.
         attributes: Arguments worth knowing, by attribute name.
+        samples: Calibration samples consumed; None if none were counted.
+        custom: Last values of custom metrics, by name.
         error: The exception that ended it, None if it ended well.
     """
 
@@ -224,12 +227,38 @@ class StepRecord:
     end: Reading
     peaks: Peaks
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    samples: int | None = None
+    custom: Mapping[str, object] = field(default_factory=dict)
     error: BaseException | None = None
 
     @property
     def duration(self) -> float:
         """Seconds from start to end."""
         return (self.end.clock_ns - self.start.clock_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class CostedModel:
+    """The static cost of one ONNX model.
+
+    Attributes:
+        role: ``float`` for what a quantization read, ``quantized`` for what it wrote.
+        path: Its file; None for a model in memory, or where paths are switched off.
+        start_ns: Wall clock when costing began.
+        end_ns: Wall clock when it ended.
+        figures: Totals, by the last part of their attributes' names; empty if it could
+            not be costed.
+        heaviest: The nodes with the most MACs.
+        error: Why it could not be costed.
+    """
+
+    role: Literal["float", "quantized"]
+    path: str | None
+    start_ns: int
+    end_ns: int
+    figures: Mapping[str, AttributeValue]
+    heaviest: tuple[Mapping[str, str | int], ...] = ()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,3 +309,10 @@ class RunRecord:
     columns: Mapping[str, object] = field(default_factory=dict)
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
+
+
+def error_type(error: BaseException) -> str:
+    """Returns the name of an exception's class as `error.type` wants it: qualified."""
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"

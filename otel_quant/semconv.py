@@ -136,6 +136,8 @@ MODEL_ROLE: Final = "quant.model.role"
 MODEL_PATH: Final = "quant.model.path"
 
 CHECKPOINT_EVENT: Final = "quant.checkpoint"
+"""Event name of the log record that is sent at each checkpoint."""
+
 CHECKPOINT_NAME: Final = "quant.checkpoint.name"
 CHECKPOINT_PHASE: Final = "quant.checkpoint.phase"
 CHECKPOINT_SEQUENCE: Final = "quant.checkpoint.sequence"
@@ -146,6 +148,12 @@ CHECKPOINT_MEMORY_LIMIT: Final = "quant.checkpoint.memory_limit"
 CHECKPOINT_GPU_MEMORY: Final = "quant.checkpoint.gpu_memory"
 CHECKPOINT_DISK_READ: Final = "quant.checkpoint.disk_read"
 CHECKPOINT_DISK_WRITE: Final = "quant.checkpoint.disk_write"
+
+MODEL_COST_EVENT: Final = "quant.model.cost"
+"""Event name of the log record that holds the heaviest nodes of a model."""
+
+COST_FAILED_EVENT: Final = "quant.model.cost.failed"
+"""Name of the span event that says why a model could not be costed (`message`)."""
 
 CUSTOM_PREFIX: Final = "quant.custom."
 

@@ -1,4 +1,4 @@
-"""Memory of AMD GPUs, from ``amdsmi`` if it can be used, else from the kernel's files.
+"""Memory of AMD GPUs, from the program's ``amdsmi`` if it has one, else the kernel's files.
 
 Which devices: those that ``ROCR_VISIBLE_DEVICES`` leaves, and of these what
 ``HIP_VISIBLE_DEVICES`` leaves (``CUDA_VISIBLE_DEVICES`` if that is not set), as the
@@ -73,7 +73,7 @@ class AmdDevices:
         """Reads every visible device that answers.
 
         Args:
-            pids: Processes whose memory ``process_used`` sums; with none it is absent.
+            pids: Processes whose memory ``process_used`` sums.
 
         Returns:
             One reading for each device that answers. ``index`` counts the visible devices,
@@ -81,7 +81,7 @@ class AmdDevices:
         """
         if not self._devices:
             return ()
-        process_used = vram_by_device(self._root, pids) if pids else None
+        process_used = vram_by_device(self._root, pids)
         readings = []
         for index, device in enumerate(self._devices):
             used = self._used(device)
@@ -118,10 +118,8 @@ class AmdDevices:
             return None
 
     def close(self) -> None:
-        """Gives ``amdsmi`` back."""
+        """Ends the readings; nothing was opened that could be given back."""
         self._devices = ()
-        if self._smi is not None:
-            self._smi.close()
 
 
 def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
@@ -139,7 +137,7 @@ def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices |
         return None
     order = _compute_order(root) or sorted(cards)
     devices = _visible(tuple(cards.get(address, _Device(address)) for address in order), environ)
-    smi = AmdSmi.open(environ) if devices else None
+    smi = AmdSmi.of_the_program() if devices else None
     if smi is not None:
         devices = tuple(
             replace(device, name=device.name or smi.name(device.address)) for device in devices

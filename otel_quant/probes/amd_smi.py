@@ -1,17 +1,17 @@
-"""The few functions of AMD's ``amdsmi`` (6.2 and later) that we need.
+"""AMD's ``amdsmi`` (6.2 and later), where the program has loaded it already.
 
-``amdsmi`` is imported only where its library can be loaded: without it, importing the
-module prints to the program's standard output and ends in a ``KeyError``.
+We never import it. ROCm builds of torch bring a copy of its library of their own, and two
+copies in one process have been seen to corrupt the heap and to make torch find no GPU
+(ROCm/TheRock issue 2269, pytorch issue 186516). The program's copy is asked and is left
+initialised: shutting it down would take it away from the program.
 """
 
 from __future__ import annotations
 
-import ctypes
-import importlib
-import importlib.util
 import logging
+import sys
 from collections.abc import Mapping
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 _log = logging.getLogger("otel_quant")
@@ -22,7 +22,7 @@ class AmdSmiUnavailableError(Exception):
 
 
 class AmdSmi:
-    """An open ``amdsmi``. Devices are named by their PCI address.
+    """The program's ``amdsmi``. Devices are named by their PCI address.
 
     Args:
         smi: The module ``amdsmi``, initialised.
@@ -36,23 +36,19 @@ class AmdSmi:
         }
 
     @classmethod
-    def open(cls, environ: Mapping[str, str]) -> AmdSmi | None:
-        """Opens ``amdsmi``.
+    def of_the_program(cls, modules: Mapping[str, ModuleType] = sys.modules) -> AmdSmi | None:
+        """Finds ``amdsmi``.
 
         Args:
-            environ: Environment variables; ``ROCM_HOME`` and ``ROCM_PATH`` say where the
-                library may be.
+            modules: The modules that are loaded.
 
         Returns:
-            It, or None if it is not installed or does not work here.
+            It, or None if it is not loaded (or only half, in another thread) or does not
+            work here.
         """
-        spec = importlib.util.find_spec("amdsmi")
-        if spec is None or not _library_loads(environ, spec.submodule_search_locations or ()):
-            return None
-        try:
-            smi: Any = importlib.import_module("amdsmi")
-        except (ImportError, AttributeError, KeyError, OSError) as error:
-            _log.debug("amdsmi cannot be imported, reading the kernel's files: %r", error)
+        smi: Any = modules.get("amdsmi")
+        # The last names that the package's __init__ imports are its exceptions.
+        if not hasattr(smi, "AmdSmiException") or not hasattr(smi, "amdsmi_init"):
             return None
         try:
             smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
@@ -77,7 +73,7 @@ class AmdSmi:
                 smi.amdsmi_get_gpu_memory_usage(self._handles[address], smi.AmdSmiMemoryType.VRAM)
             )
         except smi.AmdSmiException as error:
-            raise AmdSmiUnavailableError(str(error)) from error
+            raise AmdSmiUnavailableError(repr(error)) from error
 
     def name(self, address: str) -> str | None:
         """Reads the product name of a device; None if it has none."""
@@ -89,24 +85,3 @@ class AmdSmi:
             return None
         name = str(info.get("market_name", ""))
         return None if name in ("", "N/A") else name
-
-    def close(self) -> None:
-        """Shuts it down."""
-        try:
-            self._smi.amdsmi_shut_down()
-        except self._smi.AmdSmiException as error:
-            _log.debug("amdsmi did not shut down: %r", error)
-
-
-def _library_loads(environ: Mapping[str, str], package: Any) -> bool:
-    """Says whether ``libamd_smi.so`` is in one of the places where ``amdsmi`` looks."""
-    rocm = [environ[name] for name in ("ROCM_HOME", "ROCM_PATH") if environ.get(name)]
-    folders = [Path(folder) / "lib" for folder in [*rocm, "/opt/rocm"]]
-    folders += [Path(folder) for folder in package]
-    for library in ("libamd_smi.so", *(str(folder / "libamd_smi.so") for folder in folders)):
-        try:
-            ctypes.CDLL(library)
-        except OSError:
-            continue
-        return True
-    return False

@@ -1,8 +1,8 @@
 """Probe for the disk I/O of the process tree.
 
-The kernel adds the I/O of a child that has been waited for to its parent's counters, so
-a total over the living processes also holds what the dead ones did. Between a child's
-exit and the moment its parent waits for it a reading can miss it: totals never fall.
+The bytes that the probes themselves read from ``/proc`` are no I/O of the program and are
+taken out of ``read_chars``; the local profile's own few kilobytes are not taken out of
+what was written.
 """
 
 from __future__ import annotations
@@ -11,53 +11,50 @@ import os
 import re
 import sys
 from collections.abc import Collection
+from typing import Final
 
 import psutil
 
-from otel_quant.probes.tree import read_proc
+from otel_quant.probes.cumulative import Cumulative, Figures
+from otel_quant.probes.tree import bytes_read, read_proc
 from otel_quant.readings import DiskReading
 
 _COUNTER = re.compile(rb"^(rchar|wchar|read_bytes|write_bytes): (\d+)", re.MULTILINE)
 _LINUX = sys.platform == "linux"
+_KEPT: Final = _LINUX or hasattr(psutil.Process, "io_counters")
+"""Whether the system keeps such counters for an ordinary user; macOS does not."""
 
 
 class DiskProbe:
     """Reads cumulative I/O of this process and its descendants, in bytes."""
 
     def __init__(self) -> None:
-        self._highest: tuple[int, ...] = ()
+        self._read_before = bytes_read()
+        self._totals = Cumulative(self._own, _counters)
 
     def __call__(self, pids: Collection[int] = ()) -> DiskReading | None:
         """Reads the counters.
 
         Args:
-            pids: Process ids of the descendants.
+            pids: Process ids of the descendants, parents first.
 
         Returns:
-            The totals; None where the system keeps no such counters for an ordinary user.
+            The totals, which never fall; None where the system keeps no such counters.
 
         Raises:
             OSError: The process may not read its own counters.
         """
-        # This process comes first: a child that it waits for meanwhile is then missed
-        # once (and the total held), instead of being counted twice.
-        totals = _counters(os.getpid())
-        if totals is None:
-            return None
-        for pid in pids:
-            try:
-                child = _counters(pid)
-            except (OSError, psutil.Error):
-                continue  # it has exited, or belongs to someone else
-            if child is not None:
-                totals = tuple(map(sum, zip(totals, child, strict=False)))
-        if self._highest:
-            totals = tuple(map(max, zip(totals, self._highest, strict=False)))
-        self._highest = totals
-        return DiskReading(*totals)
+        return DiskReading(*self._totals.read(pids)) if _KEPT else None
+
+    def _own(self) -> Figures:
+        read, write, *chars = _counters(os.getpid())
+        if not chars:
+            return read, write
+        read_chars, write_chars = chars
+        return read, write, read_chars - (bytes_read() - self._read_before), write_chars
 
 
-def _counters(pid: int) -> tuple[int, ...] | None:
+def _counters(pid: int) -> Figures:
     """Returns read, write and, where known, read_chars and write_chars of one process."""
     if _LINUX:
         counters = dict(_COUNTER.findall(read_proc(f"/proc/{pid}/io")))
@@ -67,8 +64,5 @@ def _counters(pid: int) -> tuple[int, ...] | None:
             int(counters[b"rchar"]),
             int(counters[b"wchar"]),
         )
-    process = psutil.Process(pid)
-    if not hasattr(process, "io_counters"):
-        return None  # macOS
-    counters_ = process.io_counters()
+    counters_ = psutil.Process(pid).io_counters()
     return counters_.read_bytes, counters_.write_bytes

@@ -1,8 +1,8 @@
 """Memory of the GPUs that this process can see, whoever made them.
 
 Making the probe costs nothing: which drivers there are is decided by the first reading,
-and where there is none every later one is an empty tuple. Neither ``pynvml`` nor
-``amdsmi`` is imported before, and torch never is.
+and where there is none every later one is an empty tuple. ``pynvml`` is not imported
+before; ``amdsmi`` and torch never are, but asked where the program has loaded them.
 
 Forks: the drivers' libraries hold locks of their own, and a child that is forked while
 another thread is inside one would wait for ever. So a fork waits for the reading in
@@ -11,7 +11,9 @@ progress, a bounded time, and the child opens the drivers anew.
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
@@ -24,8 +26,12 @@ from otel_quant.probes.nvml import open_nvml
 from otel_quant.probes.torch_cuda import Platform, with_torch_memory
 from otel_quant.readings import GpuReading
 
-_FORK_PATIENCE: Final = 1.0
-"""Seconds that a fork waits for a reading. A driver that takes longer is taken to hang."""
+_log = logging.getLogger("otel_quant")
+
+_PATIENCE: Final = 1.0
+"""Seconds to wait for another thread's reading. A driver that takes longer is taken to hang."""
+
+_AMD_VARIABLES: Final = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 class Devices(Protocol):
@@ -45,7 +51,9 @@ class Devices(Protocol):
 class GpuProbe:
     """Reads the memory of all visible GPUs: NVIDIA's first, then AMD's.
 
-    Which ones are visible is read from the environment at the first reading and stays so,
+    Beside a visible NVIDIA GPU, AMD's are read only if the program asks for them, by
+    ``HIP_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES`` or a torch that is built for them: many
+    a workstation has one in its processor that only draws the desktop. Which ones are visible is read from the environment at the first reading and stays so,
     as it does for the runtimes themselves.
 
     Args:
@@ -59,6 +67,7 @@ class GpuProbe:
         self._lock = threading.RLock()
         self._forking: set[int] = set()  # threads that fork, and hold the lock meanwhile
         self._usable = True
+        self._waits = True  # for another thread's reading: not again once that took too long
         self._opened: tuple[tuple[Platform, Devices], ...] | None = None
         _PROBES.add(self)
 
@@ -66,43 +75,66 @@ class GpuProbe:
         """Takes a reading.
 
         Args:
-            pids: This process tree; ``process_used`` sums its processes and no others. It
-                is absent if none is given.
+            pids: This process's descendants. ``process_used`` sums them and this process.
 
         Returns:
-            One reading for each visible device that answers, in order of ``index``.
+            One reading for each visible device that answers, in order of ``index``. None
+            while a driver keeps another thread waiting: this one goes on.
         """
         if self._opened == ():
             return ()
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-            readings: list[GpuReading] = []
-            first = 0
-            for platform, devices in self._opened:
-                own = with_torch_memory(devices.read(pids), platform)
-                readings += (replace(r, index=first + r.index) for r in own) if first else own
-                first += devices.count
-            return tuple(readings)
+        lock = self._lock
+        if not lock.acquire(timeout=_PATIENCE if self._waits else 0):
+            if self._waits:
+                _log.warning("A GPU's driver does not answer; until it does, GPUs are not read")
+            self._waits = False
+            return ()
+        try:
+            self._waits = True
+            return self._read(pids)
+        finally:
+            lock.release()
+
+    def _read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if self._opened is None:
+            self._opened = self._open()
+        tree = frozenset((os.getpid(), *pids))
+        readings: list[GpuReading] = []
+        first = 0
+        for platform, devices in self._opened:
+            own = with_torch_memory(devices.read(tree), platform)
+            readings += (replace(r, index=first + r.index) for r in own) if first else own
+            first += devices.count
+        return tuple(readings)
 
     def _open(self) -> tuple[tuple[Platform, Devices], ...]:
         if not self._usable:
             return ()
-        nvidia = open_nvml(self._environ, self._root)
-        amd = open_amd(self._environ, self._root)
         opened: list[tuple[Platform, Devices]] = []
+        nvidia = open_nvml(self._environ, self._root)
         if nvidia is not None:
             opened.append(("cuda", nvidia))
-        if amd is not None:
-            opened.append(("hip", amd))
+        if nvidia is None or not nvidia.count or self._asks_for_amd():
+            amd = open_amd(self._environ, self._root)
+            if amd is not None:
+                opened.append(("hip", amd))
         return tuple(opened)
 
+    def _asks_for_amd(self) -> bool:
+        version = getattr(sys.modules.get("torch"), "version", None)
+        return bool(getattr(version, "hip", None)) or any(
+            self._environ.get(variable) for variable in _AMD_VARIABLES
+        )
+
     def close(self) -> None:
-        """Gives the drivers back; further readings are empty."""
-        with self._lock:
-            for _, devices in self._opened or ():
-                devices.close()
-            self._opened = ()
+        """Gives the drivers back, unless one hangs; further readings are empty."""
+        opened, self._opened = self._opened, ()
+        if self._lock.acquire(timeout=_PATIENCE if self._waits else 0):
+            try:
+                for _, devices in opened or ():
+                    devices.close()
+            finally:
+                self._lock.release()
 
     def reset(self) -> None:
         """Forgets the drivers without a word to them, so that the next reading opens them anew.
@@ -114,7 +146,7 @@ class GpuProbe:
 
     def before_fork(self) -> None:
         """Waits for the reading that another thread is taking."""
-        if self._lock.acquire(timeout=_FORK_PATIENCE):
+        if self._lock.acquire(timeout=_PATIENCE):
             self._forking.add(threading.get_ident())
 
     def after_fork_in_parent(self) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Collection
+from typing import Final
 
 import psutil
 
@@ -24,45 +25,77 @@ if sys.platform != "win32":
     import resource
 
 
-def read_memory(pids: Collection[int] = ()) -> MemoryReading:
-    """Reads the memory of this process and of the given descendants.
-
-    Args:
-        pids: Process ids of the descendants; one that has exited since is passed over.
-
-    Returns:
-        The reading, in bytes.
-
-    Raises:
-        OSError: The process may not read its own figures.
-        psutil.Error: The same, where psutil is asked.
-    """
-    rss, high_water = _own() if _LINUX else (psutil.Process().memory_info().rss, None)
-    children = tuple(_of_children(pids))
-    return MemoryReading(
-        rss=rss,
-        tree_rss=rss + sum(child[1] for child in children),
-        high_water=high_water,
-        children=children,
-        reaped_high_water=_reaped_high_water(),
-    )
+_MARGIN: Final = 4 << 20
+"""Bytes by which two marks of the same memory may differ: the kernel adds up what each
+core has counted only now and then."""
 
 
-def reset_high_water(pids: Collection[int] = ()) -> None:
+class MemoryProbe:
+    """Reads the resident memory of this process and its descendants."""
+
+    def __init__(self) -> None:
+        self._highest_mark = 0
+
+    def __call__(self, pids: Collection[int] = ()) -> MemoryReading:
+        """Reads the memory.
+
+        Args:
+            pids: Process ids of the descendants; one that has exited since is passed over.
+
+        Returns:
+            The reading, in bytes.
+
+        Raises:
+            OSError: The process may not read its own figures.
+            psutil.Error: The same, where psutil is asked.
+        """
+        # Before the marks of the living: an exited child's may be a copy of one of them.
+        reaped = _reaped_high_water()
+        rss, high_water = _own() if _LINUX else (psutil.Process().memory_info().rss, None)
+        children = tuple(_of_children(pids))
+        for mark in (high_water, *(mark for _, _, mark in children)):
+            self._highest_mark = max(self._highest_mark, mark or 0)
+        return MemoryReading(
+            rss=rss,
+            tree_rss=rss + sum(child[1] for child in children),
+            high_water=high_water,
+            children=children,
+            reaped_high_water=reaped if self._is_news(reaped) else None,
+        )
+
+    def _is_news(self, reaped: int | None) -> bool:
+        """Whether the mark of the dead says what no mark of the living has said.
+
+        The kernel charges a child that calls exec with the memory of the process that it
+        was forked from, and a long-lived child's mark may be of an earlier step. Only a
+        mark above all that were ever seen is certainly a child's, and certainly new.
+        """
+        highest = self._highest_mark
+        return reaped is not None and reaped > highest + max(highest >> 5, _MARGIN)
+
+
+def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
     """Lowers the kernel's marks to the memory in use now (exact mode; Linux only).
 
     Args:
         pids: Descendants whose marks are lowered too.
 
+    Returns:
+        The descendants whose marks could be lowered: not those that have exited or belong
+        to someone else.
+
     Raises:
         OSError: This process's own mark may not be reset.
     """
     _reset(os.getpid())
+    lowered: set[int] = set()
     for pid in pids:
         try:
             _reset(pid)
         except OSError:
-            continue  # it has exited, or belongs to someone else: its peaks are sampled
+            continue
+        lowered.add(pid)
+    return frozenset(lowered)
 
 
 def _reset(pid: int) -> None:

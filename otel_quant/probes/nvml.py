@@ -104,7 +104,7 @@ class NvmlDevices:
         """Reads every visible device that answers.
 
         Args:
-            pids: Processes whose memory ``process_used`` sums; with none it is absent.
+            pids: Processes whose memory ``process_used`` sums.
 
         Returns:
             One reading for each device that answers. ``index`` counts the visible devices,
@@ -129,7 +129,7 @@ class NvmlDevices:
             name=device.name,
             used=memory.used,
             limit=memory.total,
-            process_used=self._process_used(device, pids) if pids else None,
+            process_used=self._process_used(device, pids),
         )
 
     def _process_used(self, device: _Device, pids: Collection[int]) -> int | None:

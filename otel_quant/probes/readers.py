@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from otel_quant.faults import FAULTS
 from otel_quant.probes.cpu import CpuProbe
 from otel_quant.probes.disk import DiskProbe
-from otel_quant.probes.memory import read_memory
+from otel_quant.probes.memory import MemoryProbe
 from otel_quant.probes.tree import descendants
 from otel_quant.readings import CpuReading, DiskReading, GpuReading, MemoryReading, Reading
 
@@ -29,7 +29,7 @@ class Probes:
         gpu: Reads GPU memory.
     """
 
-    memory: Callable[[Collection[int]], MemoryReading | None] = read_memory
+    memory: Callable[[Collection[int]], MemoryReading | None] = field(default_factory=MemoryProbe)
     disk: Callable[[Collection[int]], DiskReading | None] = field(default_factory=DiskProbe)
     cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
     gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus
@@ -50,6 +50,10 @@ class Probes:
         pids: tuple[int, ...] = ()
         with FAULTS.kept_in("probe process tree"):
             pids = descendants()
+        # Before memory: what the first reading loads to reach the drivers (over 10 MB) is
+        # then in the first figure already, and no growth of the first step.
+        with FAULTS.kept_in("probe gpu"):
+            gpus = self.gpu(pids)
         with FAULTS.kept_in("probe memory"):
             memory = self.memory(pids)
         if whole:
@@ -57,6 +61,4 @@ class Probes:
                 disk = self.disk(pids)
             with FAULTS.kept_in("probe cpu"):
                 cpu = self.cpu(pids)
-        with FAULTS.kept_in("probe gpu"):
-            gpus = self.gpu(pids)
         return Reading(time.time_ns(), time.perf_counter_ns(), memory, disk, cpu, gpus)

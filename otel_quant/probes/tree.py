@@ -7,7 +7,9 @@ once whether there is anything to wait for, which reads no file and reaps nobody
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -15,6 +17,9 @@ _HAS_CHILDREN_FILES = Path("/proc/self/task").is_dir() and (
     Path(f"/proc/self/task/{os.getpid()}/children").exists()
 )
 _CAN_PEEK = hasattr(os, "waitid") and hasattr(os, "WNOWAIT")
+
+# By thread: each adds to its own without a lock, which a fork could leave held.
+_BYTES_READ: Final[dict[int, int]] = {}
 
 
 def descendants() -> tuple[int, ...]:
@@ -80,6 +85,13 @@ def read_proc(path: str) -> bytes:
         content = os.read(handle, 16384)
         while chunk := os.read(handle, 16384) if len(content) % 4096 == 0 and content else b"":
             content += chunk
+        thread = threading.get_ident()
+        _BYTES_READ[thread] = _BYTES_READ.get(thread, 0) + len(content)
         return content
     finally:
         os.close(handle)
+
+
+def bytes_read() -> int:
+    """Returns the bytes that :func:`read_proc` has read so far: the kernel counts them too."""
+    return sum(list(_BYTES_READ.values()))

@@ -17,7 +17,15 @@ from otel_quant.columns import Columns, definitions
 from otel_quant.faults import FAULTS
 from otel_quant.profile_metrics import Metric
 from otel_quant.profiles import beside
-from otel_quant.readings import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
 from otel_quant.sinks import profile_file
 from otel_quant.sinks.sink import Sink
 from otel_quant.sinks.yaml_text import comment, inline, key, quoted
@@ -47,12 +55,25 @@ class QuarkYamlSink(Sink):
         self._columns = columns
         self._strict = strict
         self._file: profile_file.ProfileFile | None = None
-        self._costs: list[Mapping[str, object]] = []
+        self._costs: list[CostedModel] = []
 
     @property
     def path(self) -> Path:
         """Where the file is; before the run begins, where it is wanted."""
         return self._file.path if self._file is not None else self._wanted
+
+    def move(self, path: str | Path) -> None:
+        """Goes on under another path, before the run has begun or during it.
+
+        Args:
+            path: The new path; what is there is kept.
+
+        Raises:
+            OSError: The file could not be moved; it goes on where it is.
+        """
+        self._wanted = Path(path)
+        if self._file is not None:
+            self._file.move(self._wanted)
 
     def make_way(self, path: str | Path) -> None:
         """Moves the file aside if another program is about to write to its path.
@@ -85,7 +106,7 @@ class QuarkYamlSink(Sink):
         if self._file is not None:
             self._file.append(self._record(checkpoint))
 
-    def models_costed(self, step: StepInfo | None, costs: Sequence[Mapping[str, object]]) -> None:
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Keeps the costs for the end of the file: records are still to come before it."""
         self._costs.extend(costs)
 
@@ -96,16 +117,16 @@ class QuarkYamlSink(Sink):
             return
         try:
             file.append(self._record(checkpoint))
-            file.append_lines(_SUMMARY + _mapping(record.columns, "", ""))
-            file.append_lines(
+            file.append(_SUMMARY + _mapping(record.columns, "", ""))
+            file.append(
                 _DEFINITIONS
                 + _OF_RECORDS
-                + _definitions(self._columns.checkpoint_metrics)
+                + _definitions(self._columns.every("checkpoint_metrics"))
                 + _OF_SUMMARY
-                + _definitions(self._columns.summary_metrics)
+                + _definitions(self._columns.every("summary_metrics"))
             )
             if self._costs and not self._strict:
-                models = (_mapping(cost, "- ", "  ") for cost in self._costs)
+                models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
                 file.append_lines(_COST + "".join(models))
         finally:
             file.close()
@@ -124,10 +145,19 @@ class QuarkYamlSink(Sink):
         return text
 
 
+def _shown(cost: CostedModel) -> dict[str, object]:
+    told = {"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error}
+    return {name: value for name, value in told.items() if value is not None}
+
+
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
     """Writes a mapping, one line a key; a value that cannot be shown is left out."""
     text, prefix = "", first
     for name, value in values.items():
+        if type(value) is float or type(value) is str:  # cannot fail, and nearly all are
+            text += f"{prefix}{key(name)}: {inline(value)}\n"
+            prefix = indent
+            continue
         with FAULTS.kept_in(f"value of {name} for the local file"):
             text += f"{prefix}{key(name)}: {inline(value)}\n"
             prefix = indent

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any
 
-from otel_quant.readings import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
 
 
 class Sink:
@@ -43,6 +51,12 @@ class Sink:
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """A step has closed, well or not."""
+
+    def samples_counted(self, step: StepInfo, count: int) -> None:
+        """A step has consumed so many more calibration samples."""
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """The static cost of models is known."""
 
     def point(self, checkpoint: Checkpoint) -> None:
         """A checkpoint that belongs to no step's boundary was taken."""

@@ -7,6 +7,7 @@ agree on, and what YAML has no word for becomes a string.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Set
 from typing import Final
@@ -58,6 +59,7 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04X}"
 
 
+@functools.lru_cache(maxsize=256)
 def key(name: str) -> str:
     """Writes a mapping's key: as it is where YAML lets it be, else quoted."""
     if _PLAIN_KEY.fullmatch(name) and name.lower() not in _TAKEN_WORDS:

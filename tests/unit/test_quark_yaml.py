@@ -12,6 +12,7 @@ from otel_quant.columns import Columns
 from otel_quant.profile_metrics import CheckpointMetric, MetricContext, SummaryMetric
 from otel_quant.readings import (
     Checkpoint,
+    CostedModel,
     DiskReading,
     MemoryReading,
     Peaks,
@@ -182,17 +183,18 @@ def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
     script.start()
     script.open("Calibration")
     script.close("Calibration", error="ValueError")
-    script.sink.models_costed(None, [{"role": "float", "path": 'a "b".onnx', "macs": 12}])
-    script.sink.models_costed(
-        None, [{"role": "quantized", "precision": {"int8": 0.75, "float32": 0.25}, "notes": []}]
-    )
+    script.sink.models_costed([CostedModel("float", 'a "b".onnx', 0, 1, {"macs": 12})])
+    figures = {"precision.int8": 0.75, "uncosted_ops": ("Custom:2",)}
+    script.sink.models_costed([CostedModel("quantized", None, 0, 1, figures)])
+    script.sink.models_costed([CostedModel("float", None, 0, 1, {}, (), "no graph")])
     script.end()
 
     error = '  error: "ValueError"\n'
     cost = (
         "\nonnx_model_cost:\n"
         '- role: "float"\n  path: "a \\"b\\".onnx"\n  macs: 12\n'
-        '- role: "quantized"\n  precision: {int8: 0.75, float32: 0.25}\n  notes: []\n'
+        '- role: "quantized"\n  precision.int8: 0.75\n  uncosted_ops: ["Custom:2"]\n'
+        '- role: "float"\n  error: "no graph"\n'
     )
     if strict:
         error = cost = ""
@@ -203,7 +205,8 @@ def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
         if strict
         else [
             {"role": "float", "path": 'a "b".onnx', "macs": 12},
-            {"role": "quantized", "precision": {"int8": 0.75, "float32": 0.25}, "notes": []},
+            {"role": "quantized", "precision.int8": 0.75, "uncosted_ops": ["Custom:2"]},
+            {"role": "float", "error": "no graph"},
         ]
     )
 

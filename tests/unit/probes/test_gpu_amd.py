@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from otel_quant.probes.amd import open_amd
 from otel_quant.readings import GpuReading
-from tests.fixtures import fake_nvml
+from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 
 GIB = 1 << 30
-TOTAL = 192 * GIB
 
 FIRST, SECOND, THIRD = "0000:03:00.0", "0000:23:00.0", "0001:c3:00.0"
-
-
-def add_gpu(
-    root: Path,
-    card: int,
-    address: str,
-    used: int,
-    files: Mapping[str, str] = {},
-    node: int | None = None,
-) -> None:
-    """Adds a GPU as sysfs shows it; with ``node``, to the compute topology as well."""
-    folder = root / "sys/devices" / address
-    folder.mkdir(parents=True)
-    own = {"mem_info_vram_used": used, "mem_info_vram_total": TOTAL, **files}
-    for name, text in own.items():
-        (folder / name).write_text(f"{text}\n")
-    entry = root / f"sys/class/drm/card{card}"
-    entry.mkdir(parents=True)
-    (entry / "device").symlink_to(folder)
-    (entry.parent / f"card{card}-DP-1").mkdir()  # a connector is no card
-    if node is not None:
-        domain, bus, place = address.split(":")
-        device, function = place.split(".")
-        location = int(bus, 16) << 8 | int(device, 16) << 3 | int(function, 16)
-        add_node(root, node, f"simd_count 304\ndomain {int(domain, 16)}\nlocation_id {location}\n")
-
-
-def add_node(root: Path, node: int, properties: str) -> None:
-    folder = root / f"sys/class/kfd/kfd/topology/nodes/{node}"
-    folder.mkdir(parents=True)
-    (folder / "properties").write_text(properties)
 
 
 def add_open_file(root: Path, pid: int, number: int, target: str, fdinfo: str | None) -> None:
@@ -80,7 +43,7 @@ def three(tmp_path: Path) -> Path:
 
 
 def reading(
-    index: int, address: str, used: int, name: str | None = None, process_used: int | None = None
+    index: int, address: str, used: int, name: str | None = None, process_used: int | None = 0
 ) -> GpuReading:
     return GpuReading(index, address, name, used, TOTAL, process_used)
 
@@ -170,10 +133,6 @@ def test_memory_of_the_process_tree_is_absent_if_a_process_may_not_be_read(three
     assert [r.process_used for r in read(three, 100)] == [None, None, None]
 
 
-def test_without_pids_the_memory_of_the_process_tree_is_absent(three: Path) -> None:
-    assert [r.process_used for r in read(three)] == [None, None, None]
-
-
 def test_a_device_that_fails_half_way_is_left_out_and_logged_once(
     three: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,113 +155,3 @@ def test_a_compute_device_whose_memory_is_not_shown_keeps_its_position(tmp_path:
 def test_without_an_amd_gpu_there_is_no_probe(tmp_path: Path) -> None:
     (tmp_path / "sys/class/drm/card0/device").mkdir(parents=True)  # another vendor's
     assert open_amd({}, tmp_path) is None
-
-
-FAKE_AMDSMI = '''
-"""Answers as amdsmi 6.2 and later does, with the names of its functions and exceptions."""
-import os
-from enum import IntEnum
-
-class AmdSmiException(Exception): pass
-class AmdSmiLibraryException(AmdSmiException):
-    def __init__(self, err_code): super().__init__(err_code); self.err_code = err_code
-class AmdSmiInitFlags(IntEnum): INIT_AMD_GPUS = 2
-class AmdSmiMemoryType(IntEnum): VRAM = 0
-
-GPUS = {"0000:03:00.0": (11, "AMD Instinct MI300X"), "0000:23:00.0": (22, "N/A")}
-calls = []
-
-def amdsmi_init(flag):
-    assert flag is AmdSmiInitFlags.INIT_AMD_GPUS
-    calls.append("init")
-    if os.environ.get("FAKE_AMDSMI") == "init fails": raise AmdSmiLibraryException(34)
-
-def amdsmi_shut_down(): calls.append("shut_down")
-def amdsmi_get_processor_handles(): return sorted(GPUS)
-def amdsmi_get_gpu_device_bdf(handle): return handle.upper()
-def amdsmi_get_gpu_asic_info(handle): return {"market_name": GPUS[handle][1]}
-
-def amdsmi_get_gpu_memory_usage(handle, mem_type):
-    assert mem_type is AmdSmiMemoryType.VRAM
-    if os.environ.get("FAKE_AMDSMI") == "second fails" and GPUS[handle][0] == 22:
-        raise AmdSmiLibraryException(2)
-    return GPUS[handle][0]
-'''
-
-PROGRAM = """
-import json, sys
-from dataclasses import astuple
-from pathlib import Path
-from otel_quant.probes.gpu import GpuProbe
-import os
-probe = GpuProbe(dict(os.environ), Path(sys.argv[1]))
-readings = [astuple(reading) for reading in (*probe(), *probe())]
-probe.close()
-smi = sys.modules.get("amdsmi")
-print(json.dumps([readings, getattr(smi, "calls", None)]))
-"""
-
-
-def run(
-    root: Path, behaviour: str = "", library: Path | None = None
-) -> tuple[list[tuple[int, int, str | None]], list[str] | None, list[str]]:
-    """Reads twice in a process that has ``amdsmi``; gives index, used and name, calls, log.
-
-    ``library`` is what stands where amdsmi looks for its own: any library will do.
-    """
-    package = root / "site/amdsmi"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(FAKE_AMDSMI)
-    if library is not None:
-        (root / "lib").mkdir()
-        (root / "lib/libamd_smi.so").symlink_to(library)
-    hidden = ("_VISIBLE_DEVICES", "ROCM_HOME")
-    env = {k: v for k, v in os.environ.items() if not k.endswith(hidden)}
-    env |= {
-        "PYTHONPATH": os.pathsep.join([str(root / "site"), *sys.path]),
-        "ROCM_PATH": str(root),
-        "FAKE_AMDSMI": behaviour,
-    }
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root)],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    readings, calls = json.loads(process.stdout)
-    return [(r[0], r[3], r[2]) for r in readings], calls, process.stderr.splitlines()
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Path:
-    add_gpu(tmp_path, 0, FIRST, 1)
-    add_gpu(tmp_path, 1, SECOND, 2, {"product_name": "Radeon of the kernel"})
-    return tmp_path
-
-
-def test_amdsmi_is_asked_where_it_works(two: Path) -> None:
-    assert run(two, library=fake_nvml.library()) == (
-        [(0, 11, "AMD Instinct MI300X"), (1, 22, "Radeon of the kernel")] * 2,
-        ["init", "shut_down"],
-        [],
-    )
-
-
-def test_amdsmi_failing_on_a_device_leaves_that_one_out(two: Path) -> None:
-    readings, _, log = run(two, "second fails", library=fake_nvml.library())
-    assert readings == [(0, 11, "AMD Instinct MI300X")] * 2
-    assert log == ["AMD GPU 0000:23:00.0 does not tell its memory, which stays absent: 2"]
-
-
-FROM_THE_KERNEL = [(0, 1, None), (1, 2, "Radeon of the kernel")] * 2
-
-
-def test_where_amdsmi_does_not_start_the_kernels_files_are_read(two: Path) -> None:
-    readings, calls, log = run(two, "init fails", library=fake_nvml.library())
-    assert (readings, calls, log) == (FROM_THE_KERNEL, ["init"], [])
-
-
-def test_without_amdsmis_library_it_is_not_imported(two: Path) -> None:
-    assert run(two) == (FROM_THE_KERNEL, None, [])

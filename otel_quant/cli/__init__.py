@@ -1,0 +1,52 @@
+"""The ``otel-quant`` command. Each subcommand is one module with a ``COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from otel_quant.cli import cost, show
+from otel_quant.cli.command import Command, UserError
+
+COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, cost.COMMAND)
+"""The subcommands, in the order of the help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        arguments: What follows the program's name; from the process's own if None.
+
+    Returns:
+        The exit code: 0 if all went well, that of the error otherwise, 2 for a command
+        line that makes no sense.
+    """
+    parser = argparse.ArgumentParser(
+        prog="otel-quant", description="Looks at what quantization runs and their models cost."
+    )
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name, help=command.brief, description=command.description or command.brief
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    options = parser.parse_args(arguments)
+    if hasattr(sys.stdout, "reconfigure"):
+        # A name that the terminal has no letters for is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"otel-quant: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, say) has seen enough; Python's own flush at exit must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

@@ -1,0 +1,155 @@
+"""Reads a ``quark_profile.yaml``: ours, Quark's own, whole or cut at any byte.
+
+It is read line by line rather than as YAML: a file that was cut is not always YAML, and
+Quark does not escape what it quotes. A line is taken as it stands; what follows the last
+line break is not, since nothing tells how much of it is missing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+HEADER: Final = "# Quark Profiling Results\n"
+
+_ENTRY: Final = re.compile(
+    r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
+)
+_DEFINITION: Final = "# - "
+_SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
+_NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_WORDS: Final[dict[str, object]] = {
+    "true": True, "false": False, "null": None, "none": None, "~": None, ".nan": math.nan,
+    "nan": math.nan, ".inf": math.inf, "inf": math.inf, "-.inf": -math.inf, "-inf": -math.inf,
+}  # fmt: skip
+_MAX_BROKEN_LINES: Final = 100
+
+Record = dict[str, object]
+
+
+class NotAProfileError(ValueError):
+    """The text is no profile, not even the beginning of one."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a file holds.
+
+    Attributes:
+        records: The checkpoints that are whole, in order.
+        summary: The figures of the whole run, by key.
+        costs: Static cost of the models, one mapping for each.
+        whole: Whether nothing is missing, as far as the file can tell.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    summary: Record = field(default_factory=dict)
+    costs: list[Record] = field(default_factory=list)
+    whole: bool = True
+
+
+def parse(text: str) -> Profile:
+    """Reads a profile.
+
+    Args:
+        text: The file's text.
+
+    Returns:
+        What is whole in it.
+
+    Raises:
+        NotAProfileError: It is something else.
+    """
+    body, line_break, rest = text.rpartition("\n")
+    lines = body.split("\n") if line_break else []
+    if "memory_usage:" not in lines:
+        if not HEADER.startswith(text[: len(HEADER)]):
+            raise NotAProfileError("no line 'memory_usage:'")
+        return Profile(whole=False)
+    profile = Profile(whole=not rest)
+    sections = {"memory_usage": profile.records, "onnx_model_cost": profile.costs}
+    definitions: list[str] = []
+    section: list[Record] | None = None
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        position += 1
+        if not line.strip() or line.startswith("#"):
+            if line.startswith(_DEFINITION):
+                definitions.append(line.removeprefix(_DEFINITION))
+            continue
+        entry = _ENTRY.fullmatch(line)
+        if entry is None:
+            continue
+        value = (entry["value"] or "").strip()
+        if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
+            # Quark writes a line break in a name as it is.
+            value, position = _joined(value, lines, position)
+        key = str(_value(entry["key"]))
+        if not entry["indent"]:
+            section = sections.get(key) if not value else None
+            if value:
+                profile.summary[key] = _value(value)
+        elif section is not None:
+            if entry["indent"] == "- ":
+                section.append({})
+            if section:
+                section[-1][key] = _value(value)
+    _judge(profile, definitions)
+    return profile
+
+
+def _judge(profile: Profile, definitions: list[str]) -> None:
+    """Drops the last record if it was cut, and tells whether the rest is all there."""
+    records = profile.records
+    ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
+    if not ended and len(records) > 1:
+        # The last key that every record has is only missing where a record was cut off.
+        always = [key for key in records[0] if all(key in record for record in records[:-1])]
+        if always and always[-1] not in records[-1]:
+            records.pop()
+    expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {"error"}
+    profile.whole = (
+        profile.whole
+        and ended
+        and all(any(line.startswith(f"{key}: ") for line in definitions) for key in expected)
+    )
+
+
+def _joined(value: str, lines: list[str], position: int) -> tuple[str, int]:
+    """Joins the lines of a quoted value that goes over several."""
+    for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
+        if lines[end].endswith('"'):
+            return "\n".join((value, *lines[position : end + 1])), end + 1
+    return value, position
+
+
+def _value(text: str) -> object:
+    """Reads a value: a string between quotes, a number, a word, or a nested collection."""
+    if simple := _SIMPLE_STRING.fullmatch(text):
+        return simple[1]
+    if text.startswith('"'):
+        if (value := _from_yaml(text)) is not None:
+            return value
+        return text[1:-1] if len(text) > 1 and text.endswith('"') else text[1:]
+    if _NUMBER.fullmatch(text):
+        return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    # An alias could make a short text as large as the memory.
+    if text[:1] in ("{", "[") and not re.search("[&*]", text):
+        value = _from_yaml(text)
+        return text if value is None else value
+    return text
+
+
+def _from_yaml(text: str) -> object:
+    """Reads a quoted string or a collection; None if it is not well formed."""
+    import yaml  # only here: it is slow to load, few values need it, no other command does
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,272 @@
+"""``otel-quant show``: the steps of a profile as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.profile import NotAProfileError, Profile, Record, parse
+from otel_quant.cli.profile_steps import Step, numbers, steps_of
+from otel_quant.cli.table import printable, table
+
+_TIME, _MEMORY, _GPU = "relative_time_secs", "cpu_memory_mb", "gpu_memory_mb"
+_READ, _WRITE = "disk_read_mb", "disk_write_mb"
+_KNOWN: Final = frozenset({"step", "timestamp", _TIME, _MEMORY, _GPU, _READ, _WRITE, "error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of a step.
+
+    Attributes:
+        key: Its name in JSON and CSV.
+        heading: Its name in the table.
+        value: Computes it from the records and the step.
+        shown: Prints it in the table.
+    """
+
+    key: str
+    heading: str
+    value: Callable[[Sequence[Record], Step], object]
+    shown: Callable[[object], str]
+
+
+def _number(record: Record, key: str) -> float | None:
+    return next(numbers((record,), key), None)
+
+
+def _at_start(key: str) -> Callable[[Sequence[Record], Step], object]:
+    return lambda records, step: _number(records[step.first], key)
+
+
+def _at_end(key: str) -> Callable[[Sequence[Record], Step], object]:
+    return lambda records, step: (
+        _number(records[step.last], key) if step.state == "ended" else None
+    )  # fmt: skip
+
+
+def _change(key: str) -> Callable[[Sequence[Record], Step], object]:
+    def change(records: Sequence[Record], step: Step) -> object:
+        before, after = _number(records[step.first], key), _number(records[step.last], key)
+        if step.state != "ended" or before is None or after is None:
+            return None
+        return round(after - before, 9)  # less than that is not in the records
+
+    return change
+
+
+def _highest(key: str) -> Callable[[Sequence[Record], Step], object]:
+    return lambda records, step: max(
+        numbers(records[step.first : step.last + 1], key), default=None
+    )  # fmt: skip
+
+
+def _status(records: Sequence[Record], step: Step) -> object:
+    if step.state == "ended":
+        return str(records[step.last].get("error", "ok"))
+    return step.state
+
+
+def _fixed(digits: int) -> Callable[[object], str]:
+    return lambda value: f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
+
+
+def _signed(value: object) -> str:
+    return f"{value:+.2f}" if isinstance(value, int | float) else "-"
+
+
+_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("start_secs", "START s", _at_start(_TIME), _fixed(2)),
+    Column("duration_secs", "TIME s", _change(_TIME), _fixed(2)),
+    Column("cpu_memory_start_mb", "MEM START", _at_start(_MEMORY), _fixed(1)),
+    Column("cpu_memory_end_mb", "MEM END", _at_end(_MEMORY), _fixed(1)),
+    Column("cpu_memory_delta_mb", "MEM +/-", _change(_MEMORY), _signed),
+    Column("cpu_memory_seen_mb", "MEM SEEN", _highest(_MEMORY), _fixed(1)),
+    Column("gpu_memory_start_mb", "GPU START", _at_start(_GPU), _fixed(1)),
+    Column("gpu_memory_end_mb", "GPU END", _at_end(_GPU), _fixed(1)),
+    Column("gpu_memory_seen_mb", "GPU SEEN", _highest(_GPU), _fixed(1)),
+    Column("disk_read_mb", "READ", _change(_READ), _fixed(2)),
+    Column("disk_write_mb", "WRITTEN", _change(_WRITE), _fixed(2)),
+)
+_STATUS: Final = Column("status", "STATUS", _status, str)
+
+
+def _columns(profile: Profile, steps: Sequence[Step]) -> Iterator[Column]:
+    """Yields the columns that some step has a value in, custom metrics after the others."""
+    custom = dict.fromkeys(key for record in profile.records for key in record if key not in _KNOWN)
+    for column in (*_COLUMNS, *(_custom_column(key) for key in custom)):
+        if any(column.value(profile.records, step) is not None for step in steps):
+            yield column
+    yield _STATUS
+
+
+def _custom_column(key: str) -> Column:
+    def at_the_last(records: Sequence[Record], step: Step) -> object:
+        return records[step.last if step.state == "ended" else step.first].get(key)
+
+    return Column(key, key, at_the_last, lambda value: "-" if value is None else str(value))
+
+
+def _as_table(profiles: Mapping[str, Profile]) -> str:
+    text = ""
+    for name, profile in profiles.items():
+        if len(profiles) > 1:
+            text += f"{printable(name)}\n"
+        text += _one_table(profile) + "\n"
+    return text.removesuffix("\n")
+
+
+def _one_table(profile: Profile) -> str:
+    steps = steps_of(profile.records)
+    columns = list(_columns(profile, steps))
+    text = table(
+        ("STEP", *(column.heading for column in columns)),
+        [
+            (
+                "  " * step.depth + step.name,
+                *(column.shown(column.value(profile.records, step)) for column in columns),
+            )
+            for step in steps
+        ],
+    )
+    text += "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
+    if profile.summary:
+        text += "\n" + _pairs(profile.summary)
+    for cost in profile.costs:
+        heading = cost.get("role") or cost.get("path") or "model"
+        text += f"\nmodel cost: {printable(str(heading))}\n" + _pairs(
+            {key: value for key, value in cost.items() if not isinstance(value, dict | list)}
+        )
+    return text + _warning(profile, steps)
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    width = max((len(key) for key in values), default=0)
+    return "".join(f"{printable(f'{key:{width}}  {value}')}\n" for key, value in values.items())
+
+
+def _warning(profile: Profile, steps: Sequence[Step]) -> str:
+    """Says what is missing, what was going on and how large it was then."""
+    if profile.whole:
+        return ""
+    records = profile.records
+    if not records:
+        return "\ntruncated: no checkpoint is whole\n"
+    if records[-1].get("step") == "End":
+        return "\ntruncated: all checkpoints are here, but what follows them is not whole\n"
+    open_steps = " > ".join(printable(step.name) for step in steps if step.state == "open")
+    last = ", ".join(
+        f"{value:.2f} {unit}"
+        for key, unit in ((_TIME, "s"), (_MEMORY, "MiB"), (_GPU, "MiB on GPUs"))
+        if (value := _number(records[-1], key)) is not None
+    )
+    return (
+        "\ntruncated: the run has no End: it goes on, or it was killed\n"
+        f"  open steps:      {open_steps or 'none'}\n"
+        f"  last checkpoint: {printable(str(records[-1].get('step', '')))} ({last})\n"
+    )
+
+
+def _as_json(profiles: Mapping[str, Profile]) -> str:
+    documents = []
+    for name, profile in profiles.items():
+        steps = steps_of(profile.records)
+        columns = list(_columns(profile, steps))
+        documents.append(
+            {
+                "file": name,
+                "truncated": not profile.whole,
+                "steps": [
+                    {
+                        "step": step.name,
+                        "depth": step.depth,
+                        **{column.key: column.value(profile.records, step) for column in columns},
+                    }
+                    for step in steps
+                ],
+                "summary": profile.summary,
+                "onnx_model_cost": profile.costs,
+            }
+        )
+    return json.dumps(_finite(documents), indent=2, default=str) + "\n"
+
+
+def _finite(value: object) -> object:
+    """Replaces what JSON has no number for by its name."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _as_csv(profiles: Mapping[str, Profile]) -> str:
+    rows: list[dict[str, object]] = []
+    for name, profile in profiles.items():
+        steps = steps_of(profile.records)
+        columns = list(_columns(profile, steps))
+        for step in steps:
+            row: dict[str, object] = {"file": name, "step": step.name, "depth": step.depth}
+            for column in columns:
+                row[column.key] = column.value(profile.records, step)
+            rows.append({key: printable(str(v)) for key, v in row.items() if v is not None})
+    order = ["file", "step", "depth", *(column.key for column in _COLUMNS), "status"]
+    present = {key for row in rows for key in row}
+    fields = [key for key in order if key in present]
+    fields += [key for row in rows for key in row if key not in order]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(dict.fromkeys(fields)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+_FORMATS: Final[Mapping[str, Callable[[Mapping[str, Profile]], str]]] = {
+    "table": _as_table,
+    "json": _as_json,
+    "csv": _as_csv,
+}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a quark_profile.yaml")
+    parser.add_argument(
+        "--format", choices=tuple(_FORMATS), default="table", help="default: %(default)s"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    profiles: dict[str, Profile] = {}
+    for name in options.files:
+        try:
+            text = Path(name).read_bytes().decode("utf-8", "replace")
+            profiles[name] = parse(text)
+        except NotAProfileError as error:
+            raise UserError(f"{printable(name)}: not a quark_profile.yaml: {error}") from error
+        except OSError as error:
+            raise UserError(f"{printable(name)}: {error.strerror}") from error
+    sys.stdout.write(_FORMATS[options.format](profiles))
+    return 0
+
+
+COMMAND: Final = Command(
+    name="show",
+    brief="print the steps of a quark_profile.yaml",
+    description=(
+        "Prints the steps of profiles with their time, memory and disk I/O. Reads the files of "
+        "otel-quant and of Quark's own profiler, those of killed runs too."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,59 @@
+"""Tables in a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Final
+
+# What moves the cursor, changes colours or reverses the text, rather than being text.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Returns a text with nothing in it that a terminal would obey; escapes are shown."""
+    return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    """Lays out a table.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells, as many in each row as in the header.
+        left: How many columns, from the first, are aligned to the left; the last column
+            is too, all others are aligned to the right.
+
+    Returns:
+        Lines, each ended, cells two blanks apart.
+    """
+    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    last = len(widths) - 1
+    lines = [
+        "  ".join(
+            _pad(cell, width, to_left=index < left or index == last)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _pad(text: str, width: int, *, to_left: bool) -> str:
+    blanks = " " * (width - _width(text))
+    return text + blanks if to_left else blanks + text
+
+
+def _width(text: str) -> int:
+    """Columns that a terminal gives a text: two for each wide letter, none for an accent."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""What an ONNX model costs, without running it and without reading its weights.
+
+    >>> from otel_quant.cost import cost_of
+    >>> cost = cost_of("model.onnx", inputs={"input_ids": (1, 128)})
+    >>> cost.macs_contraction, cost.params, cost.uncosted_ops
+
+Forward and backward MACs, parameters, memory, peak of live activations and the precision
+that the arithmetic executes in, per node and in all. Only the file's structure is read;
+neither ``onnx`` nor ``numpy`` is imported. What is not known is None, and operators without
+a rule are counted by name in ``uncosted_ops``.
+"""
+
+from __future__ import annotations
+
+from otel_quant.cost.analysis import cost_of
+from otel_quant.cost.errors import CostError
+from otel_quant.cost.inputs import InputSpec, parse_inputs
+from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
+
+__all__ = [
+    "CostError",
+    "InputSpec",
+    "ModelCost",
+    "NodeCost",
+    "WeightSparsity",
+    "cost_of",
+    "parse_inputs",
+]

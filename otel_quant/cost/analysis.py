@@ -1,0 +1,277 @@
+"""Costs a model: reads its structure, infers its shapes, applies the rules, adds up."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.infer import Walk
+from otel_quant.cost.inputs import InputShape, bind_inputs
+from otel_quant.cost.ir import Model
+from otel_quant.cost.liveness import peak_bytes
+from otel_quant.cost.onnxfile import read_model
+from otel_quant.cost.op import Op
+from otel_quant.cost.precision import DEQUANTIZE, QUANTIZE, precision_of
+from otel_quant.cost.results import ModelCost, NodeCost
+from otel_quant.cost.rules.table import RULE_SETS, Macs, RuleSet
+from otel_quant.cost.values import Value
+
+_BODY_OWNERS: Final = frozenset({"If"})
+"""Operators whose results are those of a body, which has them already."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """An operation as it is executed.
+
+    Attributes:
+        op: The operation.
+        times: How often; None if that is not known.
+        macs: Of one execution.
+        idle: Operations of branches not taken, whose constants it answers for.
+    """
+
+    op: Op
+    times: int | None
+    macs: Macs | None
+    idle: list[Op]
+
+
+def cost_of(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    rules: str = "corrected",
+    inputs: Mapping[str, InputShape] | None = None,
+    sparsity: bool = False,
+    time_limit: float | None = None,
+) -> ModelCost:
+    """Returns what a model costs, without running it and without reading its weights.
+
+    Args:
+        model: Path of an ONNX file, or the bytes of one, or an ``onnx.ModelProto``. External
+            data is not opened, and need not exist, unless ``sparsity`` is asked for.
+        rules: ``corrected``, or ``onnx_tool`` for that tool's figures.
+        inputs: Shapes of inputs by name, for dimensions that the model leaves open. What
+            nobody gives is assumed to be 1, and ``symbolic_dims`` says so.
+        sparsity: Whether to read the weights, in pieces, and look for zeros.
+        time_limit: Seconds after which to give up, or None.
+
+    Raises:
+        CostError: It is no ONNX model, a damaged or hostile one, or took too long; or an
+            argument makes no sense.
+    """
+    rule_set = RULE_SETS.get(rules)
+    if rule_set is None:
+        raise CostError(
+            "rules", f"{printable(str(rules))!r} is no rule set", expected=" or ".join(RULE_SETS)
+        )
+    deadline = None if time_limit is None else monotonic() + time_limit
+    structure = _structure(model, deadline)
+    bound = bind_inputs(structure.graph, inputs, structure.source)
+    walk = Walk(
+        structure,
+        bound.values,
+        symbols=bound.symbols,
+        trust_declared=bound.as_declared,
+        deadline=deadline,
+    )
+    ops = walk.run()
+    runs = list(_flattened(ops, 1, rule_set))
+    weights = _Weights(rule_set)
+    makers = {id(value): run.op for run in runs for value in run.op.outputs}
+    nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
+    executed = [run.op for run in runs]
+    return _summed(structure, rule_set, nodes, walk, executed, bound.assumed)
+
+
+def _structure(model: object, deadline: float | None) -> Model:
+    if isinstance(model, bytes | str | os.PathLike):
+        return read_model(model, deadline)
+    if isinstance(model, bytearray | memoryview):
+        return read_model(bytes(model), deadline)
+    from otel_quant.cost.protos import structure_of  # only for callers that have onnx anyway
+
+    return structure_of(model, deadline)
+
+
+def _flattened(ops: Iterable[Op], times: int | None, rules: RuleSet) -> Iterator[_Run]:
+    """Yields operations in order of execution, bodies in place; of branches the dearest."""
+    for op in ops:
+        idle: list[Op] = []
+        inner: list[_Run] = []
+        for body in op.bodies:
+            often = None if times is None or body.times is None else times * body.times
+            inner.extend(_flattened(body.ops, often, rules))
+        if op.branches:
+            costed = [list(_flattened(body.ops, times, rules)) for body in op.branches]
+            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
+            inner.extend(costed[dearest])
+            idle = [run.op for i, runs in enumerate(costed) if i != dearest for run in runs]
+        if not op.inlined:
+            known = all(body.times is not None for body in op.bodies)
+            yield _Run(op, times, rules.macs(op) if known else None, idle)
+        yield from inner
+
+
+def _total(runs: list[_Run]) -> int:
+    return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
+
+
+class _Weights:
+    """Hands each constant to its first reader."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+        self._seen: set[int] = set()
+
+    def take(self, values: Iterable[Value | None]) -> tuple[int, int]:
+        """Returns elements and bytes of the constants among ``values`` not yet taken."""
+        elements = size = 0
+        for value in values:
+            if value is None or value.weight is None or id(value) in self._seen:
+                continue
+            self._seen.add(id(value))
+            if not self._rules.scalars_count and not value.weight.dims:
+                continue
+            if not self._rules.constant_nodes and value.producer is not None:
+                continue
+            elements += (
+                prod(value.weight.dims)
+                if value.shape == value.weight.dims
+                else (value.weight.elements)
+            )
+            size += value.weight.stored
+        return elements, size
+
+
+def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, Op]) -> NodeCost:
+    op = run.op
+    params, held = weights.take(op.inputs)
+    for idle in run.idle:
+        more, bytes_more = weights.take(idle.inputs)
+        params += more
+        held += bytes_more
+    memory: int | None = held
+    if op.kind not in _BODY_OWNERS and op.kind != "Constant":
+        memory = held + _results(op, rules) if _sized(op, rules) else None
+    macs = inner = backward = None
+    if run.macs is not None and run.times is not None:
+        macs = run.macs.total * run.times
+        inner = run.macs.contraction * run.times
+        backward = macs + inner
+    elif run.macs is not None and run.macs.total == 0:
+        macs = inner = backward = 0
+    return NodeCost(
+        op.name,
+        op.kind,
+        macs,
+        inner,
+        backward,
+        params,
+        memory,
+        tuple(None if value is None else value.shape for value in op.inputs),
+        tuple(value.shape for value in op.outputs),
+        precision_of(op, makers) if inner else None,
+    )
+
+
+def _counted(op: Op, rules: RuleSet) -> list[Value]:
+    """Results that take memory when the model runs."""
+    return [
+        value
+        for value, name in zip(op.outputs, op.node.outputs, strict=False)
+        if name and not (rules.constants_once and value.constant)
+    ]
+
+
+def _sized(op: Op, rules: RuleSet) -> bool:
+    return all(value.bytes is not None for value in _counted(op, rules))
+
+
+def _results(op: Op, rules: RuleSet) -> int:
+    total = 0
+    for value in _counted(op, rules):
+        if rules.scalars_count or value.shape != ():
+            total += value.bytes or 0
+    return total
+
+
+def _summed(
+    model: Model,
+    rules: RuleSet,
+    nodes: tuple[NodeCost, ...],
+    walk: Walk,
+    executed: list[Op],
+    assumed: Mapping[str, int],
+) -> ModelCost:
+    counts = Counter(node.op_type for node in nodes)
+    contraction = sum(node.macs_contraction or 0 for node in nodes)
+    mix: Counter[str] = Counter()
+    for node in nodes:
+        if node.precision is not None:
+            mix[node.precision] += node.macs_contraction or 0
+    if rules.constant_nodes:
+        params = sum(value.weight.elements for value in walk.weights if value.weight is not None)
+    else:
+        params = sum(node.params for node in nodes)
+    heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
+    return ModelCost(
+        path=model.source,
+        rules=rules.name,
+        macs=sum(node.macs or 0 for node in nodes),
+        macs_contraction=contraction,
+        backward_macs=sum(node.backward_macs or 0 for node in nodes),
+        params=params,
+        weight_bytes=sum(value.weight.stored for value in walk.weights if value.weight is not None),
+        memory_bytes=sum(node.memory_bytes or 0 for node in nodes),
+        peak_activation_bytes=peak_bytes(executed, walk.inputs.values(), walk.outputs),
+        file_bytes=file_bytes(model, walk.weights),
+        nodes=nodes,
+        op_counts=dict(counts.most_common()),
+        quantize_nodes=sum(counts[kind] for kind in QUANTIZE),
+        dequantize_nodes=sum(counts[kind] for kind in DEQUANTIZE),
+        precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
+        symbolic_dims=dict(assumed),
+        uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
+        unsized_tensors=sum(
+            value.bytes is None for op in executed for value in _counted(op, rules)
+        ),
+        max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
+    )
+
+
+def file_bytes(model: Model, weights: Iterable[Value]) -> int:
+    """Returns the bytes of a model's file and of the files its tensors lie in.
+
+    External files are only asked for their size, and only within the model's folder; one
+    that is missing counts what the model says of it.
+    """
+    declared: dict[str, int] = {}
+    for value in weights:
+        if value.weight is None or value.weight.external is None:
+            continue
+        place = value.weight.external
+        end = place.offset + (value.weight.stored if place.length is None else place.length)
+        declared[place.location] = max(declared.get(place.location, 0), end)
+    total = model.size
+    folder = None if model.source.startswith("<") else Path(model.source).parent
+    for location, size in declared.items():
+        total += _external_size(folder, location) or size
+    return total
+
+
+def _external_size(folder: Path | None, location: str) -> int | None:
+    if folder is None or not location:
+        return None
+    try:
+        inside = (folder / location).resolve().is_relative_to(folder.resolve())
+        return (folder / location).stat().st_size if inside else None
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,39 @@
+"""The one error of this folder: a model that cannot be costed, and why."""
+
+from __future__ import annotations
+
+
+class CostError(ValueError):
+    """A model cannot be read or costed, or what was asked of it makes no sense.
+
+    Attributes:
+        source: The file's path as the caller gave it, or ``<bytes>`` or ``<ModelProto>``.
+        problem: What is wrong, naming the value.
+        expected: What would have been right; empty if the problem says it all.
+        offset: Position in the file in bytes, or None if the problem has none.
+    """
+
+    def __init__(
+        self, source: str, problem: str, *, expected: str = "", offset: int | None = None
+    ) -> None:
+        self.source = source
+        self.problem = problem
+        self.expected = expected
+        self.offset = offset
+        text = f"{printable(source)}: {problem}"
+        if offset is not None:
+            text += f" at byte {offset}"
+        if expected:
+            text += f"; expected {expected}"
+        super().__init__(text)
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """Returns text from a file as it may be shown on a terminal.
+
+    Names come out of files that nobody vouches for: newlines and escape sequences are
+    written as escapes, and a name longer than ``limit`` characters is cut.
+    """
+    if len(text) > limit:
+        text = text[:limit] + "..."
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

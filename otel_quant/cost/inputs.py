@@ -1,0 +1,225 @@
+"""What the caller says of a model's inputs: shapes for those that the model leaves open.
+
+Two notations: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further colon
+(``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final, TypeAlias
+
+from otel_quant.cost import elements
+from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.ir import Graph, Type
+from otel_quant.cost.values import MAX_DATA, Value
+
+MAX_LENGTH: Final = 1 << 40
+"""Largest length of a dimension that is taken for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input as the caller wants it.
+
+    Attributes:
+        shape: Lengths; empty for a scalar.
+        dtype: Element type code, or UNKNOWN to take the model's.
+        data: Elements, row-major, for inputs that carry shapes; None if they do not matter.
+    """
+
+    shape: tuple[int, ...]
+    dtype: int = elements.UNKNOWN
+    data: tuple[int | float, ...] | None = None
+
+
+InputShape: TypeAlias = Sequence[int] | InputSpec
+
+_SHAPE: Final = re.compile(r"\d+(?:[x,]\d+)*\Z")
+
+
+def parse_inputs(texts: Iterable[str]) -> dict[str, InputSpec]:
+    """Reads input shapes as a user writes them.
+
+    Args:
+        texts: Each ``name=1x128``, ``name:1x128``, ``name:i64:1x128`` or
+            ``name:i64:2:3x4``; a shape left empty (``name=``) is a scalar's. A name may
+            contain colons and equals signs.
+
+    Returns:
+        The inputs by name.
+
+    Raises:
+        CostError: A text is none of these, or names an input twice.
+    """
+    found: dict[str, InputSpec] = {}
+    for text in texts:
+        name, spec = _parse(text)
+        if name in found:
+            raise CostError("input shape", f"{printable(name)!r} is given twice")
+        found[name] = spec
+    return found
+
+
+def _parse(text: str) -> tuple[str, InputSpec]:
+    name, equals, shape = text.rpartition("=")
+    if equals and name and (not shape or _SHAPE.match(shape)):
+        return name, InputSpec(_lengths(shape, text))
+    parts = text.split(":")
+    for at in range(len(parts) - 1, 0, -1):  # the name may contain colons: look from the right
+        dtype = elements.code_of(parts[at])
+        if dtype == elements.UNKNOWN or len(parts) - at not in (2, 3):
+            continue
+        shape = parts[at + 1]
+        name = ":".join(parts[:at])
+        if not name or not (not shape or _SHAPE.match(shape)):
+            continue
+        data = _numbers(parts[at + 2], dtype, text) if len(parts) - at == 3 else None
+        lengths = _lengths(shape, text)
+        if data is not None and len(data) != prod(lengths):
+            raise CostError(
+                "input shape",
+                f"{printable(text)!r} has {len(data)} values",
+                expected=f"{prod(lengths)} for shape {list(lengths)}",
+            )
+        return name, InputSpec(lengths, dtype, data)
+    if len(parts) > 1 and _SHAPE.match(parts[-1]) and parts[0]:
+        return ":".join(parts[:-1]), InputSpec(_lengths(parts[-1], text))
+    raise CostError(
+        "input shape",
+        f"{printable(text)!r} is not understood",
+        expected="name=1x3x224x224 or name:f32:1x3x224x224[:values]",
+    )
+
+
+def _lengths(text: str, whole: str) -> tuple[int, ...]:
+    lengths = tuple(int(part) for part in re.split("[x,]", text)) if text else ()
+    if any(length > MAX_LENGTH for length in lengths):
+        raise CostError(
+            "input shape",
+            f"{printable(whole)!r} has a length beyond {MAX_LENGTH}",
+            expected="lengths of a tensor that exists",
+        )
+    return lengths
+
+
+def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
+    try:
+        if dtype in elements.FLOATS:
+            return tuple(float(part) for part in re.split("[x,]", text))
+        return tuple(int(part) for part in re.split("[x,]", text))
+    except ValueError:
+        raise CostError(
+            "input shape",
+            f"{printable(whole)!r} has values {printable(text)!r}",
+            expected=f"{elements.name_of(dtype)} numbers joined by x",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundInputs:
+    """The main graph's inputs with every length set.
+
+    Attributes:
+        values: By name.
+        symbols: Length of each symbol that a caller's shape decides.
+        assumed: Length of each symbol that nobody decided; an unnamed one is called after
+            its input and axis, ``input[0]``.
+        as_declared: No length that the model fixes was changed.
+    """
+
+    values: Mapping[str, Value]
+    symbols: Mapping[str, int]
+    assumed: Mapping[str, int]
+    as_declared: bool
+
+
+def bind_inputs(
+    graph: Graph, given: Mapping[str, InputShape] | None, source: str, default: int = 1
+) -> BoundInputs:
+    """Sets the lengths of a graph's inputs: the caller's, else the model's, else the default.
+
+    Args:
+        graph: The main graph.
+        given: Shapes by input name.
+        source: The model's name, for errors.
+        default: Length of a dimension that neither decides.
+
+    Raises:
+        CostError: The model has no such input, or one of another rank, or two inputs would
+            give one symbol two lengths.
+    """
+    static = {tensor.name for tensor in graph.initializers}
+    inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
+    specs = {name: _spec(name, shape) for name, shape in (given or {}).items()}
+    unknown = next((name for name in specs if name not in inputs), None)
+    if unknown is not None:
+        raise CostError(
+            source,
+            f"has no input {printable(unknown)!r}",
+            expected="one of " + ", ".join(repr(printable(name)) for name in inputs),
+        )
+    symbols: dict[str, int] = {}
+    as_declared = True
+    for name, spec in specs.items():
+        as_declared &= _bind(name, inputs[name], spec, symbols, source)
+    assumed: dict[str, int] = {}
+    values: dict[str, Value] = {}
+    for name, declared in inputs.items():
+        chosen = specs.get(name)
+        if chosen is not None:
+            data = chosen.data
+            if data is not None and len(data) > MAX_DATA:
+                data = None
+            values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
+        elif declared.kind == "tensor" and declared.shape is not None:
+            lengths: list[int] = []
+            for axis, dim in enumerate(declared.shape):
+                if isinstance(dim, int) and dim >= 0:
+                    lengths.append(dim)
+                elif isinstance(dim, str) and dim in symbols:
+                    lengths.append(symbols[dim])
+                else:
+                    assumed[dim if isinstance(dim, str) else f"{name}[{axis}]"] = default
+                    lengths.append(default)
+            values[name] = Value(declared.dtype, tuple(lengths), name=name)
+    return BoundInputs(values, {**assumed, **symbols}, assumed, as_declared)
+
+
+def _spec(name: str, shape: InputShape) -> InputSpec:
+    spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
+    for length in spec.shape:
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MAX_LENGTH:
+            raise CostError(
+                "input shape",
+                f"{printable(name)!r} has a length {length!r}",
+                expected="integers from 0",
+            )
+    return spec
+
+
+def _bind(name: str, declared: Type, spec: InputSpec, symbols: dict[str, int], source: str) -> bool:
+    """Learns symbols from one given shape; returns whether it keeps what the model fixes."""
+    if declared.shape is None:
+        return True
+    if len(declared.shape) != len(spec.shape):
+        raise CostError(
+            source,
+            f"input {printable(name)!r} is given shape {list(spec.shape)}",
+            expected=f"{len(declared.shape)} dimensions as in {list(declared.shape)}",
+        )
+    kept = True
+    for dim, length in zip(declared.shape, spec.shape, strict=True):
+        if isinstance(dim, str):
+            if symbols.setdefault(dim, length) != length:
+                raise CostError(
+                    source,
+                    f"input {printable(name)!r} sets {printable(dim)!r} to {length}",
+                    expected=f"{symbols[dim]} as another input has it",
+                )
+        elif isinstance(dim, int) and dim >= 0 and dim != length:
+            kept = False
+    return kept

@@ -1,0 +1,164 @@
+"""What a caller learns of a model's cost: immutable records, and the JSON made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from otel_quant.cost.values import Shape
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSparsity:
+    """Zeros in a node's weight (definition 6 of the rules' documentation).
+
+    Attributes:
+        weight: The weight's name.
+        ratio: Share of its elements that are zero, 0 to 1.
+        block: Rows and columns of the largest block in which they come; (1, 1) for none.
+        block_ratio: Share of the blocks that are all zero.
+        two_of_four: In every four neighbours along the input axis at least two are zero.
+    """
+
+    weight: str
+    ratio: float
+    block: tuple[int, int]
+    block_ratio: float
+    two_of_four: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What one node costs; a node of a loop's body for all its iterations.
+
+    Attributes:
+        name: Unique readable name, those of the nodes that contain it before it.
+        op_type: Operator; ``domain:name`` outside ONNX's own domain.
+        macs: Forward MACs; None where they are not known.
+        macs_contraction: Those of contractions; None likewise.
+        backward_macs: Estimate for training: two gradients per contraction, the rest once.
+        params: Elements of the constants that this node is the first to read.
+        memory_bytes: Bytes of those constants and of its results; None where not known.
+        inputs: Shapes of its operands; None for one of unknown rank or left out.
+        outputs: Shapes of its results.
+        precision: What a contraction executes in (``float32``, ``int8`` ...); None for others.
+        sparsity: Of its heaviest weight, if it was asked for.
+    """
+
+    name: str
+    op_type: str
+    macs: int | None
+    macs_contraction: int | None
+    backward_macs: int | None
+    params: int
+    memory_bytes: int | None
+    inputs: tuple[Shape | None, ...]
+    outputs: tuple[Shape | None, ...]
+    precision: str | None = None
+    sparsity: WeightSparsity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """What a model costs.
+
+    Sums leave out what is not known: ``uncosted_ops`` says how many nodes have no MACs, and
+    ``unsized_tensors`` how many results have no size.
+
+    Attributes:
+        path: The file as given, or ``<bytes>`` or ``<ModelProto>``.
+        rules: Name of the rule set.
+        macs: Forward MACs of one run.
+        macs_contraction: Those of Conv, MatMul, Gemm, recurrence, attention and Einsum only:
+            the number that papers quote.
+        backward_macs: Estimate of a training step's backward pass.
+        params: Elements of the constants, each constant once.
+        weight_bytes: Bytes of the constants as stored.
+        memory_bytes: Sum over the nodes of their constants and results.
+        peak_activation_bytes: Most bytes of inputs and results alive at once, nodes run in
+            order, views not copied.
+        file_bytes: Bytes of the file with its external data.
+        nodes: In order of execution.
+        op_counts: Nodes by operator.
+        quantize_nodes: QuantizeLinear and its kin.
+        dequantize_nodes: DequantizeLinear and its kin.
+        precision: Share of ``macs_contraction`` by what it executes in.
+        symbolic_dims: Length that was assumed for each dimension that neither the model
+            nor the caller gives.
+        uncosted_ops: Nodes without known MACs, by operator.
+        unsized_tensors: Results whose size is not known.
+        max_memory_node: Name of the node with the largest ``memory_bytes``.
+    """
+
+    path: str
+    rules: str
+    macs: int
+    macs_contraction: int
+    backward_macs: int
+    params: int
+    weight_bytes: int
+    memory_bytes: int
+    peak_activation_bytes: int
+    file_bytes: int
+    nodes: tuple[NodeCost, ...]
+    op_counts: Mapping[str, int]
+    quantize_nodes: int
+    dequantize_nodes: int
+    precision: Mapping[str, float]
+    symbolic_dims: Mapping[str, int]
+    uncosted_ops: Mapping[str, int]
+    unsized_tensors: int
+    max_memory_node: str | None
+    sparsity: tuple[WeightSparsity, ...] | None = field(default=None)
+
+    def to_json_dict(self) -> JsonObject:
+        """Returns the model object of the JSON contract, schema 1.
+
+        An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
+        depend on it. Nodes have a key ``sparsity`` only if it was asked for.
+        """
+        return {
+            "path": self.path,
+            "rules": self.rules,
+            "total": {
+                "macs": self.macs,
+                "macs_contraction": self.macs_contraction,
+                "backward_macs": self.backward_macs,
+                "params": self.params,
+                "weight_bytes": self.weight_bytes,
+                "memory_bytes": self.memory_bytes,
+                "peak_activation_bytes": self.peak_activation_bytes,
+            },
+            "nodes": [self._node(node) for node in self.nodes],
+            "precision": dict(self.precision),
+            "uncosted_ops": dict(self.uncosted_ops),
+            "symbolic_dims": dict(self.symbolic_dims),
+            "max_memory_node": self.max_memory_node,
+        }
+
+    def _node(self, node: NodeCost) -> JsonObject:
+        found: JsonObject = {
+            "name": node.name,
+            "op_type": node.op_type,
+            "macs": node.macs,
+            "params": node.params,
+            "memory_bytes": node.memory_bytes,
+            "inputs": [None if shape is None else list(shape) for shape in node.inputs],
+            "outputs": [None if shape is None else list(shape) for shape in node.outputs],
+        }
+        if self.sparsity is not None:
+            found["sparsity"] = (
+                None
+                if node.sparsity is None
+                else {
+                    "weight": node.sparsity.weight,
+                    "ratio": node.sparsity.ratio,
+                    "block": list(node.sparsity.block),
+                    "block_ratio": node.sparsity.block_ratio,
+                    "two_of_four": node.sparsity.two_of_four,
+                }
+            )
+        return found

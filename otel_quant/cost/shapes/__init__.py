@@ -1,0 +1,1 @@
+"""Shape and type rules of the operators, one table per family."""

@@ -1,0 +1,128 @@
+"""Operators that sum products: matrix multiplication, Einsum, recurrence, attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.shapes.rule import INT32, T0, ShapeRule, broadcast, like
+from otel_quant.cost.values import Shape
+
+
+def product(a: Shape, b: Shape) -> Shape:
+    """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast.
+
+    Raises:
+        UnknownError: The operands do not fit.
+    """
+    if not a or not b:
+        raise UnknownError
+    if a[-1] is not None and b[-2 if len(b) > 1 else 0] not in (None, a[-1]):
+        raise UnknownError
+    rows = (a[-2],) if len(a) > 1 else ()
+    columns = (b[-1],) if len(b) > 1 else ()
+    return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
+
+
+def matmul(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
+    """Matrix product of operands ``a`` and ``b``."""
+    return lambda op: [product(op.shape(a), op.shape(b))]
+
+
+def gemm(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
+    """Matrix product with transposes by attribute."""
+
+    def shapes(op: Op) -> Sequence[Shape]:
+        left = op.shape(a)
+        right = op.shape(b)
+        if len(left) != 2 or len(right) != 2:
+            raise UnknownError
+        row = left[1] if op.attr("transA", 0) else left[0]
+        column = right[0] if op.attr("transB", 0) else right[1]
+        return [(row, column)]
+
+    return shapes
+
+
+def einsum_terms(op: Op) -> tuple[list[list[str]], list[str]]:
+    """Returns the letters of each operand and of the result, ellipses spelt out.
+
+    An ellipsis stands for as many axes as its operand has left; each becomes a label of
+    its own (``...0`` the last one), so that two ellipses broadcast from the right.
+    """
+    equation = op.attr_str("equation", "").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    operands: list[list[str]] = []
+    for i, term in enumerate(left.split(",")):
+        operands.append(_labels(term, len(op.shape(i))))
+    widest = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
+    hidden = [f"...{k}" for k in range(widest - 1, -1, -1)]
+    if arrow:
+        before, dots, after = right.partition("...")
+        return operands, [*before, *(hidden if dots else ()), *after]
+    flat = [label for labels in operands for label in labels if label[0] != "."]
+    return operands, [*hidden, *sorted(label for label in set(flat) if flat.count(label) == 1)]
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    before, dots, after = term.partition("...")
+    missing = rank - len(before) - len(after)
+    if missing < 0 or (missing and not dots):
+        raise UnknownError
+    return [*before, *(f"...{k}" for k in range(missing - 1, -1, -1)), *after]
+
+
+def einsum_lengths(op: Op) -> dict[str, int | None]:
+    """Returns the length of every label."""
+    operands, _ = einsum_terms(op)
+    lengths: dict[str, int | None] = {}
+    for i, labels in enumerate(operands):
+        for label, length in zip(labels, op.shape(i), strict=True):
+            if label not in lengths or lengths[label] in (None, 1):
+                lengths[label] = length if length is not None else lengths.get(label)
+    return lengths
+
+
+def _einsum(op: Op) -> Sequence[Shape]:
+    _, result = einsum_terms(op)
+    lengths = einsum_lengths(op)
+    return [tuple(lengths[label] for label in result)]
+
+
+def _recurrent(op: Op) -> Sequence[Shape]:
+    data = op.shape(0)
+    directions = op.shape(1)[0]
+    hidden: int | None = op.attr("hidden_size", 0)
+    if not hidden:
+        hidden = op.shape(2)[2]
+    if op.attr("layout", 0):
+        batch, length = data[0], data[1]
+        state: Shape = (batch, directions, hidden)
+        return [(batch, length, directions, hidden), state, state]
+    length, batch = data[0], data[1]
+    state = (directions, batch, hidden)
+    return [(length, directions, batch, hidden), state, state]
+
+
+TABLE: Final[dict[str, ShapeRule]] = {
+    "MatMul": ShapeRule(matmul(0, 1), (T0,)),
+    "MatMulInteger": ShapeRule(matmul(0, 1), (INT32,)),
+    "QLinearMatMul": ShapeRule(matmul(0, 3), (like(7),)),
+    "Gemm": ShapeRule(gemm(0, 1), (T0,)),
+    "Einsum": ShapeRule(_einsum, (T0,)),
+    "LSTM": ShapeRule(_recurrent, (T0,)),
+    "GRU": ShapeRule(_recurrent, (T0,)),
+    "RNN": ShapeRule(_recurrent, (T0,)),
+    "Det": ShapeRule(lambda op: [op.shape(0)[:-2]], (T0,)),
+    "NegativeLogLikelihoodLoss": ShapeRule(
+        lambda op: [op.shape(1) if op.attr_str("reduction", "mean") == "none" else ()], (T0,)
+    ),
+    "SoftmaxCrossEntropyLoss": ShapeRule(
+        lambda op: [
+            op.shape(1) if op.attr_str("reduction", "mean") == "none" else (),
+            op.shape(0),
+        ],
+        (T0,),
+    ),
+}

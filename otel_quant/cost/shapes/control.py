@@ -1,0 +1,226 @@
+"""Operators that run graphs: If, Loop, Scan, SequenceMap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cost import elements
+from otel_quant.cost.ir import Graph
+from otel_quant.cost.op import Body, Op, UnknownError
+from otel_quant.cost.shapes.rule import axis_of
+from otel_quant.cost.values import Shape, Value, merged
+
+if TYPE_CHECKING:
+    from otel_quant.cost.infer import Scope, Walk
+
+_PASSES: Final = 8
+"""Walks over a body until the shapes it carries stop changing; each can only lose knowledge."""
+
+
+def _if(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+    """One branch where the condition is known, else what both have in common."""
+    then = op.attr_graph("then_branch", walk.source)
+    otherwise = op.attr_graph("else_branch", walk.source)
+    condition = op.input(0).data if op.has(0) else None
+    if condition and condition[0] is not None:
+        taken = then if condition[0] else otherwise
+        name = "then" if condition[0] else "else"
+        ops, outputs = walk.graph(taken, {}, scope, f"{op.name}/{name}/")
+        op.bodies = [Body(ops)]
+        return outputs
+    then_ops, then_outputs = walk.graph(then, {}, scope, op.name + "/then/")
+    else_ops, else_outputs = walk.graph(otherwise, {}, scope, op.name + "/else/")
+    op.branches = [Body(then_ops), Body(else_ops)]
+    results = []
+    for pair in zip(then_outputs, else_outputs, strict=False):
+        value = merged(list(pair))
+        value.producer = op.number
+        results.append(value)
+    return results
+
+
+def _loop(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+    """A body, a trip count, and values carried from one iteration to the next."""
+    body = op.attr_graph("body", walk.source)
+    trips = _single(op, 0)
+    start = _single(op, 1)
+    carried = [_carried(value) for value in op.inputs[2:]]
+    names = [info.name for info in body.inputs]
+    counter = Value(elements.INT64, (), name="iteration")
+    going = Value(elements.BOOL, (), (1,))  # else the body would not run
+    for turn in range(_PASSES):
+        if turn == _PASSES - 1:
+            carried = [Value() for _ in carried]
+        inputs = dict(zip(names, [counter, going, *carried], strict=False))
+        ops, outputs = walk.graph(body, inputs, scope, op.name + "/body/")
+        if not _widen(carried, outputs[1 : 1 + len(carried)]):
+            break
+    times = _trips(op, trips, start, outputs[0] if outputs else None)
+    op.bodies = [Body(ops, times)]
+    results = [_result(op, value) for value in carried]
+    if times == 0:
+        results = [_result(op, value or Value()) for value in op.inputs[2:]]
+    for value in outputs[1 + len(carried) :]:
+        results.append(_stacked(op, value, times, 0))
+    return results
+
+
+def _single(op: Op, i: int) -> int | None:
+    data = op.input(i).data if op.has(i) else None
+    return None if not data or data[0] is None else int(data[0])
+
+
+def _trips(op: Op, trips: int | None, start: int | None, condition: Value | None) -> int | None:
+    """Iterations, if the count is known and nothing can end the loop sooner."""
+    if op.has(1) and start == 0:
+        return 0
+    goes_on = condition is not None and bool(condition.data) and condition.data == (1,)
+    if not op.has(0) or trips is None or not goes_on or (op.has(1) and start is None):
+        return None
+    return max(0, trips)
+
+
+def _carried(value: Value | None) -> Value:
+    """What a body may take for granted of a value that changes from turn to turn: no elements."""
+    if value is None:
+        return Value()
+    result = Value(value.dtype, value.shape, kind=value.kind, name=value.name)
+    result.element = value.element
+    return result
+
+
+def _widen(carried: list[Value], after: list[Value]) -> bool:
+    """Forgets of each carried value what an iteration changes; returns whether it did."""
+    changed = False
+    for i, (before, new) in enumerate(zip(carried, after, strict=False)):
+        both = merged([before, new])
+        if before.kind == "sequence" and before.element is not None and new.element is not None:
+            both.element = (
+                new.element if before.items == () else merged([before.element, new.element])
+            )
+        both.data = None
+        if both.shape != before.shape or both.dtype != before.dtype or both.kind != before.kind:
+            changed = True
+        carried[i] = both
+    return changed
+
+
+def _result(op: Op, value: Value) -> Value:
+    result = _carried(value)
+    result.name = ""
+    result.producer = op.number
+    return result
+
+
+def _stacked(op: Op, value: Value, times: int | None, axis: int) -> Value:
+    """A scan output: one slice per iteration along a new axis."""
+    shape: Shape | None = None
+    if value.shape is not None:
+        at = axis + len(value.shape) + 1 if axis < 0 else axis
+        shape = (*value.shape[:at], times, *value.shape[at:])
+    result = Value(value.dtype, shape)
+    result.producer = op.number
+    return result
+
+
+def _scan(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+    """A body over slices of its last operands."""
+    body = op.attr_graph("body", walk.source)
+    count = op.attr("num_scan_inputs", 0)
+    old = 0 < op.opset < 9  # version 8 has a leading sequence_lens and a batch axis
+    operands = op.inputs[1:] if old else op.inputs
+    states = operands[: len(operands) - count]
+    scanned = operands[len(operands) - count :]
+    lead = 1 if old else 0
+    carried = [_dropped(_carried(value), 0) if old else _carried(value) for value in states]
+    axes = op.attr_ints("scan_input_axes") or (0,) * count
+    slices: list[Value] = []
+    times: int | None = None
+    batch: int | None = None
+    for value, axis in zip(scanned, axes, strict=False):
+        whole = value or Value()
+        if whole.shape is not None:
+            at = 1 if old else axis_of(axis, len(whole.shape))
+            times = whole.shape[at] if times is None else times
+            batch = whole.shape[0] if old else None
+            piece = Value(whole.dtype, (*whole.shape[:at], *whole.shape[at + 1 :])[lead:])
+        else:
+            piece = Value(whole.dtype)
+        slices.append(piece)
+    names = [info.name for info in body.inputs]
+    for turn in range(_PASSES):
+        if turn == _PASSES - 1:
+            carried = [Value() for _ in carried]
+        inputs = dict(zip(names, [*carried, *slices], strict=False))
+        ops, outputs = walk.graph(body, inputs, scope, op.name + "/body/")
+        if not _widen(carried, outputs[: len(carried)]):
+            break
+    runs = times if not old or times is None or batch is None else times * batch
+    op.bodies = [Body(ops, None if old and batch is None else runs)]
+    results = [_result(op, value) for value in carried]
+    if old:
+        for value in results:
+            value.shape = None if value.shape is None else (batch, *value.shape)
+    out_axes = op.attr_ints("scan_output_axes") or ()
+    for i, value in enumerate(outputs[len(carried) :]):
+        stacked = _stacked(op, value, times, out_axes[i] if i < len(out_axes) else 0)
+        if old and stacked.shape is not None:
+            stacked.shape = (batch, *stacked.shape)
+        results.append(stacked)
+    return results
+
+
+def _dropped(value: Value, axis: int) -> Value:
+    if value.shape is not None:
+        value.shape = (*value.shape[:axis], *value.shape[axis + 1 :])
+    return value
+
+
+def _sequence_map(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+    """A body over the members of sequences."""
+    body: Graph = op.attr_graph("body", walk.source)
+    first = op.input(0)
+    members: list[Value] = []
+    for value in op.inputs:
+        if value is not None and value.kind == "sequence":
+            members.append(value.element or Value())
+        else:
+            members.append(value or Value())
+    names = [info.name for info in body.inputs]
+    ops, outputs = walk.graph(
+        body, dict(zip(names, members, strict=False)), scope, op.name + "/body/"
+    )
+    times = len(first.items) if first.items is not None else None
+    op.bodies = [Body(ops, times)]
+    results = []
+    for value in outputs:
+        result = Value(value.dtype, kind="sequence")
+        result.element = value
+        result.producer = op.number
+        results.append(result)
+    return results
+
+
+def _safely(
+    rule: Callable[[Walk, Op, Scope], list[Value]],
+) -> Callable[[Walk, Op, Scope], list[Value]]:
+    """Makes a node that breaks its operator's contract an unknown one."""
+
+    def run(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+        depth = walk.depth
+        try:
+            return rule(walk, op, scope)
+        except UnknownError:
+            walk.depth = depth
+            return []
+
+    return run
+
+
+CONTROL_RULES: Final[dict[str, Callable[[Walk, Op, Scope], list[Value]]]] = {
+    "If": _safely(_if),
+    "Loop": _safely(_loop),
+    "Scan": _safely(_scan),
+    "SequenceMap": _safely(_sequence_map),
+}

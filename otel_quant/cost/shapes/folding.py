@@ -1,0 +1,421 @@
+"""Computes the small tensors that carry shapes: their elements, not only their lengths.
+
+Each element stands alone: ``Concat([batch, -1, 768])`` is known in two places even where
+the batch is not. Floats are rounded to float32, because a Resize's scale that went through
+float32 decides whether a length is 13 or 14.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from itertools import product as cartesian
+from math import prod
+from typing import Final, TypeAlias
+
+from otel_quant.cost import elements
+from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.shapes.layout import axes_operand, half, single, slice_bounds, slices
+from otel_quant.cost.shapes.rule import axis_of
+from otel_quant.cost.values import MAX_DATA, Data, Value
+
+Scalar: TypeAlias = int | float | None
+Fold: TypeAlias = Callable[[Op, list[Value]], list[Data]]
+
+
+def folded(op: Op, outputs: list[Value]) -> None:
+    """Sets the elements of the results that can be known.
+
+    Raises:
+        UnknownError: They cannot; so do the other errors of ``RULE_ERRORS``.
+    """
+    fold = FOLDS.get(op.kind)
+    if fold is None or not outputs:
+        return
+    size = outputs[0].size
+    if size is None or size > MAX_DATA:
+        return
+    for value, data in zip(outputs, fold(op, outputs), strict=False):
+        if len(data) == value.size and (not data or any(item is not None for item in data)):
+            value.data = tuple(_typed(item, value.dtype) for item in data)
+
+
+def _typed(item: Scalar, dtype: int) -> Scalar:
+    """The element as its type holds it."""
+    if item is None:
+        return None
+    if dtype in elements.FLOATS:
+        if dtype == elements.DOUBLE or not math.isfinite(item):
+            return float(item)
+        if dtype == elements.FLOAT:
+            return single(float(item)) if abs(item) < 3e38 else None
+        if dtype == elements.FLOAT16 and abs(item) < 65504:
+            return half(float(item))
+        return None
+    if dtype == elements.BOOL:
+        return int(bool(item))
+    if isinstance(item, float) and not math.isfinite(item):
+        return None
+    whole = int(item)
+    return whole if -(1 << 63) <= whole < 1 << 64 else None
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _positions(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    return cartesian(*(range(dim) for dim in shape))
+
+
+def _stretched(value: Value, shape: tuple[int, ...]) -> Data:
+    """The elements of a tensor broadcast to ``shape``."""
+    if value.data is None:
+        return (None,) * prod(shape)
+    own = value.shape
+    if own is None:
+        raise UnknownError
+    if own == shape:
+        return value.data
+    if len(value.data) == 1:
+        return value.data * prod(shape)
+    dims = tuple(dim or 0 for dim in own)
+    strides = _strides(dims)
+    lead = len(shape) - len(dims)
+    return tuple(
+        value.data[
+            sum(
+                stride * (0 if dim == 1 else at)
+                for stride, dim, at in zip(strides, dims, position[lead:], strict=True)
+            )
+        ]
+        for position in _positions(shape)
+    )
+
+
+def _each(function: Callable[..., Scalar]) -> Fold:
+    """Element by element, operands broadcast; an unknown operand makes an unknown result."""
+
+    def fold(op: Op, outputs: list[Value]) -> list[Data]:
+        values = [value for value in op.inputs if value is not None]
+        if all(value.data is None for value in values):
+            raise UnknownError
+        shape = op_shape(outputs[0])
+        columns = [_stretched(value, shape) for value in values]
+        return [tuple(_apply(function, row) for row in zip(*columns, strict=True))]
+
+    return fold
+
+
+def op_shape(value: Value) -> tuple[int, ...]:
+    """Returns the shape of a value whose size is known."""
+    return tuple(dim or 0 for dim in value.shape or ())
+
+
+def _apply(function: Callable[..., Scalar], row: tuple[Scalar, ...]) -> Scalar:
+    if None in row:
+        return None
+    try:
+        return function(*row)
+    except (ZeroDivisionError, OverflowError, ValueError):
+        return None
+
+
+def _divide(a: int | float, b: int | float) -> int | float:
+    """Integers divide as in C: towards zero."""
+    if isinstance(a, int) and isinstance(b, int):
+        quotient = abs(a) // abs(b)
+        return quotient if (a < 0) == (b < 0) else -quotient
+    return a / b
+
+
+def _power(a: int | float, b: int | float) -> int | float | None:
+    if abs(b) > 64 or abs(a) > 1 << 32:
+        return None
+    result = a**b
+    return None if isinstance(result, complex) else result
+
+
+def _mod(op: Op, outputs: list[Value]) -> list[Data]:
+    if op.attr("fmod", 0):
+        return _each(math.fmod)(op, outputs)
+    return _each(operator.mod)(op, outputs)
+
+
+def _where(op: Op, outputs: list[Value]) -> list[Data]:
+    """An unknown choice is no obstacle where both sides are equal."""
+    shape = op_shape(outputs[0])
+    rows = zip(*(_stretched(op.input(i), shape) for i in range(3)), strict=True)
+    return [
+        tuple(
+            (a if a == b else None) if test is None else (a if test else b) for test, a, b in rows
+        )
+    ]
+
+
+def _and(op: Op, outputs: list[Value]) -> list[Data]:
+    shape = op_shape(outputs[0])
+    rows = zip(*(_stretched(op.input(i), shape) for i in range(2)), strict=True)
+    return [tuple(0 if 0 in row else None if None in row else 1 for row in rows)]
+
+
+def _or(op: Op, outputs: list[Value]) -> list[Data]:
+    shape = op_shape(outputs[0])
+    rows = zip(*(_stretched(op.input(i), shape) for i in range(2)), strict=True)
+    return [tuple(_either(row) for row in rows)]
+
+
+def _either(row: tuple[Scalar, ...]) -> Scalar:
+    if any(row):
+        return 1
+    return None if None in row else 0
+
+
+def _shape(op: Op, outputs: list[Value]) -> list[Data]:
+    end = op.attr("end", 0) if "end" in op.attributes else None
+    return [op.shape(0)[slice(op.attr("start", 0), end)]]
+
+
+def _size(op: Op, outputs: list[Value]) -> list[Data]:
+    return [(op.size(0),)]
+
+
+def _copy(op: Op, outputs: list[Value]) -> list[Data]:
+    return [op.data(0)]
+
+
+def _cast(op: Op, outputs: list[Value]) -> list[Data]:
+    if outputs[0].dtype == elements.STRING:
+        raise UnknownError
+    return [op.data(0)]
+
+
+def _concat(op: Op, outputs: list[Value]) -> list[Data]:
+    shape = op_shape(outputs[0])
+    if len(shape) != 1:
+        values = [op.input(i) for i in range(len(op.inputs))]
+        axis = axis_of(op.attr("axis", 0), len(shape))
+        outer = prod(shape[:axis])
+        result: list[Scalar] = []
+        for row in range(outer):
+            for value in values:
+                step = (value.size or 0) // max(outer, 1)
+                data = value.data or (None,) * (value.size or 0)
+                result.extend(data[row * step : (row + 1) * step])
+        return [tuple(result)]
+    parts: list[Scalar] = []
+    for i in range(len(op.inputs)):
+        value = op.input(i)
+        parts.extend(value.data if value.data is not None else (None,) * (value.size or 0))
+    return [tuple(parts)]
+
+
+def _gather(op: Op, outputs: list[Value]) -> list[Data]:
+    data = op.data(0)
+    shape = op.dims(0)
+    indices = op.data(1)
+    axis = axis_of(op.attr("axis", 0), len(shape))
+    step = prod(shape[axis + 1 :])
+    result: list[Scalar] = []
+    for row in range(prod(shape[:axis])):
+        for index in indices:
+            if index is None:
+                result.extend((None,) * step)
+                continue
+            at = (row * shape[axis] + int(index) % shape[axis]) * step
+            result.extend(data[at : at + step])
+    return [tuple(result)]
+
+
+def _picked(op: Op, ranges: list[range]) -> Data:
+    data = op.data(0)
+    strides = _strides(op.dims(0))
+    return tuple(
+        data[sum(stride * at for stride, at in zip(strides, position, strict=True))]
+        for position in cartesian(*ranges)
+    )
+
+
+def _slice(op: Op, outputs: list[Value]) -> list[Data]:
+    shape = op.dims(0)
+    ranges = [range(dim) for dim in shape]
+    for axis, start, end, step in slices(op):
+        if start is None or end is None:
+            raise UnknownError
+        first, count = slice_bounds(start, end, step, shape[axis])
+        ranges[axis] = range(first, first + step * count, step)
+    return [_picked(op, ranges)]
+
+
+def _split(op: Op, outputs: list[Value]) -> list[Data]:
+    shape = op.dims(0)
+    axis = axis_of(op.attr("axis", 0), len(shape))
+    result: list[Data] = []
+    start = 0
+    for value in outputs:
+        length = op_shape(value)[axis]
+        ranges = [range(dim) for dim in shape]
+        ranges[axis] = range(start, start + length)
+        result.append(_picked(op, ranges))
+        start += length
+    return result
+
+
+def _transpose(op: Op, outputs: list[Value]) -> list[Data]:
+    data = op.data(0)
+    shape = op.dims(0)
+    order = op.attr_ints("perm") or tuple(range(len(shape)))[::-1]
+    strides = _strides(shape)
+    moved = tuple(strides[axis] for axis in order)
+    return [
+        tuple(
+            data[sum(stride * at for stride, at in zip(moved, position, strict=True))]
+            for position in _positions(op_shape(outputs[0]))
+        )
+    ]
+
+
+def _expand(op: Op, outputs: list[Value]) -> list[Data]:
+    return [_stretched(op.input(0), op_shape(outputs[0]))]
+
+
+def _tile(op: Op, outputs: list[Value]) -> list[Data]:
+    data = op.data(0)
+    shape = op.dims(0)
+    strides = _strides(shape)
+    return [
+        tuple(
+            data[
+                sum(
+                    stride * (at % dim)
+                    for stride, at, dim in zip(strides, position, shape, strict=True)
+                )
+            ]
+            for position in _positions(op_shape(outputs[0]))
+        )
+    ]
+
+
+def _range(op: Op, outputs: list[Value]) -> list[Data]:
+    start, step = op.data(0)[0], op.data(2)[0]
+    if start is None or step is None:
+        raise UnknownError
+    return [tuple(start + i * step for i in range(outputs[0].size or 0))]
+
+
+def _filled(op: Op, outputs: list[Value]) -> list[Data]:
+    tensor = op.attr_tensor("value")
+    fill: Scalar = 0
+    if tensor is not None:
+        if not tensor.values:
+            raise UnknownError
+        fill = tensor.values[0]
+    return [(fill,) * (outputs[0].size or 0)]
+
+
+def _reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
+    def fold(op: Op, outputs: list[Value]) -> list[Data]:
+        data = op.data(0)
+        shape = op.dims(0)
+        axes = axes_operand(op, 1)
+        if not axes and op.attr("noop_with_empty_axes", 0):
+            return [data]
+        gone = {axis_of(axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
+        groups: dict[tuple[int, ...], list[Scalar]] = {}
+        for item, position in zip(data, _positions(shape), strict=True):
+            key = tuple(at for i, at in enumerate(position) if i not in gone)
+            groups.setdefault(key, []).append(item)
+        results: list[Scalar] = []
+        for group in groups.values():
+            numbers = [item for item in group if item is not None]
+            results.append(function(numbers) if len(numbers) == len(group) else None)
+        return [tuple(results)]
+
+    return fold
+
+
+def _cumulative(op: Op, outputs: list[Value]) -> list[Data]:
+    data = op.ints(0)
+    if len(op.dims(0)) != 1 or op.attr("exclusive", 0) or op.attr("reverse", 0):
+        raise UnknownError
+    total = 0
+    result: list[Scalar] = []
+    for item in data:
+        total += item
+        result.append(total)
+    return [tuple(result)]
+
+
+def _scatter_nd(op: Op, outputs: list[Value]) -> list[Data]:
+    """Replaces single elements of a vector, as exporters do to build a shape."""
+    if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
+        raise UnknownError
+    result = list(op.data(0))
+    for index, update in zip(op.ints(1), op.data(2), strict=True):
+        result[index] = update
+    return [tuple(result)]
+
+
+def _round_half_even(value: float) -> float:
+    return float(round(value))
+
+
+_binary: Final[dict[str, Callable[..., Scalar]]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Div": _divide,
+    "Pow": _power,
+    "Max": max,
+    "Min": min,
+    "Equal": lambda a, b: int(a == b),
+    "Less": lambda a, b: int(a < b),
+    "LessOrEqual": lambda a, b: int(a <= b),
+    "Greater": lambda a, b: int(a > b),
+    "GreaterOrEqual": lambda a, b: int(a >= b),
+    "Xor": lambda a, b: int(bool(a) != bool(b)),
+    "Neg": operator.neg,
+    "Abs": abs,
+    "Not": lambda a: int(not a),
+    "Floor": lambda a: float(math.floor(a)),
+    "Ceil": lambda a: float(math.ceil(a)),
+    "Round": _round_half_even,
+    "Sqrt": math.sqrt,
+    "Reciprocal": lambda a: 1 / a,
+    "Sign": lambda a: (a > 0) - (a < 0),
+    "Relu": lambda a: max(a, 0),
+    "Sum": lambda *terms: sum(terms),
+}
+
+FOLDS: Final[dict[str, Fold]] = {
+    **{name: _each(function) for name, function in _binary.items()},
+    "Mod": _mod,
+    "Where": _where,
+    "And": _and,
+    "Or": _or,
+    "Shape": _shape,
+    "Size": _size,
+    "Identity": _copy,
+    "Reshape": _copy,
+    "Squeeze": _copy,
+    "Unsqueeze": _copy,
+    "Flatten": _copy,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Split": _split,
+    "Transpose": _transpose,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Range": _range,
+    "ConstantOfShape": _filled,
+    "ReduceProd": _reduce(prod),
+    "ReduceSum": _reduce(sum),
+    "ReduceMax": _reduce(max),
+    "ReduceMin": _reduce(min),
+    "CumSum": _cumulative,
+    "ScatterND": _scatter_nd,
+}

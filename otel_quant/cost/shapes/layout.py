@@ -1,0 +1,476 @@
+"""Operators that move, cut, join or repeat elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor, prod
+from struct import pack, unpack
+from typing import Final
+
+from otel_quant.cost.op import Op, UnknownError, known
+from otel_quant.cost.shapes.rule import (
+    BOOL,
+    FLOAT,
+    INT32,
+    INT64,
+    T0,
+    ShapeRule,
+    axis_of,
+    broadcast,
+    like,
+    named,
+    with_dim,
+)
+from otel_quant.cost.values import Data, Shape, volume
+
+
+def axes_operand(op: Op, i: int) -> tuple[int, ...] | None:
+    """Returns axes, an attribute in old operator sets and operand ``i`` in new ones."""
+    if op.has(i):
+        return op.ints(i)
+    return op.attr_ints("axes")
+
+
+def _target(op: Op, i: int) -> Data:
+    """Returns a shape given as a tensor; if only its length is known, that many unknowns."""
+    data = op.input(i).data
+    if data is not None:
+        return data
+    (length,) = known(op.shape(i))
+    if length > 64:
+        raise UnknownError
+    return (None,) * length
+
+
+def reshaped(op: Op) -> Sequence[Shape]:
+    """Reshape: 0 copies a length, -1 takes what is left."""
+    source = op.shape(0)
+    attribute = op.attr_ints("shape")
+    target: Data = attribute if attribute is not None else _target(op, 1)
+    result: list[int | None] = []
+    open_axes: list[int] = []
+    for i, item in enumerate(target):
+        if item is None or item == -1:
+            open_axes.append(i)
+            result.append(None)
+        elif item == 0 and not op.attr("allowzero", 0):
+            result.append(source[i])
+            if source[i] is None:
+                open_axes.append(i)
+        else:
+            result.append(int(item))
+    total = volume(source)
+    fixed = prod(dim for dim in result if dim is not None)
+    if total is not None and not open_axes and fixed != total:
+        raise UnknownError
+    if total is not None and len(open_axes) == 1 and fixed > 0:
+        if total % fixed:
+            raise UnknownError
+        result[open_axes[0]] = total // fixed
+    elif len(open_axes) == 1 and target[open_axes[0]] == -1 and fixed > 0:
+        result[open_axes[0]] = _left_over(source, target, result)
+    return [tuple(result)]
+
+
+def _left_over(source: Shape, target: Data, result: list[int | None]) -> int | None:
+    """The length of a -1 where lengths that are not known are copied and so cancel out."""
+    copied = {i for i, item in enumerate(target) if item == 0}
+    if any(dim is None and i not in copied for i, dim in enumerate(source)):
+        return None
+    rest = prod(dim for i, dim in enumerate(source) if i not in copied and dim is not None)
+    fixed = prod(dim for i, dim in enumerate(result) if i not in copied and dim is not None)
+    return rest // fixed if fixed and rest % fixed == 0 else None
+
+
+def _flatten(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axis = op.attr("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    return [(volume(shape[:axis]), volume(shape[axis:]))]
+
+
+def _squeeze(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axes = axes_operand(op, 1)
+    if axes is None:
+        if None in shape:
+            raise UnknownError
+        return [tuple(dim for dim in shape if dim != 1)]
+    gone = {axis_of(axis, len(shape)) for axis in axes}
+    return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
+
+
+def _unsqueeze(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axes = axes_operand(op, 1)
+    if axes is None:
+        raise UnknownError
+    rank = len(shape) + len(axes)
+    new = {axis_of(axis, rank) for axis in axes}
+    rest = iter(shape)
+    return [tuple(1 if i in new else next(rest) for i in range(rank))]
+
+
+def _transpose(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    order = op.attr_ints("perm")
+    if order is None:
+        return [shape[::-1]]
+    if len(order) != len(shape):
+        raise UnknownError
+    return [tuple(shape[axis] for axis in order)]
+
+
+def _concat(op: Op) -> Sequence[Shape]:
+    shapes = [op.shape(i) for i in range(len(op.inputs))]
+    rank = len(shapes[0])
+    axis = axis_of(op.attr("axis", 1 if 0 < op.opset < 4 else 0), rank)
+    result: list[int | None] = []
+    for i in range(rank):
+        column = [shape[i] for shape in shapes]
+        if i == axis:
+            lengths = [dim for dim in column if dim is not None]
+            result.append(sum(lengths) if len(lengths) == len(column) else None)
+        else:
+            result.append(next((dim for dim in column if dim is not None), None))
+    return [tuple(result)]
+
+
+def _split(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axis = axis_of(op.attr("axis", 0), len(shape))
+    parts: Sequence[int | float | None] | None = op.attr_ints("split")
+    if op.has(1):
+        parts = op.input(1).data or (None,) * len(op.node.outputs)
+    if parts is None:
+        count = op.attr("num_outputs", len(op.node.outputs))
+        length = shape[axis]
+        if length is None:
+            parts = (None,) * count
+        else:
+            size = ceil(length / count)
+            parts = [min(size, max(0, length - size * i)) for i in range(count)]
+    return [with_dim(shape, axis, None if part is None else int(part)) for part in parts]
+
+
+def slice_bounds(start: int, end: int, step: int, length: int) -> tuple[int, int]:
+    """Returns where a slice of an axis starts and how many elements it takes."""
+    if step == 0:
+        raise UnknownError
+    indices = range(length)[slice(*_clamped(start, end, step, length))]
+    return (indices[0] if len(indices) else 0), len(indices)
+
+
+def _clamped(start: int, end: int, step: int, length: int) -> tuple[int, int | None, int]:
+    """ONNX's slice bounds as Python's: beyond the axis means its end, on either side."""
+    low, high = (0, length) if step > 0 else (-1, length - 1)
+    start = start + length if start < 0 else start
+    end = end + length if end < 0 else end
+    start = min(max(start, 0), high)
+    end = min(max(end, low), length)
+    return start, (None if end < 0 else end), step
+
+
+def slices(op: Op) -> list[tuple[int, int | None, int | None, int]]:
+    """Returns (axis, start, end, step) of every axis cut; None for a bound not known."""
+    rank = len(op.shape(0))
+    steps: Data | None = None
+    axes: Sequence[int] | None
+    if op.has(1):
+        starts, ends = _target(op, 1), _target(op, 2)
+        axes = op.ints(3) if op.has(3) else None
+        steps = op.ints(4) if op.has(4) else None
+    else:
+        starts, ends = op.attr_ints("starts") or (), op.attr_ints("ends") or ()
+        axes = op.attr_ints("axes")
+    if axes is None:
+        axes = range(len(starts))
+    return [
+        (
+            axis_of(axis, rank),
+            _whole(starts[i]),
+            _whole(ends[i]),
+            int(steps[i] or 0) if steps is not None else 1,
+        )
+        for i, axis in enumerate(axes)
+    ]
+
+
+def _whole(item: int | float | None) -> int | None:
+    return None if item is None else int(item)
+
+
+def _slice(op: Op) -> Sequence[Shape]:
+    result = list(op.shape(0))
+    for axis, start, end, step in slices(op):
+        length = result[axis]
+        if length is None or start is None or end is None:
+            # A slice from the front to a negative or unknown bound still leaves it unknown.
+            result[axis] = None
+        else:
+            result[axis] = slice_bounds(start, end, step, length)[1]
+    return [tuple(result)]
+
+
+def _gather(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axis = axis_of(op.attr("axis", 0), len(shape))
+    return [(*shape[:axis], *op.shape(1), *shape[axis + 1 :])]
+
+
+def _gather_nd(op: Op) -> Sequence[Shape]:
+    data, indices = op.shape(0), op.shape(1)
+    batch = op.attr("batch_dims", 0)
+    depth = indices[-1]
+    if depth is None:
+        raise UnknownError
+    return [(*indices[:-1], *data[batch + depth :])]
+
+
+def _expand(op: Op) -> Sequence[Shape]:
+    target = tuple(None if item is None else int(item) for item in _target(op, 1))
+    return [broadcast((op.shape(0), target))]
+
+
+def _tile(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    if 0 < op.opset < 6:
+        axis = op.int_(2)
+        length = shape[axis]
+        return [with_dim(shape, axis, None if length is None else length * op.int_(1))]
+    times = _target(op, 1)
+    if len(times) != len(shape):
+        raise UnknownError
+    return [
+        tuple(
+            None if dim is None or many is None else dim * int(many)
+            for dim, many in zip(shape, times, strict=True)
+        )
+    ]
+
+
+def _pad(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    pads: Data | None = op.attr_ints("pads") or op.attr_ints("paddings")
+    if op.has(1):
+        pads = op.input(1).data
+        if pads is None:
+            return [(None,) * len(shape)]
+    if pads is None:
+        raise UnknownError
+    axes = op.ints(3) if op.has(3) else range(len(shape))
+    if len(pads) != 2 * len(axes):
+        raise UnknownError
+    result = list(shape)
+    for i, axis in enumerate(axes):
+        at = axis_of(axis, len(shape))
+        length, before, after = result[at], pads[i], pads[i + len(axes)]
+        if length is None or before is None or after is None:
+            result[at] = None
+        else:
+            result[at] = length + int(before) + int(after)
+    return [tuple(result)]
+
+
+def _depth_to_space(op: Op) -> Sequence[Shape]:
+    batch, channels, height, width = op.dims(0)
+    block = op.attr("blocksize", 1)
+    return [(batch, channels // block**2, height * block, width * block)]
+
+
+def _space_to_depth(op: Op) -> Sequence[Shape]:
+    batch, channels, height, width = op.dims(0)
+    block = op.attr("blocksize", 1)
+    return [(batch, channels * block**2, height // block, width // block)]
+
+
+def single(value: float) -> float:
+    """Returns the value rounded to float32, in which runtimes scale lengths."""
+    rounded: float = unpack("<f", pack("<f", value))[0]
+    return rounded
+
+
+def half(value: float) -> float:
+    """Returns the value rounded to float16."""
+    rounded: float = unpack("<e", pack("<e", value))[0]
+    return rounded
+
+
+def _resize(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    rank = len(shape)
+    axes = op.attr_ints("axes") or tuple(range(rank))
+    axes = tuple(axis_of(axis, rank) for axis in axes)
+    old = 0 < op.opset < 11 or op.kind == "Upsample"
+    scales_at = 1 if old else 2
+    if not old and op.has(3) and op.input(3).shape != (0,):
+        return [_resized_to(op, shape, axes, _target(op, 3))]
+    scales = op.attr_floats("scales")
+    if scales is None:
+        scales = op.floats(scales_at)
+    crop = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    region = op.floats(1) if crop else ()
+    result = list(shape)
+    for i, axis in enumerate(axes):
+        length = result[axis]
+        if length is None:
+            continue
+        if crop:
+            length_cut = single(length * single(region[i + len(axes)] - region[i]))
+            result[axis] = floor(single(length_cut * scales[i]))
+        else:
+            result[axis] = floor(single(length * single(scales[i])))
+    return [tuple(result)]
+
+
+def _resized_to(op: Op, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Shape:
+    policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
+    result = list(shape)
+    if policy == "stretch":
+        for i, axis in enumerate(axes):
+            size = sizes[i]
+            result[axis] = None if size is None else int(size)
+        return tuple(result)
+    lengths = known([shape[axis] for axis in axes])
+    wanted = known([None if size is None else int(size) for size in sizes])
+    ratios = [single(size / length) for size, length in zip(wanted, lengths, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    for axis, length in zip(axes, lengths, strict=True):
+        result[axis] = floor(single(scale * length) + 0.5)
+    return tuple(result)
+
+
+def _compress(op: Op) -> Sequence[Shape]:
+    axis = op.attributes.get("axis")
+    taken = op.input(1).data
+    count = None if taken is None or None in taken else sum(1 for item in taken if item)
+    if axis is None:
+        return [(count,)]
+    shape = op.shape(0)
+    return [with_dim(shape, axis_of(op.attr("axis", 0), len(shape)), count)]
+
+
+def _one_hot(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axis = axis_of(op.attr("axis", -1), len(shape) + 1)
+    depth = op.input(1).data
+    length = None if not depth or depth[0] is None else int(depth[0])
+    return [(*shape[:axis], length, *shape[axis:])]
+
+
+def _range(op: Op) -> Sequence[Shape]:
+    try:
+        start, limit, step = (op.floats(i)[0] for i in range(3))
+    except UnknownError:
+        return [(None,)]
+    return [(max(0, ceil((limit - start) / step)),)]
+
+
+def _constant_of_shape(op: Op) -> Sequence[Shape]:
+    return [tuple(None if item is None else int(item) for item in _target(op, 0))]
+
+
+def _filled_type(op: Op) -> int:
+    tensor = op.attr_tensor("value")
+    return 1 if tensor is None else tensor.dtype
+
+
+def _shape_of(op: Op) -> Sequence[Shape]:
+    return [(len(op.shape(0)[slice(op.attr("start", 0), _end(op))]),)]
+
+
+def _end(op: Op) -> int | None:
+    return op.attr("end", 0) if "end" in op.attributes else None
+
+
+def _top_k(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axis = axis_of(op.attr("axis", -1), len(shape))
+    if op.has(1):
+        data = op.input(1).data
+        count = None if not data or data[0] is None else int(data[0])
+    else:
+        count = op.attr("k", 0)
+    return [with_dim(shape, axis, count)] * 2
+
+
+def _non_zero(op: Op) -> Sequence[Shape]:
+    rank = len(op.shape(0))
+    return [(max(rank, 1) if rank else 0, None)]
+
+
+def _unique(op: Op) -> Sequence[Shape]:
+    if "axis" not in op.attributes:
+        return [(None,), (None,), (volume(op.shape(0)),), (None,)]
+    shape = op.shape(0)
+    axis = axis_of(op.attr("axis", 0), len(shape))
+    return [with_dim(shape, axis, None), (None,), (shape[axis],), (None,)]
+
+
+def _grid_sample(op: Op) -> Sequence[Shape]:
+    return [(*op.shape(0)[:2], *op.shape(1)[1:-1])]
+
+
+def _affine_grid(op: Op) -> Sequence[Shape]:
+    size = op.ints(1)
+    return [(size[0], *size[2:], len(size) - 2)]
+
+
+def _col2im(op: Op) -> Sequence[Shape]:
+    batch, columns, _ = op.shape(0)
+    block = prod(op.ints(2))
+    return [(batch, None if columns is None else columns // block, *op.ints(1))]
+
+
+def _center_crop_pad(op: Op) -> Sequence[Shape]:
+    shape = op.shape(0)
+    axes = op.attr_ints("axes") or tuple(range(len(shape)))
+    result = list(shape)
+    for axis, size in zip(axes, _target(op, 1), strict=True):
+        result[axis_of(axis, len(shape))] = None if size is None else int(size)
+    return [tuple(result)]
+
+
+def _tf_idf(op: Op) -> Sequence[Shape]:
+    return [(*op.shape(0)[:-1], max(op.attr_ints("ngram_indexes") or (-1,)) + 1)]
+
+
+TABLE: Final[dict[str, ShapeRule]] = {
+    "Reshape": ShapeRule(reshaped, (T0,)),
+    "Flatten": ShapeRule(_flatten, (T0,)),
+    "Squeeze": ShapeRule(_squeeze, (T0,)),
+    "Unsqueeze": ShapeRule(_unsqueeze, (T0,)),
+    "Transpose": ShapeRule(_transpose, (T0,)),
+    "Concat": ShapeRule(_concat, (T0,)),
+    "Split": ShapeRule(_split, (T0,)),
+    "Slice": ShapeRule(_slice, (T0,)),
+    "Gather": ShapeRule(_gather, (T0,)),
+    "GatherElements": ShapeRule(lambda op: [op.shape(1)], (T0,)),
+    "GatherND": ShapeRule(_gather_nd, (T0,)),
+    "Expand": ShapeRule(_expand, (T0,)),
+    "Tile": ShapeRule(_tile, (T0,)),
+    "Pad": ShapeRule(_pad, (T0,)),
+    "DepthToSpace": ShapeRule(_depth_to_space, (T0,)),
+    "SpaceToDepth": ShapeRule(_space_to_depth, (T0,)),
+    "Resize": ShapeRule(_resize, (T0,)),
+    "Upsample": ShapeRule(_resize, (T0,)),
+    "Compress": ShapeRule(_compress, (T0,)),
+    "OneHot": ShapeRule(_one_hot, (like(2),)),
+    "Range": ShapeRule(_range, (T0,)),
+    "ConstantOfShape": ShapeRule(_constant_of_shape, (_filled_type,)),
+    "Shape": ShapeRule(_shape_of, (INT64,)),
+    "Size": ShapeRule(lambda op: [()], (INT64,)),
+    "TopK": ShapeRule(_top_k, (T0, INT64)),
+    "NonZero": ShapeRule(_non_zero, (INT64,)),
+    "Unique": ShapeRule(_unique, (T0, INT64)),
+    "NonMaxSuppression": ShapeRule(lambda op: [(None, 3)], (INT64,)),
+    "GridSample": ShapeRule(_grid_sample, (T0,)),
+    "AffineGrid": ShapeRule(_affine_grid, (T0,)),
+    "Col2Im": ShapeRule(_col2im, (T0,)),
+    "CenterCropPad": ShapeRule(_center_crop_pad, (T0,)),
+    "Multinomial": ShapeRule(
+        lambda op: [(op.shape(0)[0], op.attr("sample_size", 1))], (named("dtype", INT32),)
+    ),
+    "OptionalHasElement": ShapeRule(lambda op: [()], (BOOL,)),
+    "TfIdfVectorizer": ShapeRule(_tf_idf, (FLOAT,)),
+}

@@ -1,0 +1,141 @@
+"""What a shape rule is, and the pieces that most of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from otel_quant.cost import elements
+from otel_quant.cost.op import RULE_ERRORS, Op, UnknownError
+from otel_quant.cost.values import Shape, Value
+
+TypeOf: TypeAlias = Callable[[Op], int]
+ShapesOf: TypeAlias = Callable[[Op], Sequence[Shape | None]]
+ValuesOf: TypeAlias = Callable[[Op], list[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRule:
+    """Type and shape of an operator's results.
+
+    Attributes:
+        shapes: Shapes of the results; may give more than the node wants.
+        types: Element type of each result; the last one holds for all that follow.
+        values: Instead of both, for operators on sequences and optionals.
+    """
+
+    shapes: ShapesOf
+    types: tuple[TypeOf, ...] = ()
+    values: ValuesOf | None = None
+
+    def apply(self, op: Op, wanted: int) -> list[Value]:
+        """Returns what is known of the results.
+
+        Raises:
+            UnknownError: Nothing is; so do the other errors of ``RULE_ERRORS``.
+        """
+        if self.values is not None:
+            return self.values(op)
+        shapes = self.shapes(op)
+        return [
+            Value(self.dtype(op, i), _checked(shapes[i] if i < len(shapes) else None))
+            for i in range(wanted)
+        ]
+
+    def dtype(self, op: Op, i: int) -> int:
+        """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
+        if not self.types:
+            return elements.UNKNOWN
+        try:
+            return self.types[min(i, len(self.types) - 1)](op)
+        except RULE_ERRORS:
+            return elements.UNKNOWN
+
+
+def _checked(shape: Shape | None) -> Shape | None:
+    """A negative length means that the node cannot run; its shape is not known."""
+    if shape is None:
+        return None
+    if any(dim is not None and dim < 0 for dim in shape):
+        return None
+    return tuple(shape)
+
+
+def like(i: int) -> TypeOf:
+    """The type of operand ``i``."""
+    return lambda op: op.dtype(i)
+
+
+def always(dtype: int) -> TypeOf:
+    """One type."""
+    return lambda op: dtype
+
+
+def named(attribute: str, otherwise: TypeOf) -> TypeOf:
+    """The type that an attribute names, else another."""
+
+    def of(op: Op) -> int:
+        code = op.attr(attribute, 0)
+        return code if code else otherwise(op)
+
+    return of
+
+
+def same_shape(i: int = 0) -> ShapesOf:
+    """Every result has the shape of operand ``i``."""
+    return lambda op: (op.shape(i),) * max(1, len(op.node.outputs))
+
+
+T0: Final = like(0)
+T1: Final = like(1)
+BOOL: Final = always(elements.BOOL)
+INT64: Final = always(elements.INT64)
+INT32: Final = always(elements.INT32)
+FLOAT: Final = always(elements.FLOAT)
+SAME: Final = ShapeRule(same_shape(), (T0,))
+"""Element by element, type kept."""
+
+
+def broadcast(shapes: Iterable[Shape]) -> Shape:
+    """Returns the shape of shapes broadcast against each other, as numpy does.
+
+    Raises:
+        UnknownError: They do not fit.
+    """
+    given = list(shapes)
+    rank = max((len(shape) for shape in given), default=0)
+    result: list[int | None] = []
+    for axis in range(-rank, 0):
+        dims = {shape[axis] for shape in given if len(shape) >= -axis}
+        dims.discard(1)
+        unknown = None in dims
+        dims.discard(None)
+        if len(dims) > 1:
+            raise UnknownError
+        if dims:
+            result.append(dims.pop())
+        else:
+            result.append(None if unknown else 1)
+    return tuple(result)
+
+
+def broadcast_all(op: Op) -> Sequence[Shape]:
+    """The shape of all operands broadcast."""
+    return (broadcast(op.shape(i) for i in range(len(op.inputs)) if op.has(i)),)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Returns an axis counted from the front.
+
+    Raises:
+        UnknownError: The tensor has no such axis.
+    """
+    if not -rank <= axis < max(rank, 1):
+        raise UnknownError
+    return axis + rank if axis < 0 else axis
+
+
+def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
+    """Returns the shape with one length replaced."""
+    return (*shape[:axis], dim, *shape[axis + 1 :])

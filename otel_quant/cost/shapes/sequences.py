@@ -1,0 +1,180 @@
+"""Operators on sequences and optionals."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final
+
+from otel_quant.cost import elements
+from otel_quant.cost.ir import Type
+from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.shapes.rule import ShapeRule, ValuesOf, axis_of, with_dim
+from otel_quant.cost.values import MAX_DATA, Shape, Value, merged
+
+
+def _sequence(items: tuple[Value, ...] | None, element: Value | None = None) -> Value:
+    result = Value(kind="sequence")
+    result.items = items
+    if items:
+        element = merged(list(items))
+    result.element = element
+    result.dtype = element.dtype if element is not None else elements.UNKNOWN
+    return result
+
+
+def _copy(value: Value | None) -> Value:
+    if value is None:
+        return Value(kind="unknown")
+    result = Value(value.dtype, value.shape, value.data, kind=value.kind)
+    result.element = value.element
+    result.items = value.items
+    return result
+
+
+def _index(op: Op, i: int) -> int | None:
+    data = op.input(i).data if op.has(i) else None
+    return None if not data or data[0] is None else int(data[0])
+
+
+def _empty(op: Op) -> list[Value]:
+    return [_sequence((), Value(op.attr("dtype", elements.FLOAT)))]
+
+
+def _construct(op: Op) -> list[Value]:
+    return [_sequence(tuple(value for value in op.inputs if value is not None))]
+
+
+def _insert(op: Op) -> list[Value]:
+    sequence, new = op.input(0), op.input(1)
+    at = _index(op, 2)
+    items = sequence.items
+    if items is not None and (at is not None or not op.has(2)):
+        where = len(items) if at is None else at
+        return [_sequence((*items[:where], new, *items[where:]))]
+    if items == ():
+        return [_sequence(None, new)]
+    known = sequence.element
+    return [_sequence(None, merged([known, new]) if known is not None else None)]
+
+
+def _erase(op: Op) -> list[Value]:
+    sequence = op.input(0)
+    at = _index(op, 1)
+    items = sequence.items
+    if items and (at is not None or not op.has(1)):
+        where = (len(items) - 1 if at is None else at) % len(items)
+        return [_sequence((*items[:where], *items[where + 1 :]), sequence.element)]
+    return [_sequence(None, sequence.element)]
+
+
+def _at(op: Op) -> list[Value]:
+    sequence = op.input(0)
+    at = _index(op, 1)
+    if sequence.items is not None and at is not None:
+        return [_copy(sequence.items[at])]
+    return [_copy(sequence.element)]
+
+
+def _length(op: Op) -> list[Value]:
+    items = op.input(0).items
+    return [Value(elements.INT64, (), None if items is None else (len(items),))]
+
+
+def _split(op: Op) -> list[Value]:
+    shape = op.shape(0)
+    dtype = op.dtype(0)
+    axis = axis_of(op.attr("axis", 0), len(shape))
+    length = shape[axis]
+    sizes: tuple[int, ...] | None = None
+    keep = True
+    if op.has(1):
+        parts = op.ints(1)
+        if op.input(1).shape == () and length is not None and parts[0] > 0:
+            size = parts[0]
+            sizes = tuple(min(size, length - size * i) for i in range(ceil(length / size)))
+        elif op.input(1).shape != ():
+            sizes = parts
+    elif length is not None:
+        keep = op.attr("keepdims", 1) != 0
+        sizes = (1,) * length
+    if sizes is None or len(sizes) > MAX_DATA:
+        return [_sequence(None, Value(dtype, with_dim(shape, axis, None)))]
+
+    def piece(size: int) -> Shape:
+        if keep:
+            return with_dim(shape, axis, size)
+        return (*shape[:axis], *shape[axis + 1 :])
+
+    return [_sequence(tuple(Value(dtype, piece(size)) for size in sizes), Value(dtype))]
+
+
+def _concat(op: Op) -> list[Value]:
+    sequence = op.input(0)
+    items = sequence.items
+    element = sequence.element
+    dtype = element.dtype if element is not None else elements.UNKNOWN
+    if items is None or not items:
+        return [Value(dtype)]
+    shapes = [item.shape for item in items]
+    first = shapes[0]
+    if first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
+        return [Value(dtype)]
+    stacked = op.attr("new_axis", 0) != 0
+    axis = axis_of(op.attr("axis", 0), len(first) + (1 if stacked else 0))
+    if stacked:
+        return [Value(dtype, (*first[:axis], len(items), *first[axis:]))]
+    lengths = [shape[axis] for shape in shapes if shape is not None]
+    whole = [length for length in lengths if length is not None]
+    total = sum(whole) if len(whole) == len(lengths) else None
+    return [Value(dtype, with_dim(first, axis, total))]
+
+
+def _optional(op: Op) -> list[Value]:
+    result = Value(kind="optional")
+    declared = op.attributes.get("type")
+    if op.has(0):
+        result.element = _copy(op.input(0))
+        result.items = (op.input(0),)
+    elif isinstance(declared, Type):
+        result.element = Value(declared.dtype, kind=declared.kind)  # type: ignore[arg-type]  # same names
+        result.items = ()
+    return [result]
+
+
+def _get_element(op: Op) -> list[Value]:
+    value = op.input(0)
+    if value.kind != "optional":
+        return [_copy(value)]
+    if value.element is None:
+        raise UnknownError
+    return [_copy(value.element)]
+
+
+def _has_element(op: Op) -> list[Value]:
+    result = Value(elements.BOOL, ())
+    if not op.has(0):
+        result.data = (0,)
+    elif op.input(0).kind != "optional":
+        result.data = (1,)
+    elif op.input(0).items is not None:
+        result.data = (len(op.input(0).items or ()),)
+    return [result]
+
+
+def _rule(values: ValuesOf) -> ShapeRule:
+    return ShapeRule(lambda op: (), (), values)
+
+
+TABLE: Final[dict[str, ShapeRule]] = {
+    "SequenceEmpty": _rule(_empty),
+    "SequenceConstruct": _rule(_construct),
+    "SequenceInsert": _rule(_insert),
+    "SequenceErase": _rule(_erase),
+    "SequenceAt": _rule(_at),
+    "SequenceLength": _rule(_length),
+    "SplitToSequence": _rule(_split),
+    "ConcatFromSequence": _rule(_concat),
+    "Optional": _rule(_optional),
+    "OptionalGetElement": _rule(_get_element),
+    "OptionalHasElement": _rule(_has_element),
+}

@@ -1,0 +1,181 @@
+"""Operators that slide a window: convolutions and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.shapes.rule import INT32, INT64, T0, ShapeRule, like
+from otel_quant.cost.values import Shape
+
+
+def window_count(
+    length: int, kernel: int, stride: int, dilation: int, pads: int, ceil_mode: bool, before: int
+) -> int:
+    """Returns how many windows fit along one axis.
+
+    Raises:
+        UnknownError: The window is longer than the padded axis, or the stride is no stride.
+    """
+    reach = dilation * (kernel - 1) + 1
+    room = length + pads - reach
+    if room < 0 or stride < 1:
+        raise UnknownError
+    if not ceil_mode:
+        return room // stride + 1
+    count = -(-room // stride) + 1
+    if (count - 1) * stride >= length + before:  # the last window would start in the padding
+        count -= 1
+    return count
+
+
+def windows(op: Op, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
+    """Returns the lengths after sliding a window over ``spatial`` as the attributes say."""
+    rank = len(spatial)
+    strides = op.attr_ints("strides") or (1,) * rank
+    dilations = op.attr_ints("dilations") or (1,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    auto = op.attr_str("auto_pad", "NOTSET")
+    ceil_mode = pool and op.attr("ceil_mode", 0) != 0
+    result: list[int | None] = []
+    for i in range(rank):
+        length = spatial[i]
+        size = kernel[i]
+        if length is None or size is None:
+            result.append(None)
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
+            result.append(-(-length // strides[i]))
+        elif auto == "VALID":
+            result.append(window_count(length, size, strides[i], dilations[i], 0, ceil_mode, 0))
+        else:
+            total = pads[i] + pads[i + rank]
+            result.append(
+                window_count(length, size, strides[i], dilations[i], total, ceil_mode, pads[i])
+            )
+    return tuple(result)
+
+
+def conv(x: int, w: int) -> Callable[[Op], Sequence[Shape]]:
+    """Convolution of operand ``x`` with filters ``w``."""
+
+    def shapes(op: Op) -> Sequence[Shape]:
+        data = op.shape(x)
+        filters = op.shape(w)
+        kernel = op.attr_ints("kernel_shape") or filters[2:]
+        return [(data[0], filters[0], *windows(op, data[2:], kernel, pool=False))]
+
+    return shapes
+
+
+def conv_nhwc(op: Op) -> Sequence[Shape]:
+    """Convolution of [N, H, W, C] with filters [M, C, kH, kW]."""
+    data = op.shape(0)
+    filters = op.shape(1)
+    kernel = op.attr_ints("kernel_shape") or filters[2:]
+    return [(data[0], *windows(op, data[1:-1], kernel, pool=False), filters[0])]
+
+
+def conv_transpose(op: Op) -> Sequence[Shape]:
+    """Transposed convolution: the length that a convolution would have taken to get here."""
+    data = op.shape(0)
+    filters = op.shape(1)
+    rank = len(data) - 2
+    channels = filters[1]
+    if channels is None:
+        raise UnknownError
+    head = (data[0], channels * op.attr("group", 1))
+    given = op.attr_ints("output_shape")
+    if given:
+        return [(*head, *given[-rank:])]
+    kernel = op.attr_ints("kernel_shape") or filters[2:]
+    strides = op.attr_ints("strides") or (1,) * rank
+    dilations = op.attr_ints("dilations") or (1,) * rank
+    extra = op.attr_ints("output_padding") or (0,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    auto = op.attr_str("auto_pad", "NOTSET")
+    result: list[int | None] = []
+    for i in range(rank):
+        length = data[2 + i]
+        size = kernel[i]
+        if length is None or size is None:
+            result.append(None)
+            continue
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            result.append(length * strides[i])
+            continue
+        total = 0 if auto == "VALID" else pads[i] + pads[i + rank]
+        reach = dilations[i] * (size - 1) + 1
+        result.append(strides[i] * (length - 1) + extra[i] + reach - total)
+    return [(*head, *result)]
+
+
+def pool(op: Op) -> Sequence[Shape]:
+    """Pooling; a second result has the indices."""
+    data = op.shape(0)
+    kernel = op.attr_ints("kernel_shape")
+    if kernel is None:
+        raise UnknownError
+    shape = (*data[:2], *windows(op, data[2:], kernel, pool=True))
+    return [shape, shape]
+
+
+def pool_nhwc(op: Op) -> Sequence[Shape]:
+    """Pooling of [N, ..., C]."""
+    data = op.shape(0)
+    kernel = op.attr_ints("kernel_shape")
+    if kernel is None:
+        raise UnknownError
+    return [(data[0], *windows(op, data[1:-1], kernel, pool=True), data[-1])]
+
+
+def global_pool(op: Op) -> Sequence[Shape]:
+    """One value per channel."""
+    data = op.shape(0)
+    return [(*data[:2], *(1,) * (len(data) - 2))]
+
+
+def _max_unpool(op: Op) -> Sequence[Shape]:
+    if op.has(2):
+        return [op.ints(2)]
+    data = op.shape(0)
+    kernel = op.attr_ints("kernel_shape") or ()
+    rank = len(data) - 2
+    strides = op.attr_ints("strides") or (1,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    lengths = tuple(
+        None if length is None else (length - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i]
+        for i, length in enumerate(data[2:])
+    )
+    return [(*data[:2], *lengths)]
+
+
+def _roi_align(op: Op) -> Sequence[Shape]:
+    return [
+        (op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))
+    ]
+
+
+def _max_roi_pool(op: Op) -> Sequence[Shape]:
+    return [(op.shape(1)[0], op.shape(0)[1], *(op.attr_ints("pooled_shape") or ()))]
+
+
+_convolution = ShapeRule(conv(0, 1), (T0,))
+_pooling = ShapeRule(pool, (T0, INT64))
+
+TABLE: Final[dict[str, ShapeRule]] = {
+    "Conv": _convolution,
+    "DeformConv": _convolution,
+    "ConvInteger": ShapeRule(conv(0, 1), (INT32,)),
+    "QLinearConv": ShapeRule(conv(0, 3), (like(7),)),
+    "ConvTranspose": ShapeRule(conv_transpose, (T0,)),
+    "MaxPool": _pooling,
+    "AveragePool": _pooling,
+    "LpPool": _pooling,
+    "GlobalAveragePool": ShapeRule(global_pool, (T0,)),
+    "GlobalMaxPool": ShapeRule(global_pool, (T0,)),
+    "GlobalLpPool": ShapeRule(global_pool, (T0,)),
+    "MaxUnpool": ShapeRule(_max_unpool, (T0,)),
+    "RoiAlign": ShapeRule(_roi_align, (T0,)),
+    "MaxRoiPool": ShapeRule(_max_roi_pool, (T0,)),
+}

@@ -1,0 +1,56 @@
+"""The instrumentor that ``opentelemetry-instrument`` loads.
+
+Loading it sets hooks that wait for imports and does nothing else: no quantization
+library, no numpy, and none of otel-quant's own measuring code is imported before a
+hooked library is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection
+from typing import Any
+
+from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-defined] # untyped
+    BaseInstrumentor,
+)
+
+from otel_quant.environment import OTEL_QUANT_LIBRARIES, settings_from
+from otel_quant.faults import FAULTS
+from otel_quant.instruments import LIBRARIES
+from otel_quant.instruments.hooks import HOOKS
+from otel_quant.instruments.processes import PROCESSES
+
+_log = logging.getLogger("otel_quant")
+
+
+class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is untyped
+    """Makes quantization libraries report their steps to OpenTelemetry.
+
+    ``opentelemetry-instrument`` does this by itself. A program that configures
+    OpenTelemetry on its own calls ``QuantInstrumentor().instrument()``, before or after
+    it imports the libraries, and before or after it sets its providers.
+    """
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """Returns none: each library is hooked if it is imported, and none has to be."""
+        return ()
+
+    def _instrument(self, **kwargs: Any) -> None:
+        with FAULTS.kept_in("instrumentation"):
+            wanted = settings_from(os.environ).libraries
+            known = {library.name for library in LIBRARIES}
+            for name in sorted((wanted or set()) - known):
+                _log.warning(
+                    "environment variable %s names %r; expected names out of %s",
+                    OTEL_QUANT_LIBRARIES,
+                    name,
+                    ", ".join(sorted(known)),
+                )
+            chosen = [library for library in LIBRARIES if wanted is None or library.name in wanted]
+            HOOKS.set([*chosen, PROCESSES])
+
+    def _uninstrument(self, **kwargs: Any) -> None:
+        with FAULTS.kept_in("instrumentation"):
+            HOOKS.remove()

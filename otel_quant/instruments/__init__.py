@@ -1,0 +1,15 @@
+"""Instrumentors: what makes a quantization library report its steps.
+
+A library is a table (:class:`~otel_quant.instruments.library.Library`) in a file of its
+own; :data:`LIBRARIES` lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant.instruments.library import Library
+from otel_quant.instruments.quark import QUARK
+
+LIBRARIES: Final[tuple[Library, ...]] = (QUARK,)
+"""Every library that otel-quant knows."""

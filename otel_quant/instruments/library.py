@@ -1,0 +1,44 @@
+"""What there is to know of a library before it is imported: names, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One function of a library that is to be wrapped.
+
+    Attributes:
+        module: Module that *defines* it; importing that module sets the hook.
+        target: Its name there: ``function`` or ``Class.method``.
+        wrap: Factory of the wrapper, as ``module:function`` so that nothing of it is
+            loaded before the library is. It is called with the original function, this
+            hook and the library.
+        step: ``ProfileStep`` that a call is, for wrappers that open one.
+        parameter: Name of the argument that the wrapper is about, where it is about one.
+    """
+
+    module: str
+    target: str
+    wrap: str
+    step: str = ""
+    parameter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A quantization library.
+
+    Attributes:
+        name: What users call it in ``OTEL_QUANT_LIBRARIES``.
+        distribution: Its name on the package index, for ``quant.library.name``.
+        hooks: What is wrapped.
+        covers: Names of libraries that it is built upon. Within its steps theirs are not
+            reported: they are how it does its work.
+    """
+
+    name: str
+    distribution: str
+    hooks: tuple[Hook, ...]
+    covers: frozenset[str] = field(default_factory=frozenset)

@@ -1,0 +1,49 @@
+"""AMD Quark: ONNX (static, dynamic, MatMulNBits) and PyTorch.
+
+Most steps come from Quark's own marks, through its profiler. The table below adds what
+its profiler declares and never reports, and the entry points around the steps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant.instruments.library import Hook, Library
+from otel_quant.steps import ProfileStep
+
+_STEP: Final = "otel_quant.instruments.calls:step"
+_OPERATION: Final = "otel_quant.instruments.calls:operation"
+_QUANTIZATION: Final = "otel_quant.instruments.calls:quantization"
+_SAMPLE: Final = "otel_quant.instruments.calls:sample"
+_PROFILER: Final = "otel_quant.instruments.quark_profiler:"
+
+_OWN: Final = "quark.common.profiler.profiler"
+_EXPORT: Final = "quark.torch.export.api"
+_ONNX: Final = "quark.onnx.quantization"
+
+QUARK: Final = Library(
+    name="quark",
+    distribution="amd-quark",
+    covers=frozenset({"onnxruntime", "torch", "torchao"}),
+    hooks=(
+        # Quark's own marks.
+        Hook(_OWN, "profile_scope", _PROFILER + "profile_scope"),
+        Hook(_OWN, "GlobalProfiler.scope", _PROFILER + "scope"),
+        Hook(_OWN, "GlobalProfiler.__enter__", _PROFILER + "enter"),
+        Hook(_OWN, "GlobalProfiler.__exit__", _PROFILER + "leave"),
+        Hook(_OWN, "GlobalProfiler.__init__", _PROFILER + "make"),
+        Hook(_OWN, "GlobalProfiler._checkpoint", _PROFILER + "checkpoint"),
+        Hook(_OWN, "GlobalProfiler.start_cache_dir_monitoring", _PROFILER + "watch"),
+        # Steps that it declares and does not report.
+        Hook("quark.onnx.algorithm.finetuning.fast_finetune", "fast_finetune", _STEP, ProfileStep.FAST_FINETUNE),
+        Hook("quark.torch.quantization.api", "ModelQuantizer._calibrate_all_params", _STEP, ProfileStep.CALIBRATION_WEIGHTS),
+        Hook(_EXPORT, "export_onnx", _STEP, ProfileStep.EXPORT_ONNX),
+        Hook(_EXPORT, "export_safetensors", _STEP, ProfileStep.EXPORT_HF_SAFETENSORS),
+        Hook(_EXPORT, "export_gguf", _STEP, ProfileStep.EXPORT_GGUF),
+        # Entry points, and the progress of calibration.
+        Hook(f"{_ONNX}.api", "ModelQuantizer.quantize_model", _OPERATION),
+        Hook(f"{_ONNX}.quantize", "quantize_static", _QUANTIZATION),
+        Hook(f"{_ONNX}.quantize", "quantize_dynamic", _QUANTIZATION),
+        Hook("quark.onnx.calibration.data_readers", "CachedDataReader.get_next", _SAMPLE),
+    ),
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""Wrappers for AMD Quark's own profiler: its decorator and its scopes become steps.
+
+Quark marks its steps itself, with a decorator that is applied as its modules are
+imported. Wrapped in time, the decorator shows us each call with its arguments; wrapped
+late, when the functions have been decorated, the scopes that it opens are what is left.
+The two meet at each call, and only one of them may open the step.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+from otel_quant.environment import QUARK_PROFILING
+from otel_quant.faults import FAULTS
+from otel_quant.instruments.calls import as_library_step
+from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.progress import counting
+from otel_quant.profiles import DEFAULT_PATH
+from otel_quant.runtime import RUNTIME
+from otel_quant.scope import Activation, as_step
+from otel_quant.steps import ALL_STEPS, ProfileStep
+
+# Labels of scopes that the wrapped decorator has opened a step for, innermost last.
+_DECORATED: Final[ContextVar[tuple[str, ...]]] = ContextVar("otel_quant_decorated", default=())
+# The label that ``scope()`` was called with, until the ``with`` statement enters it.
+_PENDING: Final[ContextVar[str | None]] = ContextVar("otel_quant_pending", default=None)
+# What the scopes entered in this context have opened, innermost last.
+_ENTERED: Final[ContextVar[tuple[Activation, ...]]] = ContextVar("otel_quant_entered", default=())
+
+# Whether Quark is taking the checkpoint of a scope's start or end.
+_AT_A_BOUNDARY: Final[ContextVar[bool]] = ContextVar("otel_quant_boundary", default=False)
+
+
+def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps the decorator factory: what it decorates becomes a step with its arguments."""
+
+    @functools.wraps(original)
+    def factory(step: str, user_msg: str | None = None) -> Callable[..., Any]:
+        decorate = original(step, user_msg)
+
+        def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
+            label = user_msg if user_msg is not None else step
+            decorated = decorate(function)
+
+            @functools.wraps(decorated)
+            def quietly(*args: Any, **kwargs: Any) -> Any:
+                token = _DECORATED.set((*_DECORATED.get(), label))
+                try:
+                    return decorated(*args, **kwargs)
+                finally:
+                    _DECORATED.reset(token)
+
+            # The decorator is public: what a program decorates with it is not Quark's.
+            owner = library if function.__module__.partition(".")[0] == "quark" else None
+            if owner is None:
+                return as_step(
+                    quietly, lambda args, kwargs: RUNTIME.recorder.open(step, label=label)
+                )
+            if step == ProfileStep.CALIBRATION:
+                return as_library_step(counting(quietly, library), step, library, user_msg)
+            return as_library_step(quietly, step, library, user_msg)
+
+        return decorator
+
+    return factory
+
+
+def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler.scope``: remembers the label for the ``with`` that follows."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, step_name: str, user_msg: str | None = None) -> Any:
+        result = original(self, step_name, user_msg)
+        label = user_msg if user_msg is not None else step_name
+        decorated = _DECORATED.get()
+        if decorated and decorated[-1] == label:
+            _DECORATED.set((*decorated[:-1], ""))  # the decorator's own scope: seen already
+            _PENDING.set("")
+        else:
+            _PENDING.set(label)
+        return result
+
+    return wrapper
+
+
+def enter(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler.__enter__``: opens the step."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any) -> Any:
+        activation = Activation(None)
+        with FAULTS.kept_in("opening a step"):
+            RUNTIME.columns.adopt(self)
+            label = _PENDING.get()
+            _PENDING.set(None)
+            if label:
+                kind = label if label in ALL_STEPS else ProfileStep.USER_DEFINED
+                activation = Activation(RUNTIME.recorder.open(kind, label=label))
+        activation.__enter__()
+        _ENTERED.set((*_ENTERED.get(), activation))
+        token = _AT_A_BOUNDARY.set(True)
+        try:
+            return original(self)
+        finally:
+            _AT_A_BOUNDARY.reset(token)
+
+    return wrapper
+
+
+def leave(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler.__exit__``: closes the step."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
+        token = _AT_A_BOUNDARY.set(True)
+        try:
+            result = original(self, kind, error, traceback)
+        finally:
+            _AT_A_BOUNDARY.reset(token)
+        entered = _ENTERED.get()
+        if entered:
+            _ENTERED.set(entered[:-1])
+            entered[-1].__exit__(kind, error, traceback)
+        return result
+
+    return wrapper
+
+
+def make(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler.__init__``: our run begins with Quark's and shows its metrics.
+
+    Quark's file keeps its path: ours goes elsewhere before Quark opens it.
+    """
+
+    @functools.wraps(original)
+    def wrapper(self: Any, output_path: str = DEFAULT_PATH) -> None:
+        is_new = not self._initialized
+        if is_new and os.environ.get(QUARK_PROFILING) == "1":
+            RUNTIME.make_way(output_path)
+        original(self, output_path)
+        RUNTIME.columns.adopt(self)
+        if is_new and self.enabled:
+            with FAULTS.kept_in("Quark's profiler"):
+                RUNTIME.recorder.start()
+
+    return wrapper
+
+
+def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``GlobalProfiler._checkpoint``: what the program asks for is taken by us too."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, step_name: str) -> None:
+        original(self, step_name)
+        ends_of_the_run = (ProfileStep.START, ProfileStep.END)
+        if not _AT_A_BOUNDARY.get() and step_name not in ends_of_the_run:
+            RUNTIME.columns.adopt(self)
+            RUNTIME.recorder.point(step_name)
+
+    return wrapper
+
+
+def watch(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``start_cache_dir_monitoring``, which Quark calls for each cache directory."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, path: str) -> None:
+        original(self, path)
+        with FAULTS.kept_in("watch of the cache directories"):
+            if RUNTIME.is_running and RUNTIME.writes_profile:
+                RUNTIME.columns.cache_dirs.watch(path)
+
+    return wrapper

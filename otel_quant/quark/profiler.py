@@ -1,0 +1,254 @@
+"""``GlobalProfiler`` and ``profile_scope`` with Quark's signatures, on our recorder.
+
+What goes beyond Quark's: scopes may be open in several threads at once, a step that
+fails is told from one that ends well, and every scope is a span whether or not the file
+is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar, Final, TypeVar
+
+from otel_quant.environment import QUARK_PROFILING
+from otel_quant.faults import FAULTS
+from otel_quant.instrumentor import QuantInstrumentor
+from otel_quant.profile_metrics import Metric
+from otel_quant.profiles import DEFAULT_PATH
+from otel_quant.recorder import OpenStep
+from otel_quant.runtime import RUNTIME
+from otel_quant.scope import Activation, as_step, qualified_name
+
+_log = logging.getLogger("otel_quant")
+_GIB: Final = 1024**3
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class GlobalProfiler:
+    """The profiler of this process; every call of the class returns the same one.
+
+    Made for the first time with ``QUARK_PROFILING=1`` in the environment, it begins the
+    run and its file. The steps that Quark itself reports are in it too: they are hooked
+    as ``otel_quant.QuantInstrumentor`` does it.
+
+    Args:
+        output_path: Where the file goes; only the first call's counts. An existing file
+            is kept under a numbered name.
+
+    Attributes:
+        enabled: Whether the file is written.
+        output_path: Where it was asked for.
+        records: The columns of each checkpoint so far, in order.
+    """
+
+    _instance: ClassVar[GlobalProfiler | None] = None
+    _begun: ClassVar[GlobalProfiler | None] = None
+    _making: ClassVar[threading.RLock] = threading.RLock()
+    _initialized: bool
+
+    def __new__(cls, output_path: str = DEFAULT_PATH) -> GlobalProfiler:
+        """Returns the only instance, made if there is none."""
+        with cls._making:
+            if cls._instance is None:
+                cls._instance = super().__new__(cls)
+                cls._instance._initialized = False
+            return cls._instance
+
+    def __init__(self, output_path: str = DEFAULT_PATH) -> None:
+        with self._making:
+            if self._initialized:
+                return
+            self._initialized = True
+            self.enabled = os.environ.get(QUARK_PROFILING, "0") == "1"
+            self.output_path = output_path
+            self.records: list[dict[str, Any]] = []
+            self._stopped = False
+            if self.enabled:
+                with FAULTS.kept_in("profiler"):
+                    self._begin()
+
+    def _begin(self) -> None:
+        if GlobalProfiler._begun is not None:
+            GlobalProfiler._begun.stop()  # the program has put the singleton back
+        GlobalProfiler._begun = self
+        instrumentor = QuantInstrumentor()
+        if not instrumentor.is_instrumented_by_opentelemetry:
+            instrumentor.instrument()
+        RUNTIME.columns.records = self.records
+        if self.output_path:
+            RUNTIME.write_profile(self.output_path)
+        RUNTIME.recorder.start()
+
+    # --- the run --------------------------------------------------------------------------
+
+    @property
+    def checkpoint_metrics(self) -> list[Metric]:
+        """The columns of each record; append, remove and reorder as you like."""
+        return RUNTIME.columns.checkpoint_metrics
+
+    @checkpoint_metrics.setter
+    def checkpoint_metrics(self, metrics: list[Metric]) -> None:
+        RUNTIME.columns.checkpoint_metrics = metrics
+
+    @property
+    def summary_metrics(self) -> list[Metric]:
+        """The figures of the summary; append, remove and reorder as you like."""
+        return RUNTIME.columns.summary_metrics
+
+    @summary_metrics.setter
+    def summary_metrics(self, metrics: list[Metric]) -> None:
+        RUNTIME.columns.summary_metrics = metrics
+
+    @property
+    def start_time(self) -> float | None:
+        """Wall clock at the run's first checkpoint, seconds since the epoch."""
+        baseline = RUNTIME.recorder.baseline if self.enabled else None
+        return baseline.time_ns / 1_000_000_000 if baseline is not None else None
+
+    @property
+    def base_memory(self) -> int:
+        """RSS of the process tree at the run's first checkpoint, in bytes; 0 if unknown."""
+        baseline = RUNTIME.recorder.baseline if self.enabled else None
+        return baseline.memory.tree_rss if baseline is not None and baseline.memory else 0
+
+    def stop(self) -> None:
+        """Ends the run and its file. Idempotent; done by itself when the program exits.
+
+        Nothing is recorded through this profiler afterwards.
+        """
+        if self.enabled and not self._stopped:
+            self._stopped = True
+            RUNTIME.end_run()
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def scope(self, step_name: str, user_msg: str | None = None) -> ProfilerScope:
+        """Makes a block a step: ``with profiler.scope(ProfileStep.MODEL_LOADING):``.
+
+        Args:
+            step_name: A ``ProfileStep`` constant, or any name.
+            user_msg: What the step is called instead, for ``ProfileStep.USER_DEFINED``.
+
+        Returns:
+            The context manager; entering it gives the profiler. It may be used again,
+            nested and in several threads.
+        """
+        return ProfilerScope(self, step_name, user_msg)
+
+    def __enter__(self) -> GlobalProfiler:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Does nothing: steps come from :meth:`scope`."""
+
+    def _checkpoint(self, step_name: str) -> None:
+        """Takes a checkpoint of any name, at no step's boundary."""
+        if not self._stopped:
+            RUNTIME.recorder.point(step_name)
+
+    def _open(
+        self, step_name: str, user_msg: str | None, function: str | None = None
+    ) -> OpenStep | None:
+        if self._stopped:
+            return None
+        return RUNTIME.recorder.open(step_name, label=user_msg, function=function)
+
+    # --- the rest -------------------------------------------------------------------------
+
+    def start_cache_dir_monitoring(self, path: str) -> None:
+        """Watches how much a directory grows, for ``peak_cache_dir_disk_usage_mb``.
+
+        Args:
+            path: The directory. Nothing is watched while the profiler is not enabled.
+        """
+        if self.enabled and not self._stopped:
+            with FAULTS.kept_in("watch of the cache directories"):
+                RUNTIME.columns.cache_dirs.watch(path)
+
+    def start_tmp_dir_monitoring(self, path: str) -> None:
+        """The former name of :meth:`start_cache_dir_monitoring`."""
+        self.start_cache_dir_monitoring(path)
+
+    @staticmethod
+    def log_torch_memory(tag: str = "") -> None:
+        """Logs what torch holds on each GPU it sees, if it is loaded and sees one.
+
+        Works whether or not the profiler is enabled. Goes to the logger ``otel_quant``
+        at level INFO, and to standard error where that level is not shown.
+
+        Args:
+            tag: Put before the line, in brackets.
+        """
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_available():
+            return
+        devices = []
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            figures = {
+                "allocated": torch.cuda.memory_allocated(index),
+                "reserved": torch.cuda.memory_reserved(index),
+                "used": total - free,
+                "free": free,
+            }
+            told = ", ".join(f"{value / _GIB:.2f} GiB {name}" for name, value in figures.items())
+            devices.append(f"GPU {index}: {told}")
+        line = (f"[{tag}] " if tag else "") + "; ".join(devices)
+        _log.info("%s", line)
+        if not _log.isEnabledFor(logging.INFO):
+            sys.stderr.write(f"{line}\n")
+
+
+class ProfilerScope:
+    """See :meth:`GlobalProfiler.scope`."""
+
+    def __init__(self, profiler: GlobalProfiler, step_name: str, user_msg: str | None) -> None:
+        self._profiler = profiler
+        self._step_name = step_name
+        self._user_msg = user_msg
+        self._entered = threading.local()
+
+    def __enter__(self) -> GlobalProfiler:
+        activation = Activation(self._profiler._open(self._step_name, self._user_msg))
+        self._entered.stack = [*getattr(self._entered, "stack", ()), activation]
+        activation.__enter__()
+        return self._profiler
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack = getattr(self._entered, "stack", None)
+        if stack:
+            stack.pop().__exit__(kind, error, traceback)
+
+
+def profile_scope(step: str, user_msg: str | None = None) -> Callable[[F], F]:
+    """Makes every call of a function a step: ``@profile_scope(ProfileStep.CALIBRATION)``.
+
+    Args:
+        step: A ``ProfileStep`` constant, or any name.
+        user_msg: What the step is called instead, for ``ProfileStep.USER_DEFINED``.
+
+    Returns:
+        The decorator; for functions, coroutine functions and generators.
+    """
+
+    def decorator(function: F) -> F:
+        name = qualified_name(function)
+        return as_step(function, lambda args, kwargs: GlobalProfiler()._open(step, user_msg, name))
+
+    return decorator

@@ -1,0 +1,482 @@
+"""The recorder: one run of this process, from its first step to its end.
+
+It opens and closes steps, asks the probes for readings, follows peaks and hands
+checkpoints to the sinks. It knows no library and no format.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar, Token
+from typing import Any, Final
+
+from otel_quant.columns import Columns
+from otel_quant.faults import FAULTS
+from otel_quant.peaks import PeakTracker
+from otel_quant.probes.limits import read_limits
+from otel_quant.probes.memory import reset_high_water
+from otel_quant.probes.readers import Probes
+from otel_quant.probes.sampler import Sampler
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    Phase,
+    Reading,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+    error_type,
+)
+from otel_quant.sinks.sink import Sink
+from otel_quant.steps import ProfileStep
+
+
+class UnfinishedStepError(Exception):
+    """What ended a step that was still open when its run ended."""
+
+
+class OpenStep:
+    """A step that has begun and not ended. Made by :meth:`Recorder.open`.
+
+    Attributes:
+        info: What it is.
+        recorder: The run that it belongs to.
+        attributes: Arguments worth knowing; may be added to until the step closes.
+        samples: Calibration samples consumed so far.
+    """
+
+    __slots__ = (
+        "_closed",
+        "attributes",
+        "info",
+        "parent",
+        "recorder",
+        "samples",
+        "start",
+        "tracker",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        info: StepInfo,
+        parent: OpenStep | None,
+        start: Reading,
+        attributes: Mapping[str, AttributeValue],
+    ) -> None:
+        self.recorder = recorder
+        self.info = info
+        self.parent = parent
+        self.start = start
+        self.attributes = dict(attributes)
+        self.samples = 0
+        self.tracker = PeakTracker(start)
+        self._closed = False
+
+    def lineage(self) -> Iterator[OpenStep]:
+        """Yields this step, the one around it, and so on outwards."""
+        step: OpenStep | None = self
+        while step is not None:
+            yield step
+            step = step.parent
+
+
+_CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
+
+
+class Recorder:
+    """One run.
+
+    Every public method keeps its own failures in (:mod:`otel_quant.faults`): whatever
+    goes wrong here, the program that is being measured does not notice.
+
+    Args:
+        info: What the run is.
+        probes: What is measured.
+        sinks: Who is told.
+        columns: Metrics of the local file, custom ones included.
+        sample_interval: Seconds between samples; 0 for none.
+        exact_peaks: Whether the kernel's memory marks are reset at each checkpoint.
+    """
+
+    def __init__(
+        self,
+        info: RunInfo,
+        probes: Probes,
+        sinks: Sequence[Sink],
+        columns: Columns,
+        *,
+        sample_interval: float = 0.05,
+        exact_peaks: bool = False,
+    ) -> None:
+        self.info = info
+        self.columns = columns
+        self.latest: Reading | None = None
+        self.ended = False
+        self._probes = probes
+        self._sinks = tuple(sinks)
+        self._sampler = Sampler(self._sample, sample_interval)
+        self._exact_peaks = exact_peaks
+        # Reentrant: what a sink calls (a user's exporter, say) may open a step.
+        self._lock = threading.RLock()
+        self._open: dict[int, OpenStep] = {}
+        self._folds = 0
+        self._next_step = 0
+        self._next_checkpoint = 0
+        self._steps = 0
+        self._failed_steps = 0
+        self._last_custom: dict[str, object] = {}
+        self._baseline: Reading | None = None
+        self._run_tracker: PeakTracker | None = None
+
+    # --- the run --------------------------------------------------------------------------
+
+    @property
+    def baseline(self) -> Reading | None:
+        """The run's first reading; None before it has begun."""
+        return self._baseline
+
+    @property
+    def idle(self) -> bool:
+        """Whether no step is open."""
+        return not self._open
+
+    def reading_now(self) -> Reading:
+        """Takes a reading between checkpoints, for whoever shows the run live."""
+        return self._observe(self._probes.read)
+
+    def start(self) -> None:
+        """Begins the run. Does nothing if it has begun."""
+        with self._lock, FAULTS.kept_in("recorder"):
+            if self._baseline is not None or self.ended:
+                return
+            reading = self._probes.read()
+            self._baseline = self.latest = reading
+            self._run_tracker = PeakTracker(reading)
+            checkpoint = self._checkpoint(ProfileStep.START, "start", reading)
+            self._tell("run_started", self.info, checkpoint)
+            self._reset_marks(reading)
+            self._sampler.start()
+
+    def end(self, error: str | None = None) -> None:
+        """Ends the run; steps that are open are closed as unfinished. Idempotent.
+
+        Args:
+            error: Class name of the exception that ends it, None if it ends well.
+        """
+        self._sampler.stop()  # without the lock, which its last sample may be waiting for
+        with self._lock, FAULTS.kept_in("recorder"):
+            if self.ended or self._baseline is None or self._run_tracker is None:
+                self.ended = True
+                return
+            for step in sorted(self._open.values(), key=lambda step: -step.info.index):
+                self.close(step, UnfinishedStepError("the run ended while the step was open"))
+            self.ended = True
+            reading = self._read()
+            checkpoint = self._checkpoint(ProfileStep.END, "end", reading)
+            peaks = self._run_tracker.result()
+            columns, custom = self.columns.at_end(reading, self._baseline, peaks)
+            record = RunRecord(
+                info=self.info,
+                start=self._baseline,
+                end=reading,
+                peaks=peaks,
+                steps=self._steps,
+                failed_steps=self._failed_steps,
+                columns=columns,
+                custom={**self._last_custom, **custom},
+                error=error,
+            )
+            self._tell("run_ended", record, checkpoint)
+
+    def forget(self) -> None:
+        """In a forked child: drops the parent's run without a trace of its own.
+
+        The lock may have been held by a thread that no longer exists: it is not used.
+        """
+        self.ended = True
+        self._lock = threading.RLock()
+        self._open.clear()
+        self._tell("forget")
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def current(self) -> OpenStep | None:
+        """Returns the innermost open step of the calling context."""
+        step = _CURRENT.get()
+        while step is not None and (step.recorder is not self or step._closed):
+            step = step.parent
+        return step
+
+    def open(
+        self,
+        kind: str,
+        *,
+        label: str | None = None,
+        library: str | None = None,
+        library_version: str | None = None,
+        function: str | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+    ) -> OpenStep | None:
+        """Opens a step; its ``Start`` checkpoint has reached the sinks on return.
+
+        Args:
+            kind: A ``ProfileStep`` constant.
+            label: What the step is called; the kind itself if None.
+            library: Distribution that the code belongs to.
+            library_version: Its version.
+            function: Qualified name of the function that is the step.
+            attributes: Arguments worth knowing, by attribute name.
+
+        Returns:
+            The step, to be given to :meth:`close`; None if it could not be opened.
+        """
+        with FAULTS.kept_in("recorder"):
+            self.start()
+            if self.ended:
+                return None
+            parent = self.current()
+            with self._lock:
+                reading = self._read()
+                info = StepInfo(
+                    index=self._next_step,
+                    label=label if label is not None else kind,
+                    kind=kind,
+                    parent=parent.info.index if parent else None,
+                    library=library,
+                    library_version=library_version,
+                    function=function,
+                    thread=threading.get_ident(),
+                )
+                self._next_step += 1
+                step = OpenStep(self, info, parent, reading, attributes or {})
+                checkpoint = self._checkpoint(f"{info.label} Start", "start", reading, info)
+                self._open[info.index] = step
+            self._tell("step_started", info, checkpoint, step.attributes)
+            self._reset_marks(reading)
+            return step
+        return None
+
+    def close(self, step: OpenStep | None, error: BaseException | None = None) -> None:
+        """Closes a step; its ``End`` checkpoint has reached the sinks on return.
+
+        Args:
+            step: What :meth:`open` returned.
+            error: The exception that ended the step's code, None if it ended well.
+        """
+        if step is None:
+            return
+        with FAULTS.kept_in("recorder"):
+            with self._lock:
+                if step._closed or self.ended:
+                    return
+                step._closed = True
+                reading = self._read()
+                step.tracker.fold(reading)
+                self._open.pop(step.info.index, None)
+                self._steps += 1
+                self._failed_steps += error is not None
+                record = StepRecord(
+                    info=step.info,
+                    start=step.start,
+                    end=reading,
+                    peaks=step.tracker.result(),
+                    attributes=step.attributes,
+                    samples=step.samples or None,
+                    custom=dict(self._last_custom),
+                    error=error,
+                )
+                checkpoint = self._checkpoint(
+                    f"{step.info.label} End",
+                    "end",
+                    reading,
+                    step.info,
+                    error_type(error) if error else None,
+                )
+            self._tell("step_ended", record, checkpoint)
+            self._reset_marks(reading)
+
+    def enter(self, step: OpenStep | None) -> Entered | None:
+        """Makes a step the current one in the calling context.
+
+        Args:
+            step: What :meth:`open` returned.
+
+        Returns:
+            What :meth:`leave` needs.
+        """
+        if step is None:
+            return None
+        token = _CURRENT.set(step)
+        tokens: list[tuple[Sink, Token[Any] | None]] = []
+        for sink in self._sinks:
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                tokens.append((sink, sink.step_entered(step.info)))
+        return token, tokens
+
+    def leave(self, step: OpenStep | None, entered: Entered | None) -> None:
+        """Undoes :meth:`enter`, in the same context.
+
+        Args:
+            step: The step.
+            entered: What :meth:`enter` returned.
+        """
+        if step is None or entered is None:
+            return
+        token, tokens = entered
+        for sink, sink_token in reversed(tokens):
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                sink.step_left(step.info, sink_token)
+        with FAULTS.kept_in("recorder"):
+            _CURRENT.reset(token)
+
+    def point(self, name: str) -> None:
+        """Takes a checkpoint that belongs to no step's boundary.
+
+        Args:
+            name: Its name, as it will stand in the file.
+        """
+        with FAULTS.kept_in("recorder"):
+            self.start()
+            if self.ended:
+                return
+            with self._lock:
+                reading = self._read()
+                current = self.current()
+                checkpoint = self._checkpoint(
+                    name, "point", reading, current.info if current else None
+                )
+            self._tell("point", checkpoint)
+            self._reset_marks(reading)
+
+    def count_samples(self, step: OpenStep, count: int = 1) -> None:
+        """Counts calibration samples that a step has consumed.
+
+        Args:
+            step: The step.
+            count: How many more.
+        """
+        step.samples += count
+        self._tell("samples_counted", step.info, count)
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """Hands the static cost of models to the sinks.
+
+        Args:
+            costs: One record for each model.
+        """
+        if self._baseline is not None and not self.ended:
+            self._tell("models_costed", costs)
+
+    # --- within -----------------------------------------------------------------------------
+
+    def _read(self) -> Reading:
+        reading = self._probes.read()
+        self._fold(reading)
+        return reading
+
+    def _sample(self) -> None:
+        self._observe(self._probes.sample)
+
+    def _observe(self, take: Callable[[], Reading]) -> Reading:
+        folds = self._folds
+        reading = take()
+        with self._lock:
+            # If a checkpoint was taken meanwhile, this one may be the older: its lower
+            # marks would make those of the checkpoint look like a rise in the step after.
+            if not self.ended and folds == self._folds:
+                self._fold(reading)
+        return reading
+
+    def _fold(self, reading: Reading) -> None:
+        self._folds += 1
+        self.latest = reading
+        if self._run_tracker is not None:
+            self._run_tracker.fold(reading)
+        for step in self._open.values():
+            step.tracker.fold(reading)
+
+    def _reset_marks(self, reading: Reading) -> None:
+        memory = reading.memory
+        if not self._exact_peaks or memory is None:
+            return
+        with FAULTS.kept_in("probe memory (exact mode)"), self._lock:
+            # What rose since the reading would be lost with the mark: look once more.
+            sample = self._probes.sample()
+            self._fold(sample)
+            if sample.memory is None:
+                return
+            lowered = reset_high_water([pid for pid, _, _ in sample.memory.children])
+            for tracker in (self._run_tracker, *(step.tracker for step in self._open.values())):
+                if tracker is not None:
+                    tracker.marks_reset(sample.memory, lowered)
+
+    def _checkpoint(
+        self,
+        name: str,
+        phase: Phase,
+        reading: Reading,
+        step: StepInfo | None = None,
+        error: str | None = None,
+    ) -> Checkpoint:
+        assert self._baseline is not None
+        columns, custom = self.columns.at_checkpoint(name, reading, self._baseline)
+        self._last_custom.update(custom)
+        checkpoint = Checkpoint(
+            sequence=self._next_checkpoint,
+            name=name,
+            phase=phase,
+            reading=reading,
+            baseline=self._baseline,
+            step=step,
+            columns=columns,
+            custom=custom,
+            error=error,
+        )
+        self._next_checkpoint += 1
+        return checkpoint
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        # Ends are told backwards: who hears of a step first lets go of it last, so that
+        # the step's span is still there for the metrics and logs that refer to it.
+        for sink in reversed(self._sinks) if event.endswith("_ended") else self._sinks:
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                getattr(sink, event)(*arguments)
+
+
+Entered = tuple[Token[OpenStep | None], list[tuple[Sink, Token[Any] | None]]]
+
+
+def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None = None) -> RunInfo:
+    """Describes the run that is about to begin in this process.
+
+    Args:
+        environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
+            the W3C trace context to continue.
+        carrier: Trace context that goes before the environment's, by header name.
+
+    Returns:
+        The description, with a new identifier.
+    """
+    return RunInfo(
+        id=uuid.uuid4().hex[:16],
+        pid=os.getpid(),
+        limits=read_limits(),
+        rank=_integer(environ.get("RANK")),
+        world_size=_integer(environ.get("WORLD_SIZE")),
+        parent_carrier=carrier
+        or {
+            header: environ[header.upper()]
+            for header in ("traceparent", "tracestate", "baggage")
+            if environ.get(header.upper())
+        },
+    )
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None

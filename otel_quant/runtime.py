@@ -1,0 +1,289 @@
+"""This process's run: made when its first step opens, ended when the process does.
+
+What is here is process-wide by nature: the sinks (an instrument lives as long as its
+meter), the recorder of the run that is under way, and what happens at exit and in
+forked children.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.columns import Columns
+from otel_quant.environment import Settings, settings_from
+from otel_quant.faults import FAULTS
+from otel_quant.lineage import LINEAGE
+from otel_quant.probes.gpu import GpuProbe
+from otel_quant.probes.readers import Probes
+from otel_quant.profiles import REQUESTS, profile_path, quark_own_path, request_profile
+from otel_quant.readings import Reading, RunInfo
+from otel_quant.recorder import Recorder, new_run_info
+from otel_quant.sinks.delivery import Delivery
+from otel_quant.sinks.logs import LogsSink
+from otel_quant.sinks.metrics import MetricsSink
+from otel_quant.sinks.quark_yaml import QuarkYamlSink
+from otel_quant.sinks.sink import Sink
+from otel_quant.sinks.spans import SpansSink
+
+_log = logging.getLogger("otel_quant")
+
+
+class Runtime:
+    """The run of this process and what outlives a run.
+
+    Attributes:
+        delivery: Sends what the sinks emitted.
+        columns: Metrics of the local files of this process; what a program adds holds for
+            every run.
+    """
+
+    def __init__(self) -> None:
+        self.delivery = Delivery()
+        self.columns = Columns()
+        self._lock = threading.RLock()
+        self._recorder: Recorder | None = None
+        self._settings: Settings | None = None
+        self._sinks: tuple[Sink, ...] | None = None
+        self._spans: SpansSink | None = None
+        self._profile: str | None = None
+        self._profile_sink: QuarkYamlSink | None = None
+        self._gpu: GpuProbe | None = None
+        self._operations = 0
+        self._exiting = False
+        self._watches_exit = False
+
+    # --- the run --------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment asked for when the run began, or asks for now."""
+        return self._settings or settings_from(os.environ)
+
+    @property
+    def recorder(self) -> Recorder:
+        """The run under way; a new one that has not begun, if there is none."""
+        recorder = self._recorder
+        if recorder is None or (recorder.ended and not self._exiting):
+            with self._lock:
+                recorder = self._recorder
+                if recorder is None or (recorder.ended and not self._exiting):
+                    recorder = self._recorder = self._new_recorder()
+        return recorder
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run has begun and not ended."""
+        recorder = self._recorder
+        return recorder is not None and recorder.baseline is not None and not recorder.ended
+
+    @property
+    def writes_profile(self) -> bool:
+        """Whether the run under way has a local profile."""
+        return self._profile_sink is not None
+
+    def end_run(self, error: str | None = None) -> None:
+        """Ends the run, if one is under way. The next step begins another.
+
+        Args:
+            error: Class name of the exception that ends it.
+        """
+        if self._recorder is not None:
+            self._recorder.end(error)
+            self._settings = None
+
+    def begin_run(self, profile: str | None = None) -> None:
+        """Begins a run, unless one is under way.
+
+        Args:
+            profile: Path of the local profile to write; None leaves that to the
+                environment.
+        """
+        self._profile = profile
+        self.recorder.start()
+
+    def write_profile(self, path: str) -> None:
+        """Asks for the local profile at a path, whether or not the run has begun.
+
+        Args:
+            path: Where to write it.
+        """
+        request_profile(path)
+        with self._lock, FAULTS.kept_in("local profile"):
+            if self._recorder is None or self._recorder.ended:
+                return
+            if self._profile_sink is not None:
+                self._profile_sink.move(self._profile_path(self.settings, self._recorder.info))
+            elif self._recorder.baseline is None:
+                self._recorder = None  # made before anyone asked, and nobody has begun it
+            else:
+                _log.warning("the run began before %s was asked for: it has no file", path)
+
+    def make_way(self, path: str) -> None:
+        """Moves the local profile aside: another profiler is about to write to a path.
+
+        Args:
+            path: The path.
+        """
+        with self._lock, FAULTS.kept_in("local profile"):
+            if self.is_running and self._profile_sink is not None:
+                self._profile_sink.make_way(path)
+
+    def child_carrier(self, begin: bool) -> dict[str, str]:
+        """Returns the trace context for a child process, by header name.
+
+        Args:
+            begin: Whether to begin the run if none is under way, so that there is a span
+                that the child's can be a child of.
+
+        Returns:
+            The headers of the calling context's span, or of the run's; none without them.
+        """
+        if begin:
+            self.recorder.start()
+        return self._spans.carrier() if self.is_running and self._spans is not None else {}
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """Marks a call of a library's entry point: what happens within belongs together.
+
+        In a worker the outermost operation is a run of its own.
+        """
+        self._operations += 1
+        try:
+            yield
+        finally:
+            self._operations -= 1
+            self.settle()
+
+    def settle(self) -> None:
+        """In a worker, ends the run and sends everything unless something is still open."""
+        if LINEAGE.is_worker and self._operations == 0 and self.is_running:
+            recorder = self.recorder
+            if recorder.idle:
+                self.end_run()
+                self._drain()
+
+    def models_made(self, arguments: Mapping[str, Any], result: object) -> None:
+        """An operation has ended well: what it read and wrote is costed.
+
+        Args:
+            arguments: The operation's arguments, by parameter's name.
+            result: What it returned.
+        """
+        settings = self.settings
+        if not settings.cost or not self.is_running:
+            return
+        from otel_quant.model_cost import cost_models, models_of  # costs nothing until it is used
+
+        costs = cost_models(
+            models_of(arguments, result), time_limit=settings.cost_timeout, paths=settings.paths
+        )
+        self.recorder.models_costed(list(costs))
+
+    # --- exit and fork --------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """The process is about to end: ends the run and waits, bounded, for exporters."""
+        timeout = self.settings.exit_timeout
+        error = getattr(sys, "last_type", None)
+        # In an interactive session the last error is history, not the reason of the exit.
+        interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
+        self._exiting = True
+        if self._recorder is None or self._recorder.baseline is None:
+            return
+        self._recorder.end(error.__name__ if error is not None and not interactive else None)
+        self._drain(timeout)
+
+    def after_fork(self) -> None:
+        """In a forked child: the parent's run is not this process's."""
+        self._lock = threading.RLock()
+        recorder, self._recorder = self._recorder, None
+        self._settings = None
+        self._operations = 0
+        self._exiting = False
+        LINEAGE.is_worker = True
+        self.delivery.after_fork_in_child()
+        if recorder is not None:
+            recorder.forget()
+
+    def _drain(self, timeout: float | None = None) -> None:
+        timeout = self.settings.exit_timeout if timeout is None else timeout
+        with FAULTS.kept_in("delivery"):
+            if not self.delivery.drain(timeout):
+                _log.warning(
+                    "telemetry could not be delivered within %g s and is given up "
+                    "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)",
+                    timeout,
+                )
+                self.delivery.abandon()
+
+    # --- making ---------------------------------------------------------------------------
+
+    def _new_recorder(self) -> Recorder:
+        self._settings = settings = settings_from(os.environ)
+        info = new_run_info(os.environ, LINEAGE.carrier)
+        sinks = list(self._process_sinks())
+        self._profile_sink = None
+        if self._profile is not None or settings.profile_wanted or REQUESTS.wanted:
+            path = self._profile_path(settings, info)
+            self._profile_sink = QuarkYamlSink(path, self.columns, strict=settings.yaml_strict)
+            sinks.insert(0, self._profile_sink)
+        recorder = Recorder(
+            info,
+            self._probes(settings),
+            sinks,
+            self.columns,
+            sample_interval=settings.sample_interval,
+            exact_peaks=settings.exact_peaks,
+        )
+        if not self._watches_exit:
+            # At exit the last registered comes first: by now the program has most likely
+            # configured its providers, which shut themselves down after this.
+            atexit.register(self.leave)
+            self._watches_exit = True
+        return recorder
+
+    def _profile_path(self, settings: Settings, info: RunInfo) -> Path:
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            return Path(profile)
+        return profile_path(settings, info.rank, LINEAGE.is_worker, quark_own_path())
+
+    def _probes(self, settings: Settings) -> Probes:
+        if not settings.gpu:
+            return Probes()
+        if self._gpu is None:
+            self._gpu = GpuProbe()  # one for all runs: opening the drivers is not cheap
+        return Probes(gpu=self._gpu)
+
+    def _process_sinks(self) -> tuple[Sink, ...]:
+        if self._sinks is None:
+            spans = self._spans = SpansSink()
+            self._sinks = (
+                spans,
+                MetricsSink(self._reading_now, spans.context_of),
+                LogsSink(self.delivery.soon, spans.context_of),
+            )
+        return self._sinks
+
+    def _reading_now(self) -> Reading | None:
+        return self._recorder.reading_now() if self.is_running and self._recorder else None
+
+
+RUNTIME: Final = Runtime()
+"""The only one in this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=RUNTIME.delivery.before_fork,
+        after_in_parent=RUNTIME.delivery.after_fork_in_parent,
+        after_in_child=RUNTIME.after_fork,
+    )

@@ -1,0 +1,268 @@
+"""Running code as a step: blocks, functions, coroutines and generators."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+from otel_quant.faults import FAULTS
+from otel_quant.readings import AttributeValue
+from otel_quant.recorder import Entered, OpenStep
+from otel_quant.runtime import RUNTIME
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], OpenStep | None]
+"""Opens a step for one call, given its arguments; None runs the call as no step."""
+
+
+class Activation:
+    """Runs a block as a step that has been opened, and closes it.
+
+    Args:
+        step: The step; with None the block just runs.
+    """
+
+    __slots__ = ("_entered", "step")
+
+    def __init__(self, step: OpenStep | None) -> None:
+        self.step = step
+        self._entered: Entered | None = None
+
+    def __enter__(self) -> OpenStep | None:
+        self.resume()
+        return self.step
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.suspend()
+        self.finish(error)
+
+    def resume(self) -> None:
+        """The step's code is about to run in the calling context."""
+        if self.step is not None:
+            self._entered = self.step.recorder.enter(self.step)
+
+    def suspend(self) -> None:
+        """The step's code has stopped running in the calling context."""
+        if self.step is not None:
+            self.step.recorder.leave(self.step, self._entered)
+            self._entered = None
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Runs a stretch of the step's code, such as one resumption of a generator."""
+        self.resume()
+        try:
+            yield
+        finally:
+            self.suspend()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Closes the step.
+
+        Args:
+            error: What ended its code.
+        """
+        if self.step is not None:
+            self.step.recorder.close(self.step, error if _is_failure(error) else None)
+            RUNTIME.settle()
+
+
+class Scope:
+    """A step to be: a context manager and a decorator. Made by :func:`step`.
+
+    Args:
+        kind: A ``ProfileStep`` constant, or any name.
+        label: What the step is called; the kind itself if None.
+        attributes: Attributes for its span.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        label: str | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._label = label
+        self._attributes = attributes
+        self._activations: list[Activation] = []
+
+    def __enter__(self) -> OpenStep | None:
+        activation = Activation(self._open())
+        self._activations.append(activation)
+        return activation.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._activations:
+            self._activations.pop().__exit__(kind, error, traceback)
+
+    async def __aenter__(self) -> OpenStep | None:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: F) -> F:
+        """Makes every call of a function a step."""
+        name = qualified_name(function)
+        return as_step(function, lambda args, kwargs: self._open(name))
+
+    def _open(self, function: str | None = None) -> OpenStep | None:
+        return RUNTIME.recorder.open(
+            self._kind, label=self._label, function=function, attributes=self._attributes
+        )
+
+
+def step(
+    kind: str,
+    label: str | None = None,
+    *,
+    attributes: Mapping[str, AttributeValue] | None = None,
+) -> Scope:
+    """Makes a block or a function a step of the run.
+
+    As a context manager (``with otel_quant.step("Model Loading"):``, also ``async
+    with``) or as a decorator (``@otel_quant.step(ProfileStep.CALIBRATION)``) of a
+    function, a coroutine function, a generator or an asynchronous generator; for the
+    last two the step lasts from the first item to the last, and is the current one only
+    while the generator's own code runs.
+
+    Args:
+        kind: A ``ProfileStep`` constant, or any name.
+        label: What the step is called; the kind itself if None.
+        attributes: Attributes for its span.
+
+    Returns:
+        The scope. One scope serves any number of calls as a decorator; as a context
+        manager it serves one block at a time.
+    """
+    return Scope(kind, label, attributes)
+
+
+def qualified_name(function: Callable[..., Any]) -> str:
+    """Returns a function's name with its module, as `code.function.name` wants it."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{module}.{name}" if module else name
+
+
+def as_step(function: F, begin: Begin) -> F:
+    """Wraps a function so that each call is a step.
+
+    The wrapper is a plain function made with ``functools.wraps``: it can be pickled by
+    name, and ``inspect`` sees what kind of function it is.
+
+    Args:
+        function: A function, coroutine function, generator function or asynchronous
+            generator function.
+        begin: Opens the step of one call.
+
+    Returns:
+        The wrapper.
+    """
+    wrapper: Any
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            generator = function(*args, **kwargs)
+            activation = _begun(begin, args, kwargs)
+            resume: Callable[[], Any] = functools.partial(anext, generator)
+            try:
+                while True:
+                    with activation.resumed():
+                        item = await resume()
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        with activation.resumed():
+                            await generator.aclose()
+                        raise
+                    except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
+                        resume = functools.partial(generator.athrow, thrown)
+                    else:
+                        resume = functools.partial(generator.asend, sent)
+            except StopAsyncIteration:
+                activation.finish()
+            except BaseException as error:
+                activation.finish(error)
+                raise
+
+    elif inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            return (yield from _drive(function(*args, **kwargs), _begun(begin, args, kwargs)))
+
+    elif inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with _begun(begin, args, kwargs):
+                return await function(*args, **kwargs)
+
+    else:
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with _begun(begin, args, kwargs):
+                return function(*args, **kwargs)
+
+    return cast(F, wrapper)
+
+
+def _begun(begin: Begin, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
+    with FAULTS.kept_in("opening a step"):
+        return Activation(begin(args, kwargs))
+    return Activation(None)
+
+
+def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Generator[Any, Any, Any]:
+    resume: Callable[[], Any] = functools.partial(next, generator)
+    try:
+        while True:
+            with activation.resumed():
+                item = resume()
+            try:
+                sent = yield item
+            except GeneratorExit:
+                with activation.resumed():
+                    generator.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
+                resume = functools.partial(generator.throw, thrown)
+            else:
+                resume = functools.partial(generator.send, sent)
+    except StopIteration as stop:
+        activation.finish()
+        return stop.value
+    except BaseException as error:
+        activation.finish(error)
+        raise
+
+
+def _is_failure(error: BaseException | None) -> bool:
+    """Tells a failure from an orderly end: a generator closed early, ``sys.exit(0)``."""
+    if error is None or isinstance(error, GeneratorExit):
+        return False
+    return not (isinstance(error, SystemExit) and error.code in (None, 0))

@@ -1,0 +1,240 @@
+"""Sink that turns the run and its steps into spans."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextvars import Token
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+
+from otel_quant import semconv
+from otel_quant.readings import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+    error_type,
+)
+from otel_quant.sinks import attributes as figures
+from otel_quant.sinks.sink import Sink
+from otel_quant.version import VERSION
+
+_log = logging.getLogger("otel_quant")
+
+
+class SpansSink(Sink):
+    """One span for the run and one for each step, nested as they happened.
+
+    The run's span is a child of the span that is current when the run begins, or else
+    of the trace context that the process was given in its environment. A step's span is
+    a child of the current span if one of our steps encloses it, or else of the run's.
+    """
+
+    name = "spans"
+
+    def __init__(self) -> None:
+        self._tracer: Tracer = trace.get_tracer(
+            semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
+        )
+        self._run: RunInfo | None = None
+        self._root: Span | None = None
+        self._root_context: Context | None = None
+        self._started_ns = 0
+        self._spans: dict[int, Span] = {}
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Starts the root span."""
+        self._run = run
+        self._started_ns = checkpoint.reading.time_ns
+        self._start_root(checkpoint)
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Starts the step's span."""
+        if self._run is None:
+            return
+        if self._root is None or not self._root.get_span_context().is_valid:
+            # The program has configured OpenTelemetry after its first step: from here on
+            # there is a provider, and the run's span begins when the run did.
+            self._start_root(checkpoint)
+        known: dict[str, AttributeValue] = {
+            semconv.RUN_ID: self._run.id,
+            **figures.identity_of(step),
+            **attributes,
+        }
+        memory = checkpoint.reading.memory
+        if memory is not None:
+            known[semconv.MEMORY_START] = memory.tree_rss
+        self._spans[step.index] = self._tracer.start_span(
+            step.label,
+            context=self._context_for(step),
+            kind=SpanKind.INTERNAL,
+            attributes=known,
+            start_time=checkpoint.reading.time_ns,
+        )
+
+    def step_entered(self, step: StepInfo) -> Token[Any] | None:
+        """Makes the step's span the current one."""
+        span = self._spans.get(step.index)
+        if span is None:
+            return None
+        return otel_context.attach(trace.set_span_in_context(span, self._context_for(step)))
+
+    def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
+        """Makes the span that was current before the current one again."""
+        if token is not None:
+            otel_context.detach(token)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Puts the figures on the step's span and ends it."""
+        span = self._spans.pop(record.info.index, None)
+        if span is None or self._run is None:
+            return
+        if span.is_recording():
+            span.set_attributes(
+                {
+                    **record.attributes,
+                    **figures.usage_of(
+                        record.start, record.end, record.peaks, self._run.limits.memory
+                    ),
+                    **_progress(record),
+                    **figures.custom_of(record.custom),
+                }
+            )
+            if record.error is not None:
+                span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
+                span.record_exception(record.error, timestamp=record.end.time_ns)
+                span.set_status(StatusCode.ERROR, str(record.error) or None)
+        span.end(end_time=max(record.end.time_ns, record.start.time_ns))
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """Adds a span for each model that was costed; their totals go on the root too."""
+        if self._run is None:
+            return
+        for cost in costs:
+            totals = figures.cost_of(cost)
+            span = self._tracer.start_span(
+                semconv.COST_SPAN,
+                context=self._root_context,
+                attributes={
+                    semconv.RUN_ID: self._run.id,
+                    **figures.cost_identity_of(cost),
+                    **totals,
+                },
+                start_time=cost.start_ns,
+            )
+            if cost.error is not None:
+                span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
+            span.end(end_time=cost.end_ns)
+            if self._root is not None:
+                self._root.set_attributes(totals)
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Puts the totals on the root span and ends it."""
+        root, self._root, self._run = self._root, None, None
+        self._root_context = None
+        self._spans.clear()
+        if root is None:
+            return
+        totals: dict[str, AttributeValue] = {
+            semconv.RUN_STEPS: record.steps,
+            semconv.RUN_FAILED_STEPS: record.failed_steps,
+            **figures.usage_of(record.start, record.end, record.peaks, record.info.limits.memory),
+            **figures.custom_of(record.custom),
+        }
+        if record.peaks.process_memory is not None:
+            totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
+        root.set_attributes(totals)
+        if record.error is not None:
+            root.set_attribute(semconv.ERROR_TYPE, record.error)
+            root.set_status(StatusCode.ERROR, record.error)
+        root.end(end_time=record.end.time_ns)
+
+    def forget(self) -> None:
+        """Drops the parent's spans: it will end them itself."""
+        self._run = self._root = self._root_context = None
+        self._spans = {}
+
+    def carrier(self) -> dict[str, str]:
+        """Returns the W3C headers of the current span, or of the run's outside of any."""
+        context = otel_context.get_current()
+        if not trace.get_current_span(context).get_span_context().is_valid:
+            context = self._root_context or context
+        headers: dict[str, str] = {}
+        if trace.get_current_span(context).get_span_context().is_valid:
+            propagate.inject(headers, context)
+        return headers
+
+    def _start_root(self, checkpoint: Checkpoint) -> None:
+        assert self._run is not None
+        parent = otel_context.get_current()
+        if not trace.get_current_span(parent).get_span_context().is_valid:
+            parent = _context_from(self._run.parent_carrier, parent)
+        self._root = self._tracer.start_span(
+            semconv.ROOT_SPAN,
+            context=parent,
+            kind=SpanKind.INTERNAL,
+            attributes={
+                **figures.run_identity_of(self._run),
+                **figures.devices_of(checkpoint.baseline),
+            },
+            start_time=self._started_ns,
+        )
+        self._root_context = trace.set_span_in_context(self._root, parent)
+
+    def context_of(self, step: StepInfo | None) -> Context | None:
+        """Returns the context whose current span is a step's, or the run's for None.
+
+        None when there is no such span (any more).
+        """
+        span = self._spans.get(step.index) if step is not None else None
+        if span is None:
+            return self._root_context
+        return trace.set_span_in_context(span, self._root_context)
+
+    def _context_for(self, step: StepInfo) -> Context | None:
+        """Returns the context that a step's span begins in.
+
+        Within another step that is the current one, so that a span of the program's own
+        between the two keeps its place.
+        """
+        if step.parent is None:
+            return self._root_context
+        current = otel_context.get_current()
+        if trace.get_current_span(current).get_span_context().is_valid:
+            return current
+        return self._root_context
+
+
+def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
+    if not carrier:
+        return parent
+    extracted = propagate.extract(carrier, parent)
+    if "traceparent" in carrier and not (
+        trace.get_current_span(extracted).get_span_context().is_valid
+    ):
+        _log.warning(
+            "environment variable TRACEPARENT is %r; expected "
+            "00-<32 hexadecimal digits>-<16 hexadecimal digits>-<2 hexadecimal digits>, neither "
+            "identifier all zeros, and the tracecontext propagator; the run begins a new trace",
+            carrier["traceparent"],
+        )
+    return extracted
+
+
+def _progress(record: StepRecord) -> dict[str, AttributeValue]:
+    if not record.samples:
+        return {}
+    progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
+    if record.duration > 0:
+        progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
+    return progress

@@ -1,0 +1,112 @@
+"""Writes docs/telemetry.md from the tables in the code.
+
+    python scripts/telemetry_docs.py
+
+A test runs `document()` and compares, so the page cannot fall behind the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from otel_quant import semconv
+from otel_quant.environment import VARIABLES
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
+
+_PLACES = {
+    "run": "run span",
+    "step": "step spans",
+    "cost": "model cost spans",
+    "checkpoint": "checkpoint records",
+    "metric": "metrics",
+}
+
+_INTRO = """\
+# Telemetry
+
+<!-- Made by scripts/telemetry_docs.py from otel_quant/semconv.py and
+     otel_quant/environment.py. Edit those. -->
+
+What otel-quant sends, and what its environment variables do. Names in `quant.` are its
+own, the others are OpenTelemetry's semantic conventions. Bytes (`By`) are integers, times
+are seconds (`s`). **What could not be measured is absent, never 0.**
+
+| signal | what | name |
+|---|---|---|
+| span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
+| span | one per step, nested as it happened | the step's label |
+| span | one per ONNX model that was costed | `{cost}` |
+| log record | one per checkpoint, sent at once | event `{checkpoint}` |
+| log record | the heaviest nodes of a costed model | event `{model_cost}` |
+| span event | why a model could not be costed | `{cost_failed}` |
+| metrics | see below | `quant.*` |
+
+The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
+"""
+
+
+def document() -> str:
+    """Returns the page."""
+    parts = [
+        _INTRO.format(
+            root=semconv.ROOT_SPAN,
+            cost=semconv.COST_SPAN,
+            checkpoint=semconv.CHECKPOINT_EVENT,
+            model_cost=semconv.MODEL_COST_EVENT,
+            cost_failed=semconv.COST_FAILED_EVENT,
+            scope=semconv.SCOPE,
+            schema=semconv.SCHEMA_URL,
+        ),
+        "## Environment variables\n",
+        *_each(_variables()),
+        "## Metrics\n",
+        *_each(_metrics()),
+        "## Attributes\n",
+        *_each(_attributes()),
+    ]
+    return "\n".join(parts)
+
+
+def _each(entries: Iterable[tuple[str, list[str]]]) -> Iterator[str]:
+    for title, lines in entries:
+        yield f"### `{title}`\n\n" + "\n".join(lines) + "\n"
+
+
+def _variables() -> Iterator[tuple[str, list[str]]]:
+    for variable in VARIABLES:
+        default = f"`{variable.default}`" if variable.default else "unset"
+        yield variable.name, [variable.brief, "", f"Default: {default}."]
+
+
+def _metrics() -> Iterator[tuple[str, list[str]]]:
+    for metric in semconv.METRICS:
+        labels = ", ".join(f"`{name}`" for name in metric.attributes) or "none"
+        lines = [
+            metric.brief,
+            "",
+            f"- instrument: {metric.instrument.replace('_', ' ')}",
+            f"- unit: {f'`{metric.unit}`' if metric.unit else 'that of the custom metric'}",
+            f"- attributes: {labels}",
+        ]
+        if metric.buckets:
+            lines.append(f"- buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}")
+        yield metric.name, lines
+
+
+def _attributes() -> Iterator[tuple[str, list[str]]]:
+    for attribute in semconv.ATTRIBUTES:
+        places = ", ".join(_PLACES[place] for place in attribute.places)
+        lines = [
+            attribute.brief,
+            "",
+            f"- type: {attribute.type}" + (f", unit `{attribute.unit}`" if attribute.unit else ""),
+            f"- on: {places}",
+            f"- example: `{attribute.example}`",
+        ]
+        yield attribute.name, lines
+
+
+if __name__ == "__main__":
+    PAGE.write_text(document(), encoding="utf-8")

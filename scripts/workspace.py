@@ -1,0 +1,85 @@
+"""Makes the environment that the demo and the tests run in. Needs Python 3.11 and pip.
+
+Everything goes into `.venv` beside this checkout. uv does the installing, because torch
+from PyPI is the CUDA build: seconds instead of minutes. Run again it does nothing, until
+pyproject.toml or the constraints change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
+_OLDEST_PYTHON = (3, 11)
+
+
+def environment(
+    extra: str, *, name: str = ".venv", pins: tuple[str, ...] = (), constrained: bool = True
+) -> Path:
+    """Makes sure that a virtual environment holds this checkout with one of its extras.
+
+    Args:
+        extra: Name of the extra.
+        name: Folder of the environment, in the checkout.
+        pins: Requirements beside it.
+        constrained: Whether the versions of `constraints.txt` hold.
+
+    Returns:
+        The folder of its programs.
+    """
+    if sys.version_info < _OLDEST_PYTHON:
+        found, needed = (".".join(map(str, v[:2])) for v in (sys.version_info, _OLDEST_PYTHON))
+        sys.exit(f"this is Python {found} ({sys.executable}); expected {needed} or newer")
+    folder = ROOT / name
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    python = programs / ("python.exe" if os.name == "nt" else "python")
+    wanted = _fingerprint(extra, pins, constrained)
+    stamp = folder / f"otel-quant-{extra}.stamp"
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return programs
+    if not python.exists():
+        print(f"making {name} ...", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        _make(folder)
+    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+    print(f"installing otel-quant[{extra}] into {name} ...", flush=True)
+    constraints = ("--constraints", str(CONSTRAINTS)) if constrained else ()
+    _run(
+        python, "-m", "uv", "pip", "install", "--quiet", "--python", str(python),
+        *constraints, "--editable", f"{ROOT}[{extra}]", *pins,
+    )  # fmt: skip
+    stamp.write_text(wanted)
+    return programs
+
+
+def _make(folder: Path) -> None:
+    try:
+        venv.create(folder, with_pip=True)
+    except subprocess.CalledProcessError:
+        # Debian's python3 comes without ensurepip; virtualenv brings a pip of its own.
+        shutil.rmtree(folder, ignore_errors=True)
+        if subprocess.run([sys.executable, "-m", "virtualenv", folder]).returncode:
+            sys.exit(
+                f"{sys.executable} can make no virtual environment: it has neither ensurepip "
+                "(Debian: python3-venv) nor virtualenv"
+            )
+
+
+def _fingerprint(extra: str, pins: tuple[str, ...], constrained: bool) -> str:
+    digest = hashlib.sha256(repr((extra, pins, constrained, sys.version)).encode())
+    for source in (ROOT / "pyproject.toml", CONSTRAINTS):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _run(*command: str | Path) -> None:
+    result = subprocess.run([str(part) for part in command])
+    if result.returncode:
+        sys.exit(f"failed with exit code {result.returncode}: {' '.join(map(str, command))}")

@@ -1,0 +1,5 @@
+"""Fixtures that tests of every kind share."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.fixtures.fake_nvml.plugin", "tests.fixtures.otlp_receiver"]

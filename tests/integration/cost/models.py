@@ -1,0 +1,441 @@
+"""A family of models such as users have, exported by the exporters that users have.
+
+Each entry makes a file in a folder and returns what its inputs are. The weights are random:
+only structure matters here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model's file and one set of inputs for it."""
+
+    path: Path
+    feeds: dict[str, np.ndarray]
+    given: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def export(
+    module: nn.Module,
+    args: tuple[torch.Tensor, ...],
+    path: Path,
+    *,
+    names: list[str],
+    dynamic: dict[str, dict[int, str]] | None = None,
+    dynamo: bool = False,
+    opset: int = 17,
+) -> Case:
+    module.eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        if dynamo:
+            shapes = None
+            if dynamic:
+                shapes = tuple(
+                    dict.fromkeys(dynamic.get(name, {}), torch.export.Dim.DYNAMIC) for name in names
+                )
+            torch.onnx.export(
+                module,
+                args,
+                str(path),
+                input_names=names,
+                dynamic_shapes=shapes,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+        else:
+            torch.onnx.export(
+                module,
+                args,
+                str(path),
+                input_names=names,
+                dynamic_axes=dynamic,
+                dynamo=False,
+                opset_version=opset,
+            )
+    feeds = {name: value.numpy() for name, value in zip(names, args, strict=True)}
+    given = {name: feeds[name].shape for name in (dynamic or {})}
+    return Case(path, feeds, given)
+
+
+class Cnn(nn.Module):
+    """Convolutions of every kind: strided, dilated, grouped, depthwise, transposed, 1-D."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
+        )
+        self.depthwise = nn.Conv2d(16, 16, 5, padding=4, dilation=2, groups=16)
+        self.pointwise = nn.Conv2d(16, 32, 1)
+        self.grouped = nn.Conv2d(32, 32, 3, padding=1, groups=4)
+        self.up = nn.ConvTranspose2d(32, 8, 2, stride=2)
+        self.up_grouped = nn.ConvTranspose2d(
+            8, 8, 3, stride=2, padding=1, output_padding=1, groups=2
+        )
+        self.line = nn.Conv1d(8, 4, 3)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = nn.functional.max_pool2d(self.stem(x), 3, 2, 1, ceil_mode=True)
+        x = nn.functional.hardswish(self.depthwise(x))
+        x = nn.functional.silu(self.grouped(self.pointwise(x)))
+        x = nn.functional.leaky_relu(self.up_grouped(self.up(x)))
+        line = self.line(x.mean(dim=2))
+        x = nn.functional.avg_pool2d(x, 2)
+        return self.head(x.mean(dim=(2, 3))), torch.softmax(line, dim=-1)
+
+
+def cnn(folder: Path) -> Case:
+    return export(Cnn(), (torch.rand(2, 3, 33, 33),), folder / "cnn.onnx", names=["x"])
+
+
+def cnn_dynamic(folder: Path) -> Case:
+    return export(
+        Cnn(),
+        (torch.rand(2, 3, 33, 33),),
+        folder / "cnn_dynamic.onnx",
+        names=["x"],
+        dynamic={"x": {0: "batch", 2: "height", 3: "width"}},
+    )
+
+
+def cnn_dynamo(folder: Path) -> Case:
+    return export(
+        Cnn(), (torch.rand(2, 3, 33, 33),), folder / "cnn_dynamo.onnx", names=["x"], dynamo=True
+    )
+
+
+class Bert(nn.Module):
+    def __init__(self, attention: str = "eager") -> None:
+        super().__init__()
+        from transformers import BertConfig, BertModel
+
+        config = BertConfig(
+            vocab_size=100,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            attn_implementation=attention,
+        )
+        self.model = BertModel(config)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask)
+        return out.pooler_output + out.last_hidden_state.mean(dim=1)
+
+
+def _tokens(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randint(0, 100, (batch, length)), torch.ones(batch, length, dtype=torch.int64)
+
+
+_TOKEN_NAMES = ["input_ids", "attention_mask"]
+_TOKEN_AXES = {name: {0: "batch", 1: "seq"} for name in _TOKEN_NAMES}
+
+
+def bert_static(folder: Path) -> Case:
+    return export(Bert(), _tokens(1, 16), folder / "bert.onnx", names=_TOKEN_NAMES)
+
+
+def bert_dynamic(folder: Path) -> Case:
+    return export(
+        Bert("sdpa"),
+        _tokens(2, 12),
+        folder / "bert_dynamic.onnx",
+        names=_TOKEN_NAMES,
+        dynamic=_TOKEN_AXES,
+    )
+
+
+def bert_dynamo(folder: Path) -> Case:
+    return export(
+        Bert("sdpa"), _tokens(1, 16), folder / "bert_dynamo.onnx", names=_TOKEN_NAMES, dynamo=True
+    )
+
+
+def bert_dynamo_dynamic(folder: Path) -> Case:
+    return export(
+        Bert("sdpa"),
+        _tokens(2, 12),
+        folder / "bert_dynamo_dynamic.onnx",
+        names=_TOKEN_NAMES,
+        dynamic=_TOKEN_AXES,
+        dynamo=True,
+    )
+
+
+class Swin(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import SwinConfig, SwinModel
+
+        config = SwinConfig(
+            image_size=56,
+            patch_size=4,
+            embed_dim=16,
+            depths=[2, 2],
+            num_heads=[2, 4],
+            window_size=7,
+        )
+        self.model = SwinModel(config)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.model(pixel_values).last_hidden_state
+        return result
+
+
+def swin(folder: Path) -> Case:
+    """Windowed attention: shifts, masks and partitions by shape arithmetic."""
+    return export(
+        Swin(),
+        (torch.rand(1, 3, 56, 56),),
+        folder / "swin.onnx",
+        names=["pixel_values"],
+        dynamic={"pixel_values": {0: "batch"}},
+    )
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 16, num_layers=2, bidirectional=True)
+        self.gru = nn.GRU(32, 12, batch_first=True)
+        self.rnn = nn.RNN(12, 6, nonlinearity="tanh")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.lstm(x)[0]
+        x = self.gru(x.transpose(0, 1))[0]
+        result: torch.Tensor = self.rnn(x.transpose(0, 1))[0]
+        return result
+
+
+def recurrent(folder: Path) -> Case:
+    return export(Recurrent(), (torch.rand(7, 3, 8),), folder / "recurrent.onnx", names=["x"])
+
+
+class Detector(nn.Module):
+    """A pyramid with resizing by size and by scale, concatenation, splits and decoding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            [nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 16, 3, 2, 1), nn.Conv2d(16, 32, 3, 2, 1)]
+        )
+        self.side = nn.ModuleList([nn.Conv2d(8, 8, 1), nn.Conv2d(16, 8, 1), nn.Conv2d(32, 8, 1)])
+        self.head = nn.Conv2d(8, 3 * 6, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        levels = []
+        for down, side in zip(self.down, self.side, strict=True):
+            x = torch.relu(down(x))
+            levels.append(side(x))
+        levels[1] = levels[1] + nn.functional.interpolate(levels[2], size=levels[1].shape[2:])
+        levels[0] = levels[0] + nn.functional.interpolate(
+            levels[1], scale_factor=2.0, mode="bilinear", align_corners=False
+        )
+        found = []
+        for level in levels:
+            out = self.head(level)
+            b, _, h, w = out.shape
+            out = out.view(b, 3, 6, h, w).permute(0, 1, 3, 4, 2)
+            place, size, rest = out.split([2, 2, 2], dim=-1)
+            out = torch.cat([torch.sigmoid(place) * 2, torch.exp(size), rest], dim=-1)
+            found.append(out.reshape(b, -1, 6))
+        return torch.cat(found, dim=1)
+
+
+def detector(folder: Path) -> Case:
+    return export(
+        Detector(),
+        (torch.rand(1, 3, 64, 48),),
+        folder / "detector.onnx",
+        names=["x"],
+        dynamic={"x": {0: "batch", 2: "height", 3: "width"}},
+    )
+
+
+def _readers(case: Case) -> object:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Once(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left = [case.feeds]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self._left.pop() if self._left else None
+
+    return Once()
+
+
+def _static(folder: Path, name: str, style: str) -> Case:
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    case = cnn(folder)
+    path = folder / f"{name}.onnx"
+    quantize_static(
+        str(case.path),
+        str(path),
+        _readers(case),
+        quant_format=QuantFormat[style],
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    return Case(path, case.feeds)
+
+
+def qdq(folder: Path) -> Case:
+    return _static(folder, "qdq", "QDQ")
+
+
+def qoperator(folder: Path) -> Case:
+    return _static(folder, "qoperator", "QOperator")
+
+
+def dynamic_int8(folder: Path) -> Case:
+    from onnxruntime.quantization import quantize_dynamic
+
+    case = bert_static(folder)
+    path = folder / "dynamic_int8.onnx"
+    quantize_dynamic(str(case.path), str(path))
+    return Case(path, case.feeds)
+
+
+def four_bit(folder: Path) -> Case:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    case = bert_static(folder)
+    path = folder / "four_bit.onnx"
+    quantizer = MatMulNBitsQuantizer(onnx.load(case.path), block_size=16, is_symmetric=False)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(path))
+    return Case(path, case.feeds)
+
+
+def half(folder: Path) -> Case:
+    """float16, by the converter that appends its input Casts last."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    case = cnn(folder)
+    path = folder / "half.onnx"
+    onnx.save(convert_float_to_float16(onnx.load(case.path), keep_io_types=True), path)
+    return Case(path, case.feeds)
+
+
+def external(folder: Path) -> Case:
+    case = cnn(folder)
+    path = folder / "external.onnx"
+    onnx.save(
+        onnx.load(case.path),
+        path,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    return Case(path, case.feeds)
+
+
+def fused(folder: Path) -> Case:
+    """What onnxruntime makes of a transformer: its own fused operators."""
+    import onnxruntime as ort
+
+    case = bert_dynamic(folder)
+    path = folder / "fused.onnx"
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(path)
+    options.log_severity_level = 3
+    ort.InferenceSession(str(case.path), options, providers=["CPUExecutionProvider"])
+    return Case(path, case.feeds, case.given)
+
+
+def fused_attention(folder: Path) -> Case:
+    """What onnxruntime's transformer optimizer makes: Attention, SkipLayerNormalization ..."""
+    from onnxruntime.transformers import optimizer
+
+    case = bert_static(folder)
+    path = folder / "fused_attention.onnx"
+    made = optimizer.optimize_model(
+        str(case.path), model_type="bert", num_heads=4, hidden_size=32, opt_level=0
+    )
+    made.save_model_to_file(str(path))
+    return Case(path, case.feeds)
+
+
+def control_flow(folder: Path) -> Case:
+    """A Loop of known length, a Scan, an If whose condition is data, sequences."""
+    text = """
+    <ir_version: 9, opset_import: ["": 19]>
+    g (float[4, 8] x, bool flag) => (float[4, 8] y, float[5, 4, 8] steps, float[4, 6] z, float[4, 8] s)
+    <float[8, 8] w, float[8, 6] v, int64 five = {5}, bool yes = {1}, float[8] zero>
+    {
+        y, steps = Loop (five, yes, x) <body = turn (int64 i, bool go, float[4, 8] h)
+            => (bool go_on, float[4, 8] next, float[4, 8] seen) {
+            go_on = Identity (go)
+            product = MatMul (h, w)
+            next = Tanh (product)
+            seen = Identity (next)
+        }>
+        z = If (flag) <
+            then_branch = dear () => (float[4, 6] a) { a = MatMul (y, v) },
+            else_branch = cheap () => (float[4, 6] b) { cut = Slice (y, nul, six, one) b = Relu (cut) }
+        >
+        last, s = Scan (zero, x) <num_scan_inputs = 1, body = add (float[8] sum, float[8] row)
+            => (float[8] sum_out, float[8] out) {
+            sum_out = Add (sum, row)
+            out = Identity (sum_out)
+        }>
+    }
+    """
+    model = onnx.parser.parse_model(text.replace("nul, six, one", "zero_at, six, one"))
+    graph = model.graph
+    for name, value in (("zero_at", 0), ("six", 6), ("one", 1)):
+        graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, [1], [value]))
+    for name, dims in (("w", [8, 8]), ("v", [8, 6]), ("zero", [8])):
+        for old in [t for t in graph.initializer if t.name == name]:
+            graph.initializer.remove(old)
+        data = np.full(dims, 0.1, np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+    path = folder / "control_flow.onnx"
+    onnx.save(model, path)
+    feeds = {"x": np.ones((4, 8), np.float32), "flag": np.array(True)}
+    return Case(path, feeds)
+
+
+FAMILY: dict[str, Callable[[Path], Case]] = {
+    maker.__name__: maker
+    for maker in (
+        cnn,
+        cnn_dynamic,
+        cnn_dynamo,
+        bert_static,
+        bert_dynamic,
+        bert_dynamo,
+        bert_dynamo_dynamic,
+        swin,
+        recurrent,
+        detector,
+        qdq,
+        qoperator,
+        dynamic_int8,
+        four_bit,
+        half,
+        external,
+        fused,
+        fused_attention,
+        control_flow,
+    )
+}

@@ -1,0 +1,188 @@
+"""``rules="onnx_tool"`` gives onnx_tool's own totals wherever that tool gives any.
+
+Where it gives others, the tool itself has a tensor's shape or type wrong, which is shown
+each time with what onnxruntime made or the test data has recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from otel_quant.cost import InputSpec, cost_of
+from tests.integration.cost.backend_data import Recorded, light_models, recorded_models
+from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.reference import real_results
+
+GIVES_UP = {
+    # model of the family: the operator that onnx_tool 1.0.1 aborts at
+    "bert_dynamic": "IsNaN",
+    "bert_dynamo": "IsNaN",
+    "bert_dynamo_dynamic": "Squeeze of an axis that is not 1, which it folded itself",
+    "recurrent": "RNN",
+    "qoperator": "QLinearSigmoid",
+    "dynamic_int8": "DynamicQuantizeLinear",
+    "four_bit": "MatMulNBits",
+    "fused": "FusedMatMul",
+    "fused_attention": "com.microsoft Attention",
+    "control_flow": "Loop",
+}
+
+OLD_DROPOUT = {"light_bvlc_alexnet", "light_inception_v1", "light_squeezenet", "light_vgg19"}
+"""Before version 10 a Dropout's mask had the data's type; onnx_tool takes it for bool."""
+
+
+SUB_BYTE = {
+    TensorProto.INT4,
+    TensorProto.UINT4,
+    TensorProto.FLOAT4E2M1,
+    TensorProto.INT2,
+    TensorProto.UINT2,
+}
+"""Types that are stored several to a byte, to which the tool gives a byte or eight."""
+
+
+def tool_graph(path: Path, feeds: dict[str, np.ndarray] | None) -> object:
+    """Returns onnx_tool's graph after profiling, or raises what it raises."""
+    from onnx_tool.model import Model
+
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        graph = Model(str(path), {"verbose": False}).graph
+        graph.graph_reorder_nodes()
+        graph.shape_infer(feeds)
+        graph.profile()
+    return graph
+
+
+def totals(graph: object) -> dict[str, int]:
+    return {
+        "macs": int(graph.macs[0]),  # type: ignore[attr-defined]
+        "params": int(graph.params),  # type: ignore[attr-defined]
+        "memory_bytes": int(graph.memory),  # type: ignore[attr-defined]
+    }
+
+
+def ours(path: Path, given: dict[str, tuple[int, ...]] | dict[str, InputSpec]) -> dict[str, int]:
+    total = cost_of(path, rules="onnx_tool", inputs=given).to_json_dict()["total"]
+    return {key: total[key] for key in ("macs", "params", "memory_bytes")}
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILY if name not in GIVES_UP])
+def test_totals_of_the_family_are_the_tools(family: Callable[[str], Case], name: str) -> None:
+    case = family(name)
+    assert ours(case.path, case.given) == totals(tool_graph(case.path, case.feeds))
+
+
+@pytest.mark.parametrize("name", GIVES_UP)
+def test_where_the_tool_gives_up_there_is_a_result(
+    family: Callable[[str], Case], name: str
+) -> None:
+    case = family(name)
+    with pytest.raises((NotImplementedError, ValueError)):
+        tool_graph(case.path, case.feeds)
+    assert cost_of(case.path, rules="onnx_tool", inputs=case.given).uncosted_ops == {}
+
+
+@pytest.mark.parametrize("path", light_models(), ids=lambda path: path.stem)
+def test_totals_of_the_zoo_topologies_are_the_tools(path: Path) -> None:
+    tool = totals(tool_graph(path, None))
+    mine = ours(path, {})
+    if path.stem in OLD_DROPOUT:
+        model = onnx.load(path)
+        assert model.opset_import[0].version < 10
+        masks = {
+            node.output[1]: node
+            for node in model.graph.node
+            if len(node.output) > 1 and node.op_type == "Dropout"
+        }
+        assert masks
+        elements = 0
+        for node in cost_of(path).nodes:
+            if node.op_type == "Dropout" and len(node.outputs) > 1:
+                shape = node.outputs[1]
+                assert shape is not None
+                elements += int(np.prod(shape))
+        mine["memory_bytes"] -= 3 * elements  # a float has four bytes, their bool one
+    assert mine == tool
+
+
+def test_totals_of_the_backend_test_data_are_the_tools_unless_it_has_a_result_wrong() -> None:
+    same = 0
+    unexplained = []
+    for case in recorded_models():
+        if case.path.parts[-3] == "real":
+            continue
+        try:
+            graph = tool_graph(case.path, case.feeds)
+        except (Exception, SystemExit):  # noqa: BLE001  # whatever it gives up with
+            continue
+        mine = ours(case.path, case.specs)
+        if mine == totals(graph):
+            same += 1
+        elif not (
+            _result_is_wrong(graph, case)
+            or _depends_on_data(case.path)
+            or _counts_what_nobody_wants(case.path)
+            or _tensor_within_is_wrong(graph, case)
+        ):
+            unexplained.append((case.path.parent.name, mine, totals(graph)))
+    assert unexplained == []
+    assert same > 850
+
+
+def _result_is_wrong(graph: object, case: Recorded) -> bool:
+    """Whether the tool has the shape or type of a result of the model wrong, by the record."""
+    names = [info.name for info in onnx.load(case.path).graph.output]
+    if any(tensor is not None and tensor.data_type in SUB_BYTE for tensor in case.outputs):
+        return True
+    return any(
+        tensor is not None
+        and _differs(
+            graph,
+            name,
+            tuple(tensor.dims),
+            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type),
+        )
+        for name, tensor in zip(names, case.outputs, strict=True)
+    )
+
+
+def _tensor_within_is_wrong(graph: object, case: Recorded) -> bool:
+    """Whether it has the shape or type of a tensor on the way wrong, by onnxruntime."""
+    real = real_results(onnx.load(case.path), case.feeds)
+    return any(_differs(graph, name, array.shape, array.dtype) for name, array in real.items())
+
+
+def _differs(graph: object, name: str, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    theirs = graph.tensormap[name]  # type: ignore[attr-defined]
+    if tuple(theirs.get_shape()) != shape:
+        return True
+    return theirs.dtype is None or np.dtype(theirs.dtype) != dtype
+
+
+def _counts_what_nobody_wants(path: Path) -> bool:
+    """Whether a recurrent node leaves out its first output; the tool counts its bytes."""
+    return any(
+        node.op_type in ("LSTM", "GRU") and "" in node.output for node in onnx.load(path).graph.node
+    )
+
+
+def _depends_on_data(path: Path) -> bool:
+    """Whether the result's size is only known by running; the tool takes an upper bound."""
+    return any(
+        node.op_type in ("NonMaxSuppression", "NonZero", "Range")
+        for node in onnx.load(path).graph.node
+    )

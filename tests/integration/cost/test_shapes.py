@@ -1,0 +1,126 @@
+"""Shapes, types and folded elements are those that really come out, or are said to be unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.inliner import inline_local_functions
+
+from otel_quant.cost import cost_of
+from otel_quant.cost.values import Value
+from tests.integration.cost import reference
+from tests.integration.cost.backend_data import light_models, recorded_models
+from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.walking import walk
+
+
+def same(value: Value, array: np.ndarray) -> list[str]:
+    """Returns in what the walk's view of a tensor differs from the real one."""
+    wrong = []
+    shape = array.shape if value.shape is None else value.shape
+    if len(shape) != array.ndim or any(
+        dim not in (None, real) for dim, real in zip(shape, array.shape, strict=True)
+    ):
+        wrong.append(f"{value.name}: shape {shape}, really {array.shape}")
+    if value.dtype not in (0, reference.element_type(array)):
+        wrong.append(f"{value.name}: type {value.dtype}, really {array.dtype}")
+    if value.data is not None and value.shape == array.shape and array.dtype.kind in "iufb":
+        for mine, real in zip(value.data, array.flatten().tolist(), strict=True):
+            if mine is None or mine == real or (math.isnan(mine) and math.isnan(real)):
+                continue
+            if not math.isclose(mine, real, rel_tol=1e-6):
+                wrong.append(f"{value.name}: element {mine}, really {real}")
+                break
+    return wrong
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_tensor_of_the_family_is_as_onnxruntime_makes_it(
+    family: Callable[[str], Case], name: str
+) -> None:
+    case = family(name)
+    values, _ = walk(case.path, case.given)
+    real = reference.real_results(inline_local_functions(onnx.load(case.path)), case.feeds)
+    compared = [key for key in real if key in values and isinstance(real[key], np.ndarray)]
+    assert len(compared) >= 5
+    assert [fault for key in compared for fault in same(values[key], real[key])] == []
+    unknown = [key for key in compared if values[key].size is None]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("path", light_models(), ids=lambda path: path.stem)
+def test_every_tensor_of_the_zoo_topologies_is_as_onnxruntime_makes_it(path: object) -> None:
+    model = onnx.load(str(path))
+    static = {tensor.name for tensor in model.graph.initializer}
+    feeds = {
+        info.name: np.zeros(
+            tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim), np.float32
+        )
+        for info in model.graph.input
+        if info.name not in static
+    }
+    values, _ = walk(path, {})  # type: ignore[arg-type]
+    real = reference.real_results(model, feeds)
+    assert [fault for key in real if key in values for fault in same(values[key], real[key])] == []
+    assert [key for key in real if key in values and values[key].size is None] == []
+
+
+def test_every_result_of_the_backend_test_data_is_as_recorded() -> None:
+    wrong: list[str] = []
+    exact = 0
+    unknown: set[str] = set()
+    for case in recorded_models():
+        _, outputs = walk(case.path, case.specs)
+        for value, tensor in zip(outputs, case.outputs, strict=True):
+            if tensor is None:
+                continue
+            shape = tuple(tensor.dims)
+            if value.dtype not in (0, tensor.data_type):
+                wrong.append(f"{case.path.parent.name}: type {value.dtype}")
+            if value.size is None:
+                unknown |= {node.op_type for node in onnx.load(case.path).graph.node}
+            if value.shape is not None and None not in value.shape:
+                exact += 1
+                array = numpy_helper.to_array(tensor)
+                if value.shape != shape:
+                    wrong.append(f"{case.path.parent.name}: {value.shape}, really {shape}")
+                elif array.dtype.kind in "iufb" and np.isfinite(array).all():
+                    wrong += [f"{case.path.parent.name}: {fault}" for fault in same(value, array)]
+    assert wrong == []
+    assert exact > 2000
+    assert not {"Reshape", "Conv", "MatMul", "Slice", "Resize", "Gather", "LSTM", "If"} & unknown
+
+
+def test_a_shape_that_depends_on_data_is_null_and_never_a_guess() -> None:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 19]>
+        g (float[4, 6] x) => (float[N, 2] y) {
+            where = NonZero (x)
+            y = Transpose (where)
+        }
+        """
+    )
+    cost = cost_of(model.SerializeToString()).to_json_dict()
+    assert [node["outputs"] for node in cost["nodes"]] == [[[2, None]], [[None, 2]]]
+    assert [node["memory_bytes"] for node in cost["nodes"]] == [None, None]
+
+
+def test_a_tensor_of_which_nothing_is_known_has_shape_null() -> None:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["": 19, "mine": 1]>
+        g (float[4, 6] x) => (float[] y) {
+            made = mine.Strange (x)
+            y = Relu (made)
+        }
+        """
+    )
+    cost = cost_of(model.SerializeToString()).to_json_dict()
+    assert [node["outputs"] for node in cost["nodes"]] == [[None], [None]]
+    assert cost["uncosted_ops"] == {"mine:Strange": 1, "Relu": 1}

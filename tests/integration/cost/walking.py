@@ -1,0 +1,27 @@
+"""What the walk over a graph says of each tensor of its main graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from otel_quant.cost import InputSpec
+from otel_quant.cost.infer import Walk
+from otel_quant.cost.inputs import bind_inputs
+from otel_quant.cost.onnxfile import read_model
+from otel_quant.cost.values import Value
+
+
+def walk(
+    path: Path, given: Mapping[str, Sequence[int] | InputSpec]
+) -> tuple[dict[str, Value], list[Value]]:
+    """Returns every value by name, and the outputs; declared shapes are not looked at."""
+    model = read_model(path)
+    bound = bind_inputs(model.graph, given, str(path))
+    walked = Walk(model, bound.values, symbols=bound.symbols, trust_declared=False)
+    values = {
+        name: value
+        for op in walked.run()
+        for name, value in zip(op.node.outputs, op.outputs, strict=True)
+    }
+    return values, walked.outputs

@@ -1,0 +1,184 @@
+"""Children that quantize report into their parent's trace, and lose nothing at their end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol, Tree
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE, PARENT = TRACEPARENT.split("-")[1:3]
+
+SCRIPT = """
+import concurrent.futures, multiprocessing, os, subprocess, sys
+import otel_quant
+
+def work(number):
+    with otel_quant.step("work"):
+        with otel_quant.step("inner"):
+            return number
+
+def within(mode, start):
+    if mode == "process":
+        child = multiprocessing.get_context(start).Process(target=work, args=(1,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0, child.exitcode
+    elif mode == "pool":  # the end of the block terminates the workers
+        with multiprocessing.get_context(start).Pool(2) as pool:
+            assert pool.map(work, range(3), chunksize=1) == [0, 1, 2]
+    elif mode == "executor":
+        context = multiprocessing.get_context(start)
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
+            assert list(executor.map(work, range(3))) == [0, 1, 2]
+    elif mode == "subprocess":
+        subprocess.run([sys.executable, __file__, "child", "-"], check=True)
+    elif mode == "os.fork":
+        child = os.fork()
+        if child == 0:
+            work(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+if __name__ == "__main__":
+    mode, start = sys.argv[1:]
+    if mode == "child":
+        work(1)
+    elif mode == "early pool":
+        otel_quant.step  # the library is in use; the run has not begun
+        with multiprocessing.get_context(start).Pool(1) as pool:
+            assert pool.map(work, [0]) == [0]
+            with otel_quant.step("main"):
+                pass
+    else:
+        before = dict(os.environ)
+        with otel_quant.step("main"):
+            within(mode, start)
+        assert dict(os.environ) == before
+"""
+
+ONE_CHILD: Tree = ("quantization", [("work", [("inner", [])])])
+
+
+def run(
+    folder: Path, otlp: OtlpReceiver, protocol: Protocol, *arguments: str, **env: str
+) -> subprocess.CompletedProcess[str]:
+    script = folder / "quantize.py"
+    script.write_text(SCRIPT)
+    result = subprocess.run(
+        ["opentelemetry-instrument", sys.executable, str(script), *arguments],
+        cwd=folder,
+        env={**os.environ, **otlp.environment(protocol), **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize(
+    ("mode", "start", "children"),
+    [
+        ("process", "fork", 1),
+        ("process", "spawn", 1),
+        ("process", "forkserver", 1),
+        ("pool", "fork", 3),
+        ("pool", "spawn", 3),
+        ("executor", "fork", 3),
+        ("subprocess", "-", 1),
+        ("os.fork", "-", 1),
+    ],
+)
+def test_child_reports_below_the_step_that_started_it(
+    tmp_path: Path, otlp: OtlpReceiver, protocol: Protocol, mode: str, start: str, children: int
+) -> None:
+    run(tmp_path, otlp, protocol, mode, start)
+
+    assert otlp.tree() == [("quantization", [("main", [ONE_CHILD] * children)])]
+    assert len({span.trace_id for span in otlp.spans}) == 1
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_worker_started_before_the_first_step_reports_below_the_run(
+    tmp_path: Path, otlp: OtlpReceiver, start: str
+) -> None:
+    run(tmp_path, otlp, "grpc", "early pool", start)
+
+    [(root, below)] = otlp.tree()
+    assert root == "quantization"
+    assert sorted(below) == sorted([ONE_CHILD, ("main", [])])
+
+
+def test_run_continues_the_trace_of_its_environment(tmp_path: Path, otlp: OtlpReceiver) -> None:
+    run(tmp_path, otlp, "grpc", "child", "-", TRACEPARENT=TRACEPARENT, TRACESTATE="team=quant")
+
+    root = otlp.span("quantization")
+    assert (root.trace_id, root.parent_id) == (TRACE, PARENT)
+
+
+def test_malformed_traceparent_is_named_and_begins_a_new_trace(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    result = run(tmp_path, otlp, "grpc", "child", "-", TRACEPARENT="00-nonsense")
+
+    assert otlp.span("quantization").parent_id == ""
+    warnings = [line for line in result.stderr.splitlines() if "TRACEPARENT" in line]
+    assert len(warnings) == 1
+    assert "'00-nonsense'; expected 00-<32 hexadecimal digits>-" in warnings[0]
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_child_writes_a_file_of_its_own(tmp_path: Path, otlp: OtlpReceiver, start: str) -> None:
+    run(tmp_path, otlp, "grpc", "process", start, OTEL_QUANT_PROFILE="profile.yaml")
+
+    pids = {span.attributes["process.pid"] for span in otlp.spans_named("quantization")}
+    files = {path.name for path in tmp_path.glob("*.yaml")}
+    assert "profile.yaml" in files
+    [childs] = files - {"profile.yaml"}
+    assert childs in {f"profile.{pid}.yaml" for pid in pids}
+    assert _steps(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
+    assert _steps(tmp_path / childs) == [
+        "Start", "work Start", "inner Start", "inner End", "work End", "End"
+    ]  # fmt: skip
+
+
+def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    (tmp_path / "rank.py").write_text(
+        "import otel_quant\nwith otel_quant.step('Calibration'):\n    pass\n"
+    )
+    result = subprocess.run(
+        ["opentelemetry-instrument", sys.executable, "-m", "torch.distributed.run",
+         "--nproc-per-node", "2", "--master-port", "0", "rank.py"],
+        cwd=tmp_path,
+        env={**os.environ, **otlp.environment("grpc"), "TRACEPARENT": TRACEPARENT,
+             "OTEL_QUANT_PROFILE": "profile.yaml"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )  # fmt: skip
+
+    assert result.returncode == 0, result.stderr
+    roots = otlp.spans_named("quantization")
+    assert {(root.trace_id, root.parent_id) for root in roots} == {(TRACE, PARENT)}
+    ranks = sorted(
+        (root.attributes["quant.run.rank"], root.attributes["quant.run.world_size"])
+        for root in roots
+    )
+    assert ranks == [(0, 2), (1, 2)]
+    assert sorted(path.name for path in tmp_path.glob("*.yaml")) == [
+        "profile.rank0.yaml", "profile.rank1.yaml"
+    ]  # fmt: skip
+
+
+def _steps(path: Path) -> list[str]:
+    return [record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"]]

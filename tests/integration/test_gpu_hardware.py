@@ -1,0 +1,65 @@
+"""The GPU probe on a real NVIDIA GPU, where the machine has one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not Path("/dev/nvidiactl").exists(), reason="this machine has no NVIDIA GPU"
+)
+
+MIB = 1 << 20
+
+PROGRAM = """
+import json, os
+from dataclasses import astuple
+from otel_quant.probes.gpu import GpuProbe
+probe = GpuProbe()
+def read():
+    return [astuple(reading) for reading in probe()]
+readings = [read()]
+import torch
+readings.append(read())
+untouched = not torch.cuda.is_initialized()
+kept = torch.empty(256 << 20, dtype=torch.uint8, device="cuda:0")
+readings.append(read())
+uuid = str(torch.cuda.get_device_properties(0).uuid)
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if len(probe()) == len(readings[0]) else 1)
+child = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+readings.append(read())
+print(json.dumps([readings, untouched, uuid, child]))
+"""
+
+
+def test_an_allocation_of_the_process_shows_as_such() -> None:
+    pytest.importorskip("torch")
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    (before, imported, allocated, after), untouched, uuid, child = json.loads(process.stdout)
+    assert untouched
+    assert child == 0
+    first, *_ = (reading for reading in allocated if reading[1].endswith(uuid))
+    at_first = next(reading for reading in before if reading[1] == first[1])
+    _, _, _, used, limit, process_used, torch_allocated, torch_reserved = first
+    assert used - at_first[3] >= 256 * MIB
+    assert used <= limit
+    # The context counts as well; in a container the driver may not tell.
+    assert process_used is None or process_used >= 256 * MIB
+    assert at_first[5] in (0, None)
+    assert (torch_allocated, torch_reserved) == (256 * MIB, 256 * MIB)
+    assert all(reading[6:] == [None, None] for reading in before + imported)
+    assert [reading[1] for reading in after] == [reading[1] for reading in before]

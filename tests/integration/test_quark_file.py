@@ -1,0 +1,248 @@
+"""The local file beside the one that AMD Quark's own profiler writes for the same script."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import otel_quant
+
+pytestmark = pytest.mark.quark
+pytest.importorskip("quark.common.profiler")
+
+HERE = str(Path(otel_quant.__file__).parents[1])
+OURS, QUARKS = "otel_quant.quark", "quark.common.profiler"
+
+SCRIPT = """
+import os
+from {profiler} import (
+    CheckpointMetric, GlobalProfiler, MetricContext, ProfileStep, SummaryMetric, profile_scope,
+)
+
+class Depth(CheckpointMetric):
+    @property
+    def name(self):
+        return "depth"
+    def get_definition(self):
+        return "Depth of the model.\\n    - in layers"
+    def collect(self, context: MetricContext):
+        return None if context.step_name == "Start" else 3
+
+class Size(SummaryMetric):
+    def __init__(self, path):
+        self.path = path
+    @property
+    def name(self):
+        return "model_size_mb"
+    def get_definition(self):
+        return "Size of the model's file."
+    def collect(self, context):
+        return os.path.getsize(self.path) / 1024
+
+profiler = GlobalProfiler(output_path="{output}")
+profiler.checkpoint_metrics.append(Depth())
+profiler.summary_metrics.append(Size("model"))
+
+@profile_scope(ProfileStep.CALIBRATION)
+def calibrate(samples):
+    return [bytes(1 << 20) for _ in range(samples)]
+
+@profile_scope(ProfileStep.USER_DEFINED, user_msg="Custom Validation")
+def validate(*, rate=1):
+    return rate
+
+os.mkdir("cache-{output}")
+profiler.start_cache_dir_monitoring("cache-{output}")
+with profiler.scope(ProfileStep.MODEL_LOADING) as given:
+    assert given is profiler is GlobalProfiler()
+    with open("model", "wb") as file:
+        file.write(bytes(8 << 20))
+        os.fsync(file.fileno())
+    with profiler.scope(ProfileStep.USER_DEFINED, user_msg="Custom Data Preprocessing"):
+        held = bytearray(os.urandom(64 << 20))
+    with open("cache-{output}/blob", "wb") as file:
+        file.write(bytes(3 << 20))
+profiler._checkpoint(ProfileStep.MODEL_LOADED)
+assert len(calibrate(3)) == 3 and validate(rate=2) == 2
+try:
+    with profiler.scope(ProfileStep.EXPORT_ONNX):
+        raise ValueError("no such layer")
+except ValueError:
+    pass
+with profiler.scope("Last"):
+    del held
+assert profiler.enabled and profiler.start_time > 0 and profiler.base_memory > 0
+assert [record["step"] for record in profiler.records][:3] == [
+    "Start", "Model Loading Start", "Custom Data Preprocessing Start",
+]
+print(len(profiler.records), sorted(profiler.records[-1]))
+"""
+
+STEPS = [
+    "Start",
+    "Model Loading Start",
+    "Custom Data Preprocessing Start",
+    "Custom Data Preprocessing End",
+    "Model Loading End",
+    "Model Loaded",
+    "Calibration Start",
+    "Calibration End",
+    "Custom Validation Start",
+    "Custom Validation End",
+    "Export ONNX Start",
+    "Export ONNX End",
+    "Last Start",
+    "Last End",
+    "End",
+]
+
+
+def run(folder: Path, script: str, **environ: str) -> str:
+    (folder / "script.py").write_text(script)
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OTEL_", "QUARK_")) and name not in ("RANK", "WORLD_SIZE")
+    }
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder, env={**inherited, "PYTHONPATH": HERE, "QUARK_PROFILING": "1", **environ},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[0]
+
+
+def shape(path: Path) -> list[str]:
+    """The file's lines with each number by its format and each definition by its name."""
+    lines, in_definitions = [], False
+    for line in path.read_text().splitlines():
+        if line.startswith("# Metric Definitions"):
+            in_definitions = True
+        if line and not line.strip():
+            continue  # a gap between two pages
+        if in_definitions and line.startswith("# - "):
+            line = line.partition(": ")[0]
+        elif in_definitions and not re.match(r"# [A-Z]|#?$", line):
+            continue  # the second line of a definition
+        key, separator, value = line.partition(": ")
+        if re.match("-?[0-9]", value):
+            value = number_format(key.strip(), value)
+        lines.append(key + separator + value)
+    return lines
+
+
+def number_format(key: str, number: str) -> str:
+    assert re.fullmatch(r"[0-9]+|[0-9]+\.[0-9]+(e[-+][0-9]+)?", number), (key, number)
+    if "." not in number:
+        return "INTEGER"
+    if key in ("timestamp", "relative_time_secs", "model_size_mb", "peak_cache_dir_disk_usage_mb"):
+        return "AS IT IS"
+    rounding = 4 if key == "total_quantization_time_seconds" else 2
+    return f"{max(len(number.partition('.')[2]), rounding)} DECIMALS AT MOST"
+
+
+def without_error(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith("  error: ")]
+
+
+def test_a_script_with_only_its_import_changed_gives_the_same_file(tmp_path: Path) -> None:
+    printed = {}
+    for name, profiler in (("ours", OURS), ("quarks", QUARKS)):
+        printed[name] = run(tmp_path, SCRIPT.format(profiler=profiler, output=f"{name}.yaml"))
+
+    assert printed["ours"] == printed["quarks"]
+    ours, quarks = shape(tmp_path / "ours.yaml"), shape(tmp_path / "quarks.yaml")
+    assert without_error(ours) == quarks
+    assert [line for line in ours if line not in quarks] == ['  error: "ValueError"']
+    assert "  cpu_memory_mb: 2 DECIMALS AT MOST" in ours
+    assert [record["step"] for record in read(tmp_path / "ours.yaml")["memory_usage"]] == STEPS
+
+
+def test_the_strict_file_has_quarks_keys_and_no_other(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        SCRIPT.format(profiler=OURS, output="ours.yaml"),
+        OTEL_QUANT_YAML_STRICT="true",
+    )
+    run(tmp_path, SCRIPT.format(profiler=QUARKS, output="quarks.yaml"))
+
+    assert shape(tmp_path / "ours.yaml") == shape(tmp_path / "quarks.yaml")
+
+
+def read(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_bytes())
+    return loaded
+
+
+def test_both_profilers_in_one_process_tell_the_same_figures(tmp_path: Path) -> None:
+    instrumented = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
+    script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml")
+
+    run(tmp_path, instrumented + script, OTEL_QUANT_PROFILE="ours.yaml")
+
+    assert without_error(shape(tmp_path / "ours.yaml")) == shape(tmp_path / "quarks.yaml")
+    ours, quarks = read(tmp_path / "ours.yaml"), read(tmp_path / "quarks.yaml")
+    tolerance = {
+        "timestamp": 0.2,
+        "relative_time_secs": 0.2,
+        "cpu_memory_mb": 4.0,
+        "disk_read_mb": 1.0,
+        "disk_write_mb": 1.0,
+        "total_quantization_time_seconds": 0.3,
+        "peak_memory_mb": 1.0,
+        "total_disk_read_mb": 1.0,
+        "total_disk_write_mb": 1.0,
+        "peak_cache_dir_disk_usage_mb": 0.0,
+        "model_size_mb": 0.0,
+        "depth": 0,
+    }
+    pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
+    for mine, theirs in [*pairs, (ours, quarks)]:
+        mine.pop("error", None)
+        assert mine.pop("step", None) == theirs.pop("step", None)
+        assert mine.keys() == theirs.keys()
+        far = {key: (mine[key], theirs[key]) for key in theirs
+               if abs(mine[key] - theirs[key]) > tolerance[key]}  # fmt: skip
+        assert far == {}
+    assert ours["peak_cache_dir_disk_usage_mb"] == 3.0
+
+
+def test_quarks_own_file_keeps_its_path_and_ours_stands_beside_it(tmp_path: Path) -> None:
+    instrumented = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
+    script = SCRIPT.format(profiler=QUARKS, output="quark_profile.yaml")
+
+    run(tmp_path, instrumented + script)
+
+    assert sorted(path.name for path in tmp_path.glob("*.yaml*")) == [
+        "cache-quark_profile.yaml", "quark_profile.otel.yaml", "quark_profile.yaml",
+    ]  # fmt: skip
+    quarks = read(tmp_path / "quark_profile.yaml")["memory_usage"]
+    assert [record["step"] for record in quarks] == STEPS
+
+
+def test_a_file_that_began_before_quark_was_loaded_makes_way_for_quarks(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        "import otel_quant\n"
+        "otel_quant.QuantInstrumentor().instrument()\n"
+        "with otel_quant.step('Before'):\n"
+        "    pass\n"
+        "from quark.common.profiler import GlobalProfiler\n"
+        "with GlobalProfiler().scope('After'):\n"
+        "    print('on')\n",
+    )
+
+    ours = read(tmp_path / "quark_profile.otel.yaml")["memory_usage"]
+    quarks = read(tmp_path / "quark_profile.yaml")["memory_usage"]
+    assert [record["step"] for record in ours] == [
+        "Start", "Before Start", "Before End", "After Start", "After End", "End",
+    ]  # fmt: skip
+    assert [record["step"] for record in quarks] == ["Start", "After Start", "After End", "End"]

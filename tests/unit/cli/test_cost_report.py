@@ -1,0 +1,494 @@
+"""``otel-quant cost``: what it prints, to the letter, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from otel_quant.cli import main
+
+FLOAT = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 3, 8, 8] image) => (float[N, 10] scores) {
+   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
+   [act] r = Relu (c)
+   [flat] f = Flatten (r)
+   [head] scores = MatMul (f, hw)
+}
+"""
+FLOAT_WEIGHTS = {
+    "cw": np.ones((4, 3, 3, 3), np.float32),
+    "cb": np.ones(4, np.float32),
+    "hw": np.ones((64, 10), np.float32),
+}
+
+QUANTIZED = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 3, 8, 8] image) => (float[N, 10] scores) {
+   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
+   [act] r = Relu (c)
+   [flat] f = Flatten (r)
+   [q] fq = QuantizeLinear (f, s, z)
+   [dq] fd = DequantizeLinear (fq, s, z)
+   [dqw] hd = DequantizeLinear (hw, s, z)
+   [head] scores = MatMul (fd, hd)
+}
+"""
+QUANTIZED_WEIGHTS = {
+    **FLOAT_WEIGHTS,
+    "hw": np.ones((64, 10), np.int8),
+    "s": np.array(0.5, np.float32),
+    "z": np.array(0, np.int8),
+}
+
+HOSTILE = """
+<ir_version: 9, opset_import: ["" : 17, "custom" : 1]>
+net (float[2, 3] image) => (unknown) {
+   [first] y = Relu (image)
+   [second] unknown = custom.Odd (y)
+}
+"""
+
+
+def save(path: Path, text: str, weights: dict[str, np.ndarray]) -> Path:
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in weights.items()
+    )
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a float model and a quantized one."""
+    save(tmp_path / "float.onnx", FLOAT, FLOAT_WEIGHTS)
+    save(tmp_path / "quantized.onnx", QUANTIZED, QUANTIZED_WEIGHTS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def printed(
+    capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0, error: str = ""
+) -> str:
+    """Runs the command; returns what it wrote, its exit code and complaint as expected."""
+    assert main(["cost", *arguments]) == code
+    written = capsys.readouterr()
+    assert written.err == error
+    return written.out
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_model_is_a_table_of_nodes_one_of_operators_and_totals(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        printed(capsys, "float.onnx")
+        == """\
+float.onnx (rules: corrected)
+
+NODE  OP        MACS      %  BACKWARD MACS  MEMORY B      %  PARAMS      %    INPUT  OUTPUT
+----  -------  -----  -----  -------------  --------  -----  ------  -----  -------  -------
+stem  Conv     1,792  71.79          3,520       704  18.45     112  14.89  1x3x8x8  1x4x4x4
+head  MatMul     640  25.64          1,280     2,600  68.13     640  85.11     1x64  1x10
+act   Relu        64   2.56             64       256   6.71       0   0.00  1x4x4x4  1x4x4x4
+flat  Flatten      0   0.00              0       256   6.71       0   0.00  1x4x4x4  1x64
+
+OP       NODES   MACS      %  BACKWARD MACS  MEMORY B      %  PARAMS  %
+-------  -----  -----  -----  -------------  --------  -----  ------  -----
+Conv         1  1,792  71.79          3,520       704  18.45     112  14.89
+MatMul       1    640  25.64          1,280     2,600  68.13     640  85.11
+Relu         1     64   2.56             64       256   6.71       0  0.00
+Flatten      1      0   0.00              0       256   6.71       0  0.00
+
+MACs                           2,496
+MACs of contractions           2,368
+backward MACs                  4,864
+parameters                     752
+weights, bytes                 3,008
+file and external data, bytes  3,306
+memory, bytes                  3,816
+peak of activations, bytes     1,024
+node with the most memory      head
+its memory, bytes              2,600
+precision of contractions      float32 100.00 %
+nodes                          4
+assumed dimensions             N = 1
+"""
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_markdown_has_the_same_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        printed(capsys, "float.onnx", "--format", "markdown")
+        == """\
+## float.onnx
+
+Rules: corrected
+
+### Per node
+
+| NODE | OP | MACS | % | BACKWARD MACS | MEMORY B | % | PARAMS | % | INPUT | OUTPUT |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| stem | Conv | 1,792 | 71.79 | 3,520 | 704 | 18.45 | 112 | 14.89 | 1x3x8x8 | 1x4x4x4 |
+| head | MatMul | 640 | 25.64 | 1,280 | 2,600 | 68.13 | 640 | 85.11 | 1x64 | 1x10 |
+| act | Relu | 64 | 2.56 | 64 | 256 | 6.71 | 0 | 0.00 | 1x4x4x4 | 1x4x4x4 |
+| flat | Flatten | 0 | 0.00 | 0 | 256 | 6.71 | 0 | 0.00 | 1x4x4x4 | 1x64 |
+
+### Per operator
+
+| OP | NODES | MACS | % | BACKWARD MACS | MEMORY B | % | PARAMS | % |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| Conv | 1 | 1,792 | 71.79 | 3,520 | 704 | 18.45 | 112 | 14.89 |
+| MatMul | 1 | 640 | 25.64 | 1,280 | 2,600 | 68.13 | 640 | 85.11 |
+| Relu | 1 | 64 | 2.56 | 64 | 256 | 6.71 | 0 | 0.00 |
+| Flatten | 1 | 0 | 0.00 | 0 | 256 | 6.71 | 0 | 0.00 |
+
+### Total
+
+|  |  |
+| --- | ---: |
+| MACs | 2,496 |
+| MACs of contractions | 2,368 |
+| backward MACs | 4,864 |
+| parameters | 752 |
+| weights, bytes | 3,008 |
+| file and external data, bytes | 3,306 |
+| memory, bytes | 3,816 |
+| peak of activations, bytes | 1,024 |
+| node with the most memory | head |
+| its memory, bytes | 2,600 |
+| precision of contractions | float32 100.00 % |
+| nodes | 4 |
+| assumed dimensions | N = 1 |
+"""
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    header = (
+        "model,node,op,macs,macs_share,backward_macs,memory_bytes,memory_share,params,params_share,"
+        "input,output\n"
+    )
+    assert printed(capsys, "float.onnx", "--format", "csv") == header + (
+        "float.onnx,stem,Conv,1792,0.717949,3520,704,0.184486,112,0.148936,1x3x8x8,1x4x4x4\n"
+        "float.onnx,head,MatMul,640,0.25641,1280,2600,0.681342,640,0.851064,1x64,1x10\n"
+        "float.onnx,act,Relu,64,0.025641,64,256,0.067086,0,0,1x4x4x4,1x4x4x4\n"
+        "float.onnx,flat,Flatten,0,0,0,256,0.067086,0,0,1x4x4x4,1x64\n"
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    by_op = printed(capsys, "float.onnx", "--format", "csv", "--by", "op", "--top", "1")
+    assert by_op == (
+        "model,op,nodes,macs,macs_share,backward_macs,memory_bytes,memory_share,params,"
+        "params_share\n"
+        "float.onnx,Conv,1,1792,0.717949,3520,704,0.184486,112,0.148936\n"
+    )
+    by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total")
+    assert by_model == (
+        "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
+        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,nodes,"
+        "quantize_nodes,dequantize_nodes,symbolic_dims,uncosted_ops,unsized_tensors\n"
+        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,4,0,0,N = 1,,"
+        "0\n"
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_is_schema_1_as_documented_nodes_in_order_of_execution(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = json.loads(printed(capsys, "float.onnx", "--format", "json"))
+
+    assert document == {
+        "schema": 1,
+        "models": [
+            {
+                "path": "float.onnx",
+                "rules": "corrected",
+                "total": {
+                    "macs": 2496,
+                    "macs_contraction": 2368,
+                    "backward_macs": 4864,
+                    "params": 752,
+                    "weight_bytes": 3008,
+                    "memory_bytes": 3816,
+                    "peak_activation_bytes": 1024,
+                },
+                "nodes": [
+                    {
+                        "name": "stem",
+                        "op_type": "Conv",
+                        "macs": 1792,
+                        "params": 112,
+                        "memory_bytes": 704,
+                        "inputs": [[1, 3, 8, 8], [4, 3, 3, 3], [4]],
+                        "outputs": [[1, 4, 4, 4]],
+                    },
+                    {
+                        "name": "act",
+                        "op_type": "Relu",
+                        "macs": 64,
+                        "params": 0,
+                        "memory_bytes": 256,
+                        "inputs": [[1, 4, 4, 4]],
+                        "outputs": [[1, 4, 4, 4]],
+                    },
+                    {
+                        "name": "flat",
+                        "op_type": "Flatten",
+                        "macs": 0,
+                        "params": 0,
+                        "memory_bytes": 256,
+                        "inputs": [[1, 4, 4, 4]],
+                        "outputs": [[1, 64]],
+                    },
+                    {
+                        "name": "head",
+                        "op_type": "MatMul",
+                        "macs": 640,
+                        "params": 640,
+                        "memory_bytes": 2600,
+                        "inputs": [[1, 64], [64, 10]],
+                        "outputs": [[1, 10]],
+                    },
+                ],
+                "precision": {"float32": 1.0},
+                "uncosted_ops": {},
+                "symbolic_dims": {"N": 1},
+                "max_memory_node": "head",
+            }
+        ],
+    }
+
+
+def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(Path("m.onnx"), HOSTILE, {})
+
+    (model,) = json.loads(printed(capsys, "m.onnx", "--format", "json"))["models"]
+    assert model["nodes"][1] == {
+        "name": "second",
+        "op_type": "custom:Odd",
+        "macs": None,
+        "params": 0,
+        "memory_bytes": None,
+        "inputs": [[2, 3]],
+        "outputs": [None],
+    }
+    assert model["uncosted_ops"] == {"custom:Odd": 1}
+    assert (
+        printed(capsys, "m.onnx")
+        == """\
+m.onnx (rules: corrected)
+
+NODE    OP          MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %  INPUT  OUTPUT
+------  ----------  ----  ------  -------------  --------  ------  ------  -  -----  ------
+first   Relu           6  100.00              6        24  100.00       0  -    2x3  2x3
+second  custom:Odd     ?       -              ?         ?       -       0  -    2x3  ?
+
+OP          NODES  MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %
+----------  -----  ----  ------  -------------  --------  ------  ------  -
+Relu            1     6  100.00              6        24  100.00       0  -
+custom:Odd      1     ?       -              ?         ?       -       0  -
+
+MACs                           6
+MACs of contractions           0
+backward MACs                  6
+parameters                     0
+weights, bytes                 0
+file and external data, bytes  125
+memory, bytes                  24
+peak of activations, bytes     48
+node with the most memory      first
+its memory, bytes              24
+nodes                          2
+nodes without known MACs       custom:Odd 1
+results of unknown size        1
+"""
+    )
+
+
+def test_no_name_in_a_model_moves_the_cursor_ends_a_line_or_marks_up_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = save(Path("m.onnx"), HOSTILE, {})
+    model = onnx.load(path)
+    model.graph.node[0].name = "a\n\x1b[31m|<b>\u202e"
+    path.write_bytes(model.SerializeToString())
+
+    assert (
+        printed(capsys, "m.onnx", "--by", "node", "--top", "1")
+        == """\
+m.onnx (rules: corrected)
+
+NODE                   OP    MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %  INPUT  OUTPUT
+---------------------  ----  ----  ------  -------------  --------  ------  ------  -  -----  ------
+a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00       0  -    2x3  2x3
+(1 more)
+"""
+    )
+    csv = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
+    assert csv.splitlines()[1].split(",")[1] == "a\\n\\x1b[31m|<b>\\u202e"
+    page = printed(capsys, "m.onnx", "--format", "markdown", "--by", "node", "--top", "1")
+    assert page.splitlines()[8].startswith("| a\\\\n\\\\x1b\\[31m\\|\\<b\\>\\\\u202e | Relu |")
+    document = printed(capsys, "m.onnx", "--format", "json")
+    assert document.isascii()
+    assert json.loads(document)["models"][0]["nodes"][0]["name"] == "a\n\x1b[31m|<b>\u202e"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "order"),
+    [
+        ((), ["stem", "head", "act", "flat"]),
+        (("--sort", "macs"), ["stem", "head", "act", "flat"]),
+        (("--sort", "memory"), ["head", "stem", "act", "flat"]),
+        (("--sort", "params"), ["head", "stem", "act", "flat"]),
+        (("--sort", "order"), ["stem", "act", "flat", "head"]),
+        (("--sort", "order", "--top", "3"), ["stem", "act", "flat"]),
+    ],
+)
+def test_nodes_come_in_the_order_asked_for(
+    arguments: tuple[str, ...], order: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = printed(capsys, "float.onnx", "--format", "csv", *arguments).splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == order
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "notation", ["image=5x3x8x8", "image:5x3x8x8", "image:f32:5x3x8x8", "image:float32:5x3x8x8"]
+)
+def test_an_input_may_be_given_in_either_notation(
+    notation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = printed(capsys, "float.onnx", "--format", "json", "--input", notation)
+    (model,) = json.loads(out)["models"]
+    assert (model["total"]["macs_contraction"], model["symbolic_dims"]) == (5 * 2368, {})
+
+
+@pytest.mark.usefixtures("folder")
+def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = json.loads(printed(capsys, "float.onnx", "--format", "json"))["models"][0]
+    cut = json.loads(
+        printed(capsys, "float.onnx", "--format", "json", "--top", "1", "--sort", "memory")
+    )["models"][0]
+
+    assert [node["name"] for node in cut["nodes"]] == ["head"]
+    assert {**cut, "nodes": whole["nodes"]} == whole
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (
+            ("missing.onnx",),
+            1,
+            "missing.onnx: cannot be opened: No such file or directory; expected an ONNX file",
+        ),
+        (
+            ("float.onnx", "--input", "image"),
+            2,
+            "--input: 'image' is not understood; "
+            "expected name=1x3x224x224 or name:f32:1x3x224x224[:values]",
+        ),
+        (
+            ("float.onnx", "--input", "image=1x3", "--input", "image=1x4"),
+            2,
+            "--input: 'image' is given twice",
+        ),
+        (
+            ("float.onnx", "--input", "sound=1x3"),
+            1,
+            "float.onnx: has no input 'sound'; expected one of 'image'",
+        ),
+        (
+            ("float.onnx", "--input", "image=1x3"),
+            1,
+            "float.onnx: input 'image' is given shape [1, 3]; "
+            "expected 4 dimensions as in ['N', 3, 8, 8]",
+        ),
+        ((".",), 1, ".: is not a regular file; expected an ONNX file"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_an_exit_code(
+    arguments: tuple[str, ...], code: int, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(capsys, *arguments, code=code, error=f"otel-quant: {error}\n") == ""
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--top", "0"), "argument --top: '0' is not a number of lines from 1"),
+        (("--top", "-1"), "argument --top: '-1' is not a number of lines from 1"),
+        (("--top", "\x1b[31m"), r"argument --top: '\x1b[31m' is not a number of lines from 1"),
+        (
+            ("--time-limit", "nan"),
+            "argument --time-limit: 'nan' is not a number of seconds above 0, at most 86400",
+        ),
+        (("--rules", "exact"), "argument --rules: invalid choice: 'exact'"),
+        (("--format", "xml"), "argument --format: invalid choice: 'xml'"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_exits_with_2(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["cost", "float.onnx", *arguments])
+
+    written = capsys.readouterr()
+    assert caught.value.code == 2
+    assert written.out == ""
+    last = written.err.splitlines()[-1]
+    assert last.startswith(f"otel-quant cost: error: {complaint}")
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_bad_model_among_others_is_told_and_the_others_are_costed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = printed(
+        capsys, "float.onnx", "missing.onnx", "quantized.onnx", "--format", "json", code=1,
+        error="otel-quant: missing.onnx: cannot be opened: No such file or directory; "
+        "expected an ONNX file\n",
+    )  # fmt: skip
+
+    document = json.loads(out)
+    assert [model["path"] for model in document["models"]] == ["float.onnx", "quantized.onnx"]
+    assert "comparison" not in document
+
+
+def test_strict_makes_what_is_not_known_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(Path("odd.onnx"), HOSTILE, {})
+    save(Path("float.onnx"), FLOAT, FLOAT_WEIGHTS)
+
+    printed(capsys, "float.onnx", "--strict")
+    printed(capsys, "odd.onnx")
+    out = printed(
+        capsys, "odd.onnx", "--strict", code=3,
+        error="otel-quant: odd.onnx: nodes without known MACs: 1, results of unknown size: 1; "
+        "the totals leave them out\n",
+    )  # fmt: skip
+    assert out.startswith("odd.onnx (rules: corrected)\n")

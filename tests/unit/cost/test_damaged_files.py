@@ -1,0 +1,269 @@
+"""Whatever a file holds, reading it ends soon, in a result or in one clear error."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from otel_quant.cost import CostError, cost_of
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def message(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def small_model() -> bytes:
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w"], ["y"], name="gemm")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [3, 4], [0.0] * 12)],
+    )
+    return helper.make_model(graph).SerializeToString()
+
+
+def test_a_file_cut_anywhere_is_an_error_or_a_model_and_never_anything_else(tmp_path: Path) -> None:
+    whole = small_model()
+    path = tmp_path / "m.onnx"
+    outcomes = set()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        try:
+            cost_of(path)
+            outcomes.add("model")
+        except CostError as error:
+            outcomes.add(error.source)
+    assert outcomes <= {"model", str(path)}
+    assert str(path) in outcomes
+    path.write_bytes(whole)
+    assert cost_of(path).macs == 2 * 3 * 4
+
+
+def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(varint(7 << 3 | 2) + varint(1 << 62) + b"abc")
+    with pytest.raises(CostError) as caught:
+        cost_of(path)
+    assert str(caught.value) == (
+        f"{path}: field 7 claims {1 << 62} bytes where 3 are left at byte 0; "
+        "expected a whole ONNX file; this one is truncated or damaged"
+    )
+    assert caught.value.offset == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b"GGUF\x03\x00\x00\x00", "is a GGUF file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
+        (b"\x20\x00\x00\x00ORTM\x00\x00", "is in onnxruntime's ORT format"),
+        (b"\x80\x04\x95", "is a Python pickle"),
+        (b"\x08\x07", "holds no graph"),
+        (b"\x00\x00\x00", "field number 0"),
+        (b"\x3b", "field 7 has wire type 3"),
+        (b"\x38\x01", "field 7 has wire type 0 instead of 2"),
+        (b"\xff" * 11, "an integer of more than 64 bits"),
+        (b"\x08\xff", "the file ends inside a field"),
+    ],
+)
+def test_what_is_no_onnx_file_is_called_what_it_is(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(CostError, match=problem):
+        cost_of(path)
+
+
+def test_a_zip_archive_renamed_to_onnx_is_called_a_zip_archive(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model", small_model())
+    with pytest.raises(CostError, match=r"is a ZIP archive; expected an ONNX ModelProto"):
+        cost_of(path)
+
+
+def test_graphs_nested_without_end_are_refused_and_not_followed(tmp_path: Path) -> None:
+    graph = b""
+    for _ in range(2000):
+        attribute = message(1, b"body") + message(6, graph) + varint(20 << 3) + varint(5)
+        graph = message(1, message(4, b"Loop") + message(5, attribute))
+    path = tmp_path / "bomb.onnx"
+    path.write_bytes(message(7, graph))
+    with pytest.raises(CostError, match="graphs nested more than 32 deep"):
+        cost_of(path)
+
+
+def test_types_nested_without_end_are_refused(tmp_path: Path) -> None:
+    nested = b""
+    for _ in range(500):
+        nested = message(4, message(1, nested))
+    info = message(1, b"x") + message(2, nested)
+    path = tmp_path / "bomb.onnx"
+    path.write_bytes(message(7, message(11, info)))
+    with pytest.raises(CostError, match="types nested more than 16 deep"):
+        cost_of(path)
+
+
+def test_functions_that_call_each_other_twice_do_not_unfold_without_end() -> None:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
+    functions = [
+        helper.make_function(
+            "f",
+            f"f{i}",
+            ["a"],
+            ["c"],
+            [
+                helper.make_node(f"f{i + 1}", ["a"], ["b"], domain="f"),
+                helper.make_node(f"f{i + 1}", ["b"], ["c"], domain="f"),
+            ],
+            opsets,
+        )
+        for i in range(30)
+    ]
+    functions.append(
+        helper.make_function(
+            "f", "f30", ["a"], ["c"], [helper.make_node("Relu", ["a"], ["c"])], opsets
+        )
+    )
+    graph = helper.make_graph(
+        [helper.make_node("f0", ["x"], ["y"], domain="f")],
+        "g",
+        [value],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    model = helper.make_model(graph, functions=functions, opset_imports=opsets)
+    with pytest.raises(CostError, match="unfolds into more than 400000 operations"):
+        cost_of(model.SerializeToString())
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
+    function = helper.make_function(
+        "f", "again", ["a"], ["b"], [helper.make_node("again", ["a"], ["b"], domain="f")], opsets
+    )
+    graph = helper.make_graph(
+        [helper.make_node("again", ["x"], ["y"], domain="f")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets)
+    with pytest.raises(CostError, match="nested more than 64 deep"):
+        cost_of(model.SerializeToString())
+
+
+def test_nodes_that_wait_for_each_other_are_named() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["x", "b"], ["a"], name="first"),
+            helper.make_node("Relu", ["a"], ["b"], name="second"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, [1])],
+    )
+    with pytest.raises(CostError, match="node first depends on its own result"):
+        cost_of(helper.make_model(graph).SerializeToString())
+
+
+def test_a_weight_that_claims_to_be_huge_takes_no_memory() -> None:
+    tensor = message(8, b"w") + varint(2 << 3) + b"\x01"
+    for _ in range(8):
+        tensor += varint(1 << 3) + varint(1 << 60)
+    node = message(1, b"w") + message(2, b"y") + message(4, b"Relu")
+    data = message(7, message(5, tensor) + message(1, node))
+    tracemalloc.start()
+    cost = cost_of(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert cost.params == 1 << 480
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize("dims", [[-1], [-(1 << 62), 2]])
+def test_a_weight_of_negative_length_is_an_error(dims: list[int]) -> None:
+    tensor = message(8, b"w") + varint(2 << 3) + b"\x01"
+    for dim in dims:
+        tensor += varint(1 << 3) + varint(dim + (1 << 64) if dim < 0 else dim)
+    with pytest.raises(CostError, match=f"tensor w has a dimension {dims[0]}"):
+        cost_of(message(7, message(5, tensor)))
+
+
+def test_a_name_with_newlines_and_escapes_is_shown_escaped() -> None:
+    tensor = (
+        message(8, b"w\n\x1b[31mred")
+        + varint(2 << 3)
+        + b"\x01"
+        + varint(1 << 3)
+        + varint((1 << 64) - 1)
+    )
+    with pytest.raises(CostError) as caught:
+        cost_of(message(7, message(5, tensor)))
+    assert "w\\n\\x1b[31mred" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_an_external_offset_that_is_no_number_is_an_error() -> None:
+    entry = message(1, b"offset") + message(2, b"-5")
+    tensor = message(8, b"w") + varint(14 << 3) + b"\x01" + message(13, entry)
+    with pytest.raises(CostError, match="tensor w has external offset '-5'"):
+        cost_of(message(7, message(5, tensor)))
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.onnx"
+    os.mkfifo(path)
+    with pytest.raises(CostError, match="is not a regular file"):
+        cost_of(path)
+
+
+def test_a_missing_file_a_folder_and_an_impossible_path_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(CostError, match="No such file"):
+        cost_of(tmp_path / "none.onnx")
+    with pytest.raises(CostError, match="is not a regular file"):
+        cost_of(tmp_path)
+    with pytest.raises(CostError, match="cannot be opened"):
+        cost_of("a\0b")
+
+
+def test_a_time_limit_that_has_passed_ends_the_work() -> None:
+    nodes = [helper.make_node("Relu", ["x"], [f"y{i}"]) for i in range(5000)]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y0", TensorProto.FLOAT, [1])],
+    )
+    with pytest.raises(CostError, match="the time limit passed"):
+        cost_of(helper.make_model(graph).SerializeToString(), time_limit=-1.0)
+
+
+def test_an_object_that_is_no_model_is_refused() -> None:
+    with pytest.raises(CostError, match=r"<int>: is no model; expected a path, bytes"):
+        cost_of(3)
+
+
+def test_fixed_width_fields_and_fields_of_later_versions_are_skipped() -> None:
+    later = varint(900 << 3 | 5) + struct.pack("<f", 1.0) + varint(901 << 3 | 1) + bytes(8)
+    assert cost_of(small_model() + later + message(902, b"more")).macs == 24

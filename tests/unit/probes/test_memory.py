@@ -1,0 +1,100 @@
+"""What the probe says of the dead: only what no mark of the living has said."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from otel_quant.probes import memory
+from otel_quant.probes.memory import MemoryProbe
+
+MIB = 1 << 20
+
+
+class Kernel:
+    """Answers for the kernel, in MiB."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rss = self.mark = 100
+        self.reaped: int | None = None
+        self.children: list[tuple[int, int, int | None]] = []
+        monkeypatch.setattr(memory, "_own", lambda: (self.rss * MIB, self.mark * MIB))
+        monkeypatch.setattr(memory, "_of_children", lambda pids: self.children)
+        monkeypatch.setattr(
+            memory,
+            "_reaped_high_water",
+            lambda: self.reaped * MIB if self.reaped is not None else None,
+        )
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    return Kernel(monkeypatch)
+
+
+def test_a_dead_childs_mark_above_all_others_is_told(kernel: Kernel) -> None:
+    probe = MemoryProbe()
+    kernel.reaped = 500
+    assert probe().reaped_high_water == 500 * MIB
+
+
+def test_no_child_that_was_waited_for_has_no_mark(kernel: Kernel) -> None:
+    assert MemoryProbe()().reaped_high_water is None
+
+
+def test_a_dead_childs_mark_that_may_be_ours_is_not_told(kernel: Kernel) -> None:
+    probe = MemoryProbe()
+    kernel.reaped = 102  # the kernel's sums over the cores differ by that much
+    assert probe().reaped_high_water is None
+
+
+def test_a_mark_of_ours_that_has_been_reset_since_may_still_be_a_dead_childs(
+    kernel: Kernel,
+) -> None:
+    probe = MemoryProbe()
+    kernel.mark = 900
+    probe()
+    kernel.mark, kernel.reaped = 100, 900
+    assert probe().reaped_high_water is None
+
+
+def test_a_dead_childs_mark_that_was_seen_while_it_lived_is_not_news(kernel: Kernel) -> None:
+    probe = MemoryProbe()
+    kernel.children = [(7, 50 * MIB, 600 * MIB)]
+    probe([7])
+    kernel.children, kernel.reaped = [], 600
+    assert probe().reaped_high_water is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+def test_exact_mode_lowers_the_marks_of_this_process_and_of_a_child() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "bytearray(b'x') * (200 << 20); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        spike = bytearray(b"x") * (200 << 20)
+        del spike
+        gc.collect()
+        probe = MemoryProbe()
+        before = probe([child.pid])
+        lowered = memory.reset_high_water([child.pid, 1 << 22])
+        after = probe([child.pid])
+        child.stdin.close()
+    assert lowered == {child.pid}
+    assert before.high_water is not None
+    assert after.high_water is not None
+    assert before.high_water - before.rss > 150 * MIB
+    assert after.high_water - after.rss < 50 * MIB
+    ((_, rss_before, mark_before),) = before.children
+    ((_, rss_after, mark_after),) = after.children
+    assert mark_before is not None
+    assert mark_after is not None
+    assert mark_before - rss_before > 150 * MIB
+    assert mark_after - rss_after < 50 * MIB

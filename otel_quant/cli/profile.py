@@ -18,6 +18,8 @@ _ENTRY: Final = re.compile(
     r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
 )
 _DEFINITION: Final = "# - "
+# What otel-quant adds below the End record of a step.
+_NOTE: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -82,6 +84,9 @@ def parse(text: str) -> Profile:
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
+            note = _NOTE.fullmatch(line)
+            if note is not None and section:
+                section[-1][note[1]] = float(note[2])
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):

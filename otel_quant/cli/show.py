@@ -20,7 +20,10 @@ from otel_quant.cli.table import printable, table
 
 _TIME, _MEMORY, _GPU = "relative_time_secs", "cpu_memory_mb", "gpu_memory_mb"
 _READ, _WRITE = "disk_read_mb", "disk_write_mb"
-_KNOWN: Final = frozenset({"step", "timestamp", _TIME, _MEMORY, _GPU, _READ, _WRITE, "error"})
+_PEAK, _GPU_PEAK = "peak_memory_mb", "peak_gpu_memory_mb"
+_KNOWN: Final = frozenset(
+    {"step", "timestamp", _TIME, _MEMORY, _GPU, _READ, _WRITE, _PEAK, _GPU_PEAK, "error"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,14 @@ class Column:
         heading: Its name in the table.
         value: Computes it from the records and the step.
         shown: Prints it in the table.
+        unless: Key of the column that takes its place in the table, where there is one.
     """
 
     key: str
     heading: str
     value: Callable[[Sequence[Record], Step], object]
     shown: Callable[[object], str]
+    unless: str = ""
 
 
 def _number(record: Record, key: str) -> float | None:
@@ -90,12 +95,17 @@ _COLUMNS: Final[tuple[Column, ...]] = (
     Column("cpu_memory_start_mb", "MEM START", _at_start(_MEMORY), _fixed(1)),
     Column("cpu_memory_end_mb", "MEM END", _at_end(_MEMORY), _fixed(1)),
     Column("cpu_memory_delta_mb", "MEM +/-", _change(_MEMORY), _signed),
-    Column("cpu_memory_seen_mb", "MEM SEEN", _highest(_MEMORY), _fixed(1)),
+    Column("cpu_memory_peak_mb", "MEM PEAK", _at_end(_PEAK), _fixed(1)),
+    Column("cpu_memory_seen_mb", "MEM SEEN", _highest(_MEMORY), _fixed(1), "cpu_memory_peak_mb"),
     Column("gpu_memory_start_mb", "GPU START", _at_start(_GPU), _fixed(1)),
     Column("gpu_memory_end_mb", "GPU END", _at_end(_GPU), _fixed(1)),
-    Column("gpu_memory_seen_mb", "GPU SEEN", _highest(_GPU), _fixed(1)),
+    Column("gpu_memory_peak_mb", "GPU PEAK", _at_end(_GPU_PEAK), _fixed(1)),
+    Column("gpu_memory_seen_mb", "GPU SEEN", _highest(_GPU), _fixed(1), "gpu_memory_peak_mb"),
     Column("disk_read_mb", "READ", _change(_READ), _fixed(2)),
     Column("disk_write_mb", "WRITTEN", _change(_WRITE), _fixed(2)),
+)
+_SEEN: Final = (
+    "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
 )
 _STATUS: Final = Column("status", "STATUS", _status, str)
 
@@ -128,6 +138,8 @@ def _as_table(profiles: Mapping[str, Profile]) -> str:
 def _one_table(profile: Profile) -> str:
     steps = steps_of(profile.records)
     columns = list(_columns(profile, steps))
+    keys = {column.key for column in columns}
+    columns = [column for column in columns if column.unless not in keys]
     text = table(
         ("STEP", *(column.heading for column in columns)),
         [
@@ -138,7 +150,7 @@ def _one_table(profile: Profile) -> str:
             for step in steps
         ],
     )
-    text += "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
+    text += "(memory and disk in MiB)\n" if "cpu_memory_peak_mb" in keys else _SEEN
     if profile.summary:
         text += "\n" + _pairs(profile.summary)
     for cost in profile.costs:

@@ -1,10 +1,10 @@
 """The local file: a run as the YAML that AMD Quark's profiler writes.
 
 A checkpoint is on disk when the sink's method returns, so a run that is killed leaves a
-file that lacks nothing but its end; see :mod:`otel_quant.sinks.profile_file`. Two things
-go beyond Quark's file, and ``strict`` leaves both out: the End record of a step that
-failed has a last key ``error``, and a last section ``onnx_model_cost`` holds the static
-cost of the models.
+file that lacks nothing but its end; see :mod:`otel_quant.sinks.profile_file`. Three things
+go beyond Quark's file, and ``strict`` leaves them out: the End record of a step that failed
+has a last key ``error``, comments below an End record give the step's peaks, and a last
+section ``onnx_model_cost`` holds the static cost of the models.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from otel_quant.readings import (
     AttributeValue,
     Checkpoint,
     CostedModel,
+    Peaks,
     RunInfo,
     RunRecord,
     StepInfo,
@@ -35,6 +36,7 @@ _SUMMARY: Final = "\n# Summary Metrics\n"
 _DEFINITIONS: Final = "\n# Metric Definitions:\n"
 _OF_RECORDS: Final = "#\n# Checkpoint Metrics (per record):\n"
 _OF_SUMMARY: Final = "#\n# Summary Metrics (overall):\n"
+_MIB: Final = 1 << 20
 _COST: Final = "\nonnx_model_cost:\n"
 
 
@@ -98,8 +100,13 @@ class QuarkYamlSink(Sink):
         self.point(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Writes the record."""
-        self.point(checkpoint)
+        """Writes the record, and below it what lay between it and its start."""
+        if self._file is None:
+            return
+        text = self._record(checkpoint)
+        if text and not self._strict:
+            text += _peaks(record.peaks)
+        self._file.append(text)
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Writes the record."""
@@ -143,6 +150,15 @@ class QuarkYamlSink(Sink):
         if text and checkpoint.error and not self._strict and "error" not in columns:
             text += f"  error: {quoted(checkpoint.error)}\n"
         return text
+
+
+def _peaks(peaks: Peaks) -> str:
+    """Writes a step's peaks as comments: Quark's file has no key for them."""
+    return "".join(
+        f"  # {name}: {value / _MIB:.2f}\n"
+        for name, value in (("peak_memory_mb", peaks.memory), ("peak_gpu_memory_mb", peaks.gpu))
+        if value is not None
+    )
 
 
 def _shown(cost: CostedModel) -> dict[str, object]:

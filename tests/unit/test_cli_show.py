@@ -299,3 +299,28 @@ def test_columns_line_up_whatever_the_letters() -> None:
         "NAME   N  STATUS\n----  --  ------\n量化   1  ok\ne\u0301a    22  b\\x1b\n"
     )
     assert printable("a\u2066b\udc80") == "a\\u2066b\\udc80"
+
+
+def test_peaks_that_the_file_notes_take_the_place_of_what_was_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(
+        "# Quark Profiling Results\n\nmemory_usage:\n"
+        + "".join(
+            f'- step: "{name}"\n  relative_time_secs: {second}.0\n  cpu_memory_mb: 100.0\n{note}'
+            for name, second, note in (
+                ("Start", 0, ""),
+                ("Calibration Start", 1, ""),
+                ("Calibration End", 3, "  # peak_memory_mb: 1234.50\n"),
+            )
+        )
+    )
+
+    assert main(["show", str(profile)]) == 0
+    assert capsys.readouterr().out.splitlines()[:4] == [
+        "STEP         START s  TIME s  MEM START  MEM END  MEM +/-  MEM PEAK  STATUS",
+        "-----------  -------  ------  ---------  -------  -------  --------  ------",
+        "Calibration     1.00    2.00      100.0    100.0    +0.00    1234.5  ok",
+        "(memory and disk in MiB)",
+    ]

@@ -63,9 +63,9 @@ class Script:
         info = StepInfo(0, name, name)
         self.sink.step_started(info, self.checkpoint(f"{name} Start", "start"), {})
 
-    def close(self, name: str, error: str | None = None) -> None:
+    def close(self, name: str, error: str | None = None, peaks: Peaks | None = None) -> None:
         now = reading(self.second)
-        record = StepRecord(StepInfo(0, name, name), now, now, Peaks())
+        record = StepRecord(StepInfo(0, name, name), now, now, peaks or Peaks())
         self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", error))
 
     def end(self) -> None:
@@ -243,6 +243,18 @@ class Ratio(SummaryMetric):
 
     def collect(self, context: MetricContext) -> object:
         return 3.9
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_peaks_between_checkpoints_are_comments_unless_strict(tmp_path: Path, strict: bool) -> None:
+    script = Script(tmp_path / "profile.yaml", strict=strict)
+    script.start()
+    script.open("Calibration")
+    script.close("Calibration", peaks=Peaks(memory=1234 * MIB + MIB // 2, gpu=77 * MIB))
+
+    peaks = "  # peak_memory_mb: 1234.50\n  # peak_gpu_memory_mb: 77.00\n"
+    text = (tmp_path / "profile.yaml").read_text()
+    assert text == CALIBRATION + CALIBRATION_ENDED + ("" if strict else peaks)
 
 
 def test_custom_metrics_stand_in_the_records_the_summary_and_the_definitions(

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_quant.columns import Columns
@@ -407,14 +408,15 @@ class Recorder:
             return
         with FAULTS.kept_in("probe memory (exact mode)"), self._lock:
             # What rose since the reading would be lost with the mark: look once more.
-            sample = self._probes.sample()
-            self._fold(sample)
-            if sample.memory is None:
+            children = [pid for pid, _, _ in memory.children]
+            memory = self._probes.memory(children)
+            if memory is None:
                 return
-            lowered = reset_high_water([pid for pid, _, _ in sample.memory.children])
+            self._fold(replace(reading, memory=memory))
+            lowered = reset_high_water(children)
             for tracker in (self._run_tracker, *(step.tracker for step in self._open.values())):
                 if tracker is not None:
-                    tracker.marks_reset(sample.memory, lowered)
+                    tracker.marks_reset(memory, lowered)
 
     def _checkpoint(
         self,

@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.probes.tree import descendants
+from otel_quant.probes.tree import descendants_now
 
 Figures = tuple[int, ...]
 
@@ -44,7 +44,7 @@ class Cumulative:
         self,
         own: Callable[[], Figures],
         of_child: Callable[[int], Figures],
-        list_descendants: Callable[[], Collection[int]] = descendants,
+        list_descendants: Callable[[], Collection[int]] = descendants_now,
     ) -> None:
         self._own = own
         self._of_child = of_child

@@ -1,0 +1,231 @@
+"""What one step costs, beside one scope of Quark's own profiler in the same process.
+
+A step is entered and left with everything on: a span through the batch processor, the
+metrics, two log records, two records in the local file, memory, disk and CPU of the
+process tree, the sampler running. Quark's profiler is switched on and writes a file of
+its own; its scopes and our steps take turns, ten at a time.
+
+What is compared is the CPU time of the thread that enters and leaves: what a step takes
+away from the program. "Cold" is one step at a time after work that has emptied the
+processor's caches, which is how a step of a real run finds them.
+
+Run ``python benchmarks/step_cost.py``. Budget: at most a tenth of Quark's scope.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import functools
+import os
+import pstats
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import psutil
+from local_sdk import configure
+from measuring import median_ratio, print_table, take_turns
+
+os.environ["QUARK_PROFILING"] = "1"  # before Quark's profiler is made
+
+from quark.common.profiler import GlobalProfiler
+
+import otel_quant
+from otel_quant.columns import Columns
+from otel_quant.environment import OTEL_QUANT_EXACT_PEAKS
+from otel_quant.probes.readers import Probes
+from otel_quant.recorder import Recorder, new_run_info
+from otel_quant.sinks.delivery import Delivery
+from otel_quant.sinks.logs import LogsSink
+from otel_quant.sinks.metrics import MetricsSink
+from otel_quant.sinks.quark_yaml import QuarkYamlSink
+from otel_quant.sinks.sink import Sink
+from otel_quant.sinks.spans import SpansSink
+
+IN_A_ROW: Final = 10
+
+_WORK = np.zeros(64 << 20, dtype=np.uint8)  # larger than the caches of most processors
+
+VARIANTS: Final = (
+    # name, children, threads, exact peaks
+    ("no children", 0, 0, False),
+    ("1 child", 1, 0, False),
+    ("8 children", 8, 0, False),
+    ("64 threads", 0, 64, False),
+    ("64 threads, 1 child", 1, 64, False),
+    ("exact peaks", 0, 0, True),
+    ("exact peaks, 8 children", 8, 0, True),
+)
+
+
+@contextmanager
+def surroundings(children: int, threads: int) -> Iterator[None]:
+    """Gives this process idle children and idle threads."""
+    with ExitStack() as stack:
+        for _ in range(children):
+            child = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+                )
+            )
+            assert child.stdin is not None
+            stack.callback(child.stdin.close)
+        over = threading.Event()
+        stack.callback(over.set)
+        for _ in range(threads):
+            threading.Thread(target=over.wait, daemon=True).start()
+        time.sleep(0.1 * bool(children))  # until they wait for input
+        yield
+
+
+def our_step() -> None:
+    """Enters and leaves a step of ours."""
+    with otel_quant.step("Calibration"):
+        pass
+
+
+def in_a_row(act: Callable[[], None]) -> float:
+    """Returns the microseconds of CPU that one of several in a row takes."""
+    began = time.thread_time_ns()
+    for _ in range(IN_A_ROW):
+        act()
+    return (time.thread_time_ns() - began) / IN_A_ROW / 1e3
+
+
+def cold(act: Callable[[], None]) -> float:
+    """Returns the microseconds of CPU that one takes when the caches hold other things."""
+    _WORK[:] += 1
+    began = time.thread_time_ns()
+    act()
+    return (time.thread_time_ns() - began) / 1e3
+
+
+def compare(
+    rounds: int, folder: Path, profiler: Any
+) -> tuple[list[tuple[object, ...]], dict[str, float], dict[str, float]]:
+    """Measures every variant.
+
+    Returns:
+        The rows of the table, and the ratios of Quark's cost to ours by variant: in a
+        row, and cold.
+    """
+
+    def quark_scope() -> None:
+        with profiler.scope("Calibration"):
+            pass
+
+    rows: list[tuple[object, ...]] = []
+    warm_ratios, cold_ratios = {}, {}
+    for name, children, threads, exact in VARIANTS:
+        os.environ[OTEL_QUANT_EXACT_PEAKS] = str(exact).lower()
+        with surroundings(children, threads), otel_quant.run(str(folder / "ours.yaml")):
+            row: list[object] = [name]
+            for measure, ratios, count in (
+                (in_a_row, warm_ratios, rounds),
+                (cold, cold_ratios, rounds * 3),
+            ):
+                taken = take_turns(
+                    count,
+                    {
+                        "ours": functools.partial(measure, our_step),
+                        "quark": functools.partial(measure, quark_scope),
+                    },
+                )
+                ratios[name] = median_ratio(taken["quark"], taken["ours"])
+                row += [f"{statistics.median(taken[who]):.0f}" for who in ("ours", "quark")]
+                row.append(f"{ratios[name]:.1f}")
+            rows.append(tuple(row))
+    return rows, warm_ratios, cold_ratios
+
+
+def parts(rounds: int, folder: Path) -> list[tuple[object, ...]]:
+    """Measures a recorder with one sink at a time: where the time goes."""
+    columns = Columns()
+    spans = SpansSink()
+    sinks: dict[str, list[Sink]] = {
+        "recorder and probes": [],
+        "+ local file": [QuarkYamlSink(folder / "part.yaml", columns)],
+        "+ spans": [spans],
+        "+ metrics": [MetricsSink(lambda: None, spans.context_of)],
+        "+ logs": [LogsSink(Delivery().soon, spans.context_of)],
+    }
+    recorders = {
+        name: Recorder(new_run_info({}), Probes(), its_sinks, columns, sample_interval=0)
+        for name, its_sinks in sinks.items()
+    }
+
+    def one_step(recorder: Recorder) -> None:
+        step = recorder.open("Calibration")
+        recorder.leave(step, recorder.enter(step))
+        recorder.close(step)
+
+    def two_readings() -> None:
+        probes.read()
+        probes.read()
+
+    probes = Probes()
+    acts: dict[str, Callable[[], None]] = {"two readings alone": two_readings} | {
+        name: functools.partial(one_step, recorder) for name, recorder in recorders.items()
+    }
+    shown: dict[str, list[float]] = {name: [] for name in acts}
+    for measure, count in ((in_a_row, rounds), (cold, rounds * 3)):
+        taken = take_turns(
+            count, {name: functools.partial(measure, act) for name, act in acts.items()}
+        )
+        bare = statistics.median(taken["recorder and probes"])
+        for name, figures in taken.items():
+            middle = statistics.median(figures)
+            shown[name].append(middle - bare if name.startswith("+") else middle)
+    for recorder in recorders.values():
+        recorder.end()
+    return [(name, *(f"{figure:.0f}" for figure in figures)) for name, figures in shown.items()]
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30, help="turns in each variant")
+    parser.add_argument("--encode", action="store_true", help="encode to OTLP before discarding")
+    parser.add_argument("--profile", action="store_true", help="show where our steps' time goes")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
+
+    discard = configure(encode=arguments.encode)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        profiler = GlobalProfiler(output_path=str(folder / "quark.yaml"))
+        if arguments.profile:
+            with otel_quant.run(str(folder / "ours.yaml")), cProfile.Profile() as profile:
+                for _ in range(arguments.rounds):
+                    our_step()
+            pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+            return
+        rows, warm, chilled = compare(arguments.rounds, folder, profiler)
+        print(f"CPU time of one step in microseconds, {len(psutil.pids())} processes around")
+        print_table(
+            ("", "otel-quant", "Quark", "ratio", "otel-quant cold", "Quark cold", "ratio cold"),
+            rows,
+        )
+        print("\nwhere ours goes, in microseconds")
+        print_table(("part", "in a row", "cold"), parts(arguments.rounds, folder))
+        profiler.stop()
+    print(f"\nexported: {discard.items} spans and log records, {discard.octets} bytes")
+    print(
+        f"ratio: {warm['no children']:.1f} (cold {chilled['no children']:.1f}), "
+        f"worst {min(warm.values()):.1f} (cold {min(chilled.values()):.1f}) "
+        "(Quark's scope / our step; budget: 10)"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def take_turns(
-    rounds: int, candidates: Mapping[str, Callable[[], float]]
-) -> dict[str, list[float]]:
+def take_turns(rounds: int, candidates: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
     """Measures candidates alternately.
 
     Args:
@@ -24,7 +25,7 @@ def take_turns(
         round, so that a drift of the machine meets all alike.
     """
     names = list(candidates)
-    figures: dict[str, list[float]] = {name: [] for name in names}
+    figures: dict[str, list[T]] = {name: [] for name in names}
     for turn in range(rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:

@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures.fake_nvml.plugin", "tests.fixtures.otlp_receiver"]
+pytest_plugins = [
+    "tests.fixtures.fake_nvml.plugin",
+    "tests.fixtures.instrumented",
+    "tests.fixtures.otlp_receiver",
+]

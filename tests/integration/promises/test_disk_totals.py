@@ -1,0 +1,243 @@
+"""What was read and written, against what the scripts really did.
+
+The files lie in the checkout's own file system, or in the one of the temporary folder:
+a tmpfs has no storage behind it, and there is nothing to measure.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/io is Linux's")
+
+MB = 1_000_000
+SIZE = 100 * MB
+TOLERANCE = 0.02 * SIZE
+
+PRELUDE = """
+import os, signal, subprocess, sys, time
+import otel_quant
+
+def write(name, megabytes=100):
+    with open(name, "wb") as file:
+        for _ in range(megabytes):
+            file.write(os.urandom(1000) * 1000)
+        file.flush()
+        os.fsync(file.fileno())
+
+WRITE = "import os\\n" + '''
+with open("%s", "wb") as file:
+    for _ in range(100):
+        file.write(os.urandom(1000) * 1000)
+    file.flush()
+    os.fsync(file.fileno())
+'''
+LINGER = "print(flush=True); import sys; sys.stdin.read()"
+"""
+
+
+def on_disk(folder: Path) -> bool:
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    point = folder.resolve()
+    while str(point) not in mounts and point != point.parent:
+        point = point.parent
+    return mounts.get(str(point)) not in ("tmpfs", "ramfs", "overlay", None)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Workshop]:
+    """A folder for scripts that is on storage."""
+    if on_disk(tmp_path):
+        yield Workshop(tmp_path)
+        return
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".test-") as folder:
+        if not on_disk(Path(folder)):
+            pytest.skip("no file system here has storage behind it")
+        yield Workshop(Path(folder))
+
+
+def run(
+    disk: Workshop, otlp: OtlpReceiver, body: str, **variables: str
+) -> dict[str, dict[str, int]]:
+    """Returns the disk figures of each step and of the run, by name and short key."""
+    finished = disk.script(PRELUDE + body).run({**otlp.environment("http/protobuf"), **variables})
+    assert (finished.returncode, finished.stderr) == (0, "")
+    prefix = "quant.disk."
+    return {
+        span.name: {
+            key.removeprefix(prefix): value
+            for key, value in span.attributes.items()
+            if key.startswith(prefix)
+        }
+        for span in otlp.by_start()
+    }
+
+
+def test_what_a_step_writes_is_counted(disk: Workshop, otlp: OtlpReceiver) -> None:
+    steps = run(
+        disk,
+        otlp,
+        """
+with otel_quant.step("outer"):
+    with otel_quant.step("inner"):
+        write("a")
+with otel_quant.step("idle"):
+    pass
+""",
+    )
+    for name in ("outer", "inner", "quantization"):
+        assert steps[name]["write"] == pytest.approx(SIZE, abs=TOLERANCE), name
+        assert steps[name]["write_chars"] == pytest.approx(SIZE, abs=TOLERANCE), name
+    assert steps["idle"] == {"read": 0, "write": 0, "read_chars": 0, "write_chars": 0}
+
+
+def test_what_a_child_wrote_is_counted_when_it_has_exited(
+    disk: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps = run(
+        disk,
+        otlp,
+        """
+with otel_quant.step("subprocess"):
+    subprocess.run([sys.executable, "-S", "-c", WRITE % "a"], check=True, env={})
+with otel_quant.step("fork"):
+    pid = os.fork()
+    if pid == 0:
+        write("b")
+        os._exit(0)
+    os.waitpid(pid, 0)
+with otel_quant.step("after"):
+    pass
+""",
+    )
+    for name in ("subprocess", "fork"):
+        assert steps[name]["write"] == pytest.approx(SIZE, abs=TOLERANCE), name
+    assert steps["quantization"]["write"] == pytest.approx(2 * SIZE, abs=2 * TOLERANCE)
+    assert steps["after"]["write"] == 0
+
+
+def test_a_child_is_counted_once_while_it_lives_as_a_zombie_and_when_it_is_gone(
+    disk: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps = run(
+        disk,
+        otlp,
+        """
+with otel_quant.step("writes"):
+    child = subprocess.Popen([sys.executable, "-S", "-c", WRITE % "a" + LINGER],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={})
+    child.stdout.read(1)
+with otel_quant.step("exits"):
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+with otel_quant.step("is a zombie"):
+    pass
+with otel_quant.step("is waited for"):
+    child.wait()
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="5",
+    )
+    assert steps["writes"]["write"] == pytest.approx(SIZE, abs=TOLERANCE)
+    for name in ("exits", "is a zombie", "is waited for"):
+        assert 0 <= steps[name]["write"] < TOLERANCE, name
+    assert steps["quantization"]["write"] == pytest.approx(SIZE, abs=TOLERANCE)
+
+
+def test_a_child_that_nobody_waits_for_stays_counted_and_hides_nothing(
+    disk: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps = run(
+        disk,
+        otlp,
+        """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+with otel_quant.step("writes"):
+    child = subprocess.Popen([sys.executable, "-S", "-c", WRITE % "a" + LINGER],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={})
+    child.stdout.read(1)
+with otel_quant.step("vanishes"):
+    child.stdin.close()
+    child.wait()
+with otel_quant.step("after"):
+    write("b", 50)
+""",
+    )
+    assert steps["writes"]["write"] == pytest.approx(SIZE, abs=TOLERANCE)
+    assert 0 <= steps["vanishes"]["write"] < TOLERANCE
+    assert steps["after"]["write"] == pytest.approx(SIZE / 2, abs=TOLERANCE)
+
+
+def test_what_a_step_reads_is_counted_with_and_without_the_page_cache(
+    disk: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps = run(
+        disk,
+        otlp,
+        """
+write("a")
+with open("a", "rb") as file:
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def read():
+    with open("a", "rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+with otel_quant.step("from storage"):
+    read()
+with otel_quant.step("from the cache"):
+    read()
+""",
+    )
+    assert steps["from storage"]["read"] == pytest.approx(SIZE, abs=TOLERANCE)
+    assert steps["from the cache"]["read"] < TOLERANCE
+    for name in ("from storage", "from the cache"):
+        assert steps[name]["read_chars"] == pytest.approx(SIZE, abs=TOLERANCE)
+
+
+def test_our_own_reading_of_proc_is_not_the_programs(disk: Workshop, otlp: OtlpReceiver) -> None:
+    steps = run(
+        disk,
+        otlp,
+        """
+with otel_quant.step("outer"):
+    for _ in range(300):
+        with otel_quant.step("inner"):
+            pass
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="1",
+    )
+    # What remains is the delivery of 600 log records, where the exporter uses read().
+    assert steps["outer"]["read_chars"] < 20_000
+
+
+def test_totals_never_fall_while_children_come_and_go(disk: Workshop, otlp: OtlpReceiver) -> None:
+    run(
+        disk,
+        otlp,
+        """
+with otel_quant.step("outer"):
+    children = []
+    for number in range(60):
+        pid = os.fork()
+        if pid == 0:
+            write(f"file{number % 10}", 1)
+            os._exit(0)
+        children.append(pid)
+        if number % 3 == 2:
+            with otel_quant.step("inner"):
+                while children:
+                    os.waitpid(children.pop(), 0)
+""",
+    )
+    records = otlp.records_of("quant.checkpoint")
+    written = [record.attributes["quant.checkpoint.disk_write"] for record in records]
+    assert written == sorted(written)
+    assert written[-1] == pytest.approx(60 * MB, rel=0.02)

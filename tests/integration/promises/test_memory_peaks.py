@@ -1,0 +1,359 @@
+"""Peaks of memory, measured against what the processes themselves know of it.
+
+Sizes are large against what an interpreter uses by the way, so 2 % is a strict bound.
+Most scripts switch the sampler off: what is shown then is the kernel's own figure.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's marks are Linux's")
+
+MIB = 1 << 20
+SIZE = 500 * MIB
+TOLERANCE = 0.02 * SIZE
+
+# What the scripts have in common: memory in use, and ways to use some for a moment.
+PRELUDE = """
+import json, mmap, os, subprocess, sys, time
+import otel_quant
+
+MIB = 1 << 20
+
+def status(key):
+    for line in open("/proc/self/status"):
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+
+def spike(mib):
+    block = mmap.mmap(-1, mib * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
+    block.close()  # 0x8000 is MAP_POPULATE: the kernel hands all of it out at once
+
+CHILD = '''
+import mmap, sys
+def mark():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+def spike(mib):
+    block = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
+    block.close()
+for line in sys.stdin:
+    spike(int(line))
+    print(mark(), flush=True)
+'''
+
+class Child:
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env={})
+    def spike(self, mib):
+        print(mib, file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+"""
+
+
+def run(
+    workshop: Workshop, otlp: OtlpReceiver, body: str, **variables: str
+) -> tuple[dict[str, dict[str, object]], dict[str, int]]:
+    """Returns each step's attributes by its name, and the facts that the script printed."""
+    script = workshop.script(PRELUDE + body)
+    finished = script.run({**otlp.environment("http/protobuf"), **variables})
+    assert (finished.returncode, finished.stderr) == (0, "")
+    facts = json.loads(finished.stdout) if finished.stdout else {}
+    return {span.name: span.attributes for span in otlp.by_start()}, facts
+
+
+def peak_of(step: dict[str, object]) -> int:
+    peak = step["quant.memory.peak"]
+    assert isinstance(peak, int)
+    return peak
+
+
+def rise_of(step: dict[str, object]) -> int:
+    start = step["quant.memory.start"]
+    assert isinstance(start, int)
+    return peak_of(step) - start
+
+
+UNSAMPLED = {"OTEL_QUANT_SAMPLE_INTERVAL": "0"}
+
+
+def test_memory_that_came_and_went_between_two_checkpoints_is_in_the_peak(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, _ = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("outer"):
+    with otel_quant.step("inner"):
+        spike(500)
+with otel_quant.step("idle"):
+    pass
+""",
+        **UNSAMPLED,
+    )
+    for name in ("outer", "inner", "quantization"):
+        assert rise_of(steps[name]) == pytest.approx(SIZE, abs=TOLERANCE), name
+        assert steps[name]["quant.memory.peak_source"] == "kernel"
+    assert rise_of(steps["idle"]) < TOLERANCE
+    process_peak = steps["quantization"]["quant.memory.process_peak"]
+    assert process_peak == peak_of(steps["quantization"])
+
+
+def test_below_an_earlier_mark_the_sampler_sees_the_peak(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, _ = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("high"):
+    spike(700)
+with otel_quant.step("low"):
+    block = bytearray(b"x") * (500 * MIB)
+    time.sleep(1)
+    del block
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="20",
+    )
+    assert rise_of(steps["low"]) == pytest.approx(SIZE, abs=TOLERANCE)
+    assert steps["low"]["quant.memory.peak_source"] == "sampled"
+
+
+def test_a_living_childs_spike_is_in_the_peak(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+child = Child()
+child.spike(1)
+with otel_quant.step("step"):
+    mark = child.spike(500)
+    rss = status("VmRSS")
+with otel_quant.step("end"):
+    child.end()
+print(json.dumps({"expected": mark + rss}))
+""",
+        **UNSAMPLED,
+    )
+    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+    assert steps["step"]["quant.memory.peak_source"] == "kernel"
+    assert rise_of(steps["end"]) < TOLERANCE, "a mark that was seen before is not this step's"
+
+
+def test_the_spike_of_a_subprocess_that_has_exited_is_in_the_peak(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("step"):
+    child = Child()
+    mark = child.spike(500)
+    child.end()
+    rss = status("VmRSS")
+with otel_quant.step("after"):
+    pass
+print(json.dumps({"expected": mark + rss}))
+""",
+        **UNSAMPLED,
+    )
+    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+    assert steps["step"]["quant.memory.peak_source"] == "kernel"
+    assert rise_of(steps["after"]) < TOLERANCE
+
+
+def test_the_spike_of_a_fork_that_has_exited_is_in_the_peak(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("step"):
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        spike(500)
+        os.write(writing, str(status("VmHWM")).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    rss = status("VmRSS")
+print(json.dumps({"expected": int(os.read(reading, 99)) + rss}))
+""",
+        **UNSAMPLED,
+    )
+    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+    assert steps["step"]["quant.memory.peak_source"] == "kernel"
+
+
+def test_a_child_below_our_own_mark_is_sampled(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("high"):
+    spike(900)
+with otel_quant.step("low"):
+    child = Child()
+    mark = child.spike(500)
+    time.sleep(1)  # the child lives on, and so can be looked at
+    child.end()
+    rss = status("VmRSS")
+print(json.dumps({"expected": mark + rss}))
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="20",
+    )
+    assert peak_of(steps["low"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("exact", ["false", "true"])
+def test_what_the_kernel_charges_to_a_child_for_exec_is_no_peak(
+    workshop: Workshop, otlp: OtlpReceiver, exact: str
+) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+import resource
+started = []
+with otel_quant.step("high"):
+    block = bytearray(b"x") * (500 * MIB)
+    started = [subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) for _ in range(5)]
+    del block
+with otel_quant.step("low"):
+    for process in started:
+        process.communicate()
+    for _ in range(50):
+        subprocess.run(["/bin/true"], check=True)
+print(json.dumps({"charged": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}))
+""",
+        OTEL_QUANT_EXACT_PEAKS=exact,
+        **UNSAMPLED,
+    )
+    assert facts["charged"] > SIZE, "the kernel did charge the children with our memory"
+    assert rise_of(steps["low"]) < TOLERANCE
+
+
+def test_exact_mode_shows_spikes_of_milliseconds_below_an_earlier_mark(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("high"):
+    spike(500)
+before = time.perf_counter()
+with otel_quant.step("outer"):
+    spike(100)
+    with otel_quant.step("middle"):
+        with otel_quant.step("inner"):
+            began = time.perf_counter()
+            spike(50)
+            lasted = time.perf_counter() - began
+    with otel_quant.step("quiet"):
+        pass
+print(json.dumps({"microseconds": round(lasted * 1e6)}))
+""",
+        OTEL_QUANT_EXACT_PEAKS="true",
+        **UNSAMPLED,
+    )
+    for name, spike in (("high", 500), ("outer", 100), ("middle", 50), ("inner", 50), ("quiet", 0)):
+        expected = pytest.approx(spike * MIB, abs=max(0.02 * spike, 1) * MIB)
+        assert rise_of(steps[name]) == expected, (name, facts)
+        assert steps[name]["quant.memory.peak_source"] == "kernel"
+
+
+def test_exact_mode_shows_a_childs_spike_below_its_earlier_mark(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, _ = run(
+        workshop,
+        otlp,
+        """
+child = Child()
+with otel_quant.step("high"):
+    child.spike(500)
+with otel_quant.step("low"):
+    child.spike(100)
+child.end()
+""",
+        OTEL_QUANT_EXACT_PEAKS="true",
+        **UNSAMPLED,
+    )
+    assert rise_of(steps["low"]) == pytest.approx(100 * MIB, abs=2 * MIB)
+    assert steps["low"]["quant.memory.peak_source"] == "kernel"
+
+
+def test_without_exact_mode_the_kernels_mark_is_left_alone(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    _, facts = run(
+        workshop,
+        otlp,
+        """
+spike(500)
+with otel_quant.step("step"):
+    pass
+print(json.dumps({"mark": status("VmHWM")}))
+""",
+        **UNSAMPLED,
+    )
+    assert facts["mark"] > SIZE
+
+
+def test_zombies_have_no_memory_and_stop_nothing(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+reading, writing = os.pipe()
+for _ in range(200):
+    if os.fork() == 0:
+        os._exit(0)
+os.close(writing)
+os.read(reading, 1)  # ends when the last child has
+with otel_quant.step("step"):
+    rss = status("VmRSS")
+print(json.dumps({"rss": rss}))
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="10",
+    )
+    assert peak_of(steps["step"]) == pytest.approx(facts["rss"], abs=2 * MIB)
+
+
+def test_hundreds_of_children_that_come_and_go_are_no_peak(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("step"):
+    for _ in range(300):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    rss = status("VmRSS")
+print(json.dumps({"rss": rss}))
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="5",
+    )
+    # One child at a time shares its parent's pages, which count for both.
+    assert peak_of(steps["step"]) < 2 * facts["rss"] + 2 * MIB

@@ -1,0 +1,332 @@
+"""Quark's profiler API without Quark."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_quant import quark
+from otel_quant.quark import GlobalProfiler
+from otel_quant.steps import ProfileStep
+from tests.fixtures.script import run_script
+
+
+def run(folder: Path, script: str, **environ: str) -> str:
+    blocked = "import sys\nsys.modules['quark'] = None\n"  # as if it were not installed
+    out, err = run_script(folder, blocked + script, **{"QUARK_PROFILING": "1", **environ})
+    assert err == ""
+    return out
+
+
+def steps(path: Path) -> list[str]:
+    return [record["step"] for record in read(path)["memory_usage"]]
+
+
+def read(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_bytes())
+    return loaded
+
+
+def test_every_public_name_of_quarks_profiler_is_here() -> None:
+    assert set(quark.__all__) == {
+        "ProfileStep", "GlobalProfiler", "profile_scope", "BaseMetric", "SummaryMetric",
+        "CheckpointMetric", "MetricContext", "TotalTimeMetric", "CPUPeakMemoryMetric",
+        "GPUPeakMemoryMetric", "TotalDiskReadMbMetric", "TotalDiskWriteMbMetric",
+        "PeakCacheDirDiskUsageMbMetric", "StepNameMetric", "TimestampMetric",
+        "RelativeTimeMetric", "CPUMemoryMbMetric", "GPUMemoryMbMetric", "DiskReadMbMetric",
+        "DiskWriteMbMetric",
+    }  # fmt: skip
+    assert all(hasattr(quark, name) for name in quark.__all__)
+
+
+def test_without_the_variable_no_file_is_written_and_steps_are_spans_all_the_same(
+    tmp_path: Path,
+) -> None:
+    out = run(
+        tmp_path,
+        """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+
+from otel_quant.quark import GlobalProfiler, ProfileStep, profile_scope
+profiler = GlobalProfiler(output_path="p.yaml")
+
+@profile_scope(ProfileStep.CALIBRATION)
+def calibrate():
+    return 1
+
+with profiler.scope(ProfileStep.USER_DEFINED, user_msg="Mine"):
+    assert calibrate() == 1
+profiler._checkpoint("Here")
+profiler.start_cache_dir_monitoring(".")
+profiler.stop()
+print(profiler.enabled, profiler.records, profiler.start_time, profiler.base_memory)
+print([span.name for span in exporter.get_finished_spans()])
+""",
+        QUARK_PROFILING="0",
+    )
+
+    assert out == "False [] None 0\n['Calibration', 'Mine']\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_scopes_of_several_threads_may_overlap(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import threading
+from otel_quant.quark import GlobalProfiler
+profiler = GlobalProfiler()
+first_in, second_in = threading.Event(), threading.Event()
+
+def first():
+    with profiler.scope("First"):
+        first_in.set()
+        second_in.wait(30)
+
+def second():
+    first_in.wait(30)
+    with shared, shared:
+        second_in.set()
+        thread.join(30)
+
+shared = profiler.scope("Second")
+thread = threading.Thread(target=first)
+thread.start()
+second()
+""",
+    )
+
+    assert steps(tmp_path / "quark_profile.yaml") == [
+        "Start", "First Start", "Second Start", "Second Start", "First End", "Second End",
+        "Second End", "End",
+    ]  # fmt: skip
+
+
+def test_coroutines_and_generators_are_steps_for_as_long_as_they_run(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import asyncio
+from otel_quant.quark import GlobalProfiler, profile_scope
+
+@profile_scope("Items")
+def items():
+    yield 1
+    yield 2
+
+@profile_scope("Task")
+async def task():
+    await asyncio.sleep(0)
+    return list(items())
+
+assert asyncio.run(task()) == [1, 2]
+assert items.__name__ == "items"
+""",
+    )
+
+    assert steps(tmp_path / "quark_profile.yaml") == [
+        "Start", "Task Start", "Items Start", "Items End", "Task End", "End",
+    ]  # fmt: skip
+
+
+def test_only_the_first_path_counts_and_stop_is_the_end(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from otel_quant.quark import GlobalProfiler
+profiler = GlobalProfiler("first.yaml")
+assert GlobalProfiler(output_path="second.yaml") is profiler
+assert profiler.output_path == "first.yaml"
+with profiler as itself:
+    assert itself is profiler
+profiler.stop()
+profiler.stop()
+with profiler.scope("Late"):
+    profiler._checkpoint("Late too")
+assert [record["step"] for record in profiler.records] == ["Start", "End"]
+""",
+    )
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.yaml", "script.py"]
+    assert steps(tmp_path / "first.yaml") == ["Start", "End"]
+
+
+def test_a_program_that_puts_the_singleton_back_gets_a_second_file(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from otel_quant.quark import GlobalProfiler
+for name in ("first", "second", "second"):
+    with GlobalProfiler(f"{name}.yaml").scope(name):
+        pass
+    GlobalProfiler._instance = None
+""",
+    )
+
+    assert {path.name: steps(path) for path in tmp_path.glob("*.yaml")} == {
+        "first.yaml": ["Start", "first Start", "first End", "End"],
+        "second.1.yaml": ["Start", "second Start", "second End", "End"],
+        "second.yaml": ["Start", "second Start", "second End", "End"],
+    }
+
+
+def test_a_run_that_began_by_itself_takes_the_path_that_is_asked_for_later(
+    tmp_path: Path,
+) -> None:
+    run(
+        tmp_path,
+        """
+import otel_quant
+from otel_quant.quark import GlobalProfiler
+with otel_quant.step("Before"):
+    pass
+with GlobalProfiler("mine.yaml").scope("After"):
+    pass
+""",
+    )
+
+    assert [path.name for path in tmp_path.glob("*.yaml")] == ["mine.yaml"]
+    assert steps(tmp_path / "mine.yaml") == [
+        "Start", "Before Start", "Before End", "After Start", "After End", "End",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_process_has_a_file_of_its_own_with_the_same_metrics(
+    tmp_path: Path, method: str
+) -> None:
+    out = run(
+        tmp_path,
+        """
+import multiprocessing
+import os
+from otel_quant.quark import CheckpointMetric, GlobalProfiler
+
+class Answer(CheckpointMetric):
+    name = "answer"
+    def get_definition(self):
+        return "The answer."
+    def collect(self, context):
+        return 42
+
+def work():
+    profiler = GlobalProfiler("mine.yaml")
+    with profiler.scope("Child"):
+        print(os.getpid(), flush=True)
+
+if __name__ == "__main__":
+    profiler = GlobalProfiler("mine.yaml")
+    profiler.checkpoint_metrics.append(Answer())
+    with profiler.scope("Parent"):
+        child = multiprocessing.get_context("METHOD").Process(target=work)
+        child.start()
+        child.join()
+    assert child.exitcode == 0
+""".replace("METHOD", method),
+    )
+
+    assert steps(tmp_path / "mine.yaml") == ["Start", "Parent Start", "Parent End", "End"]
+    child = read(tmp_path / f"mine.{out.strip()}.yaml")
+    assert [record["step"] for record in child["memory_usage"]] == [
+        "Start", "Child Start", "Child End", "End",
+    ]  # fmt: skip
+    if method == "fork":
+        assert {record["answer"] for record in child["memory_usage"]} == {42}
+
+
+def test_the_growth_of_cache_directories_is_in_the_summary(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import os
+from otel_quant.quark import GlobalProfiler
+profiler = GlobalProfiler()
+for name, before, after in (("a", 5, 1), ("b", 1, 3)):
+    os.makedirs(f"{name}/deep/down")
+    open(f"{name}/old", "wb").write(bytes(before << 20))
+    profiler.start_tmp_dir_monitoring(name)
+    open(f"{name}/deep/down/new", "wb").write(bytes(after << 20))
+""",
+    )
+
+    assert read(tmp_path / "quark_profile.yaml")["peak_cache_dir_disk_usage_mb"] == 3.0
+
+
+def test_a_failing_block_fails_as_it_would_without_us(tmp_path: Path) -> None:
+    _, err = run_script(
+        tmp_path,
+        """
+from otel_quant.quark import GlobalProfiler
+with GlobalProfiler().scope("Fails"):
+    raise KeyError("layer")
+""",
+        code=1,
+        QUARK_PROFILING="1",
+    )
+
+    assert err.splitlines()[-1] == "KeyError: 'layer'"
+    assert "otel_quant/" not in err
+    records = read(tmp_path / "quark_profile.yaml")["memory_usage"]
+    assert [(record["step"], record.get("error")) for record in records] == [
+        ("Start", None), ("Fails Start", None), ("Fails End", "KeyError"), ("End", None),
+    ]  # fmt: skip
+
+
+def torch_with(devices: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        cuda=types.SimpleNamespace(
+            is_available=lambda: devices > 0,
+            device_count=lambda: devices,
+            mem_get_info=lambda index: (6 << 30, 8 << 30),
+            memory_allocated=lambda index: (index + 1) << 29,
+            memory_reserved=lambda index: 1 << 30,
+        )
+    )
+
+
+def test_torchs_memory_is_logged_where_torch_is_loaded_and_sees_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    for torch in (None, torch_with(0)):
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        GlobalProfiler.log_torch_memory("before")
+    assert (caplog.text, capsys.readouterr().err) == ("", "")
+
+    monkeypatch.setitem(sys.modules, "torch", torch_with(2))
+    line = (
+        "[after] GPU 0: 0.50 GiB allocated, 1.00 GiB reserved, 2.00 GiB used, 6.00 GiB free; "
+        "GPU 1: 1.00 GiB allocated, 1.00 GiB reserved, 2.00 GiB used, 6.00 GiB free"
+    )
+    GlobalProfiler.log_torch_memory("after")
+    assert capsys.readouterr().err == f"{line}\n"
+    with caplog.at_level(logging.INFO, logger="otel_quant"):
+        GlobalProfiler.log_torch_memory("after")
+    assert (caplog.messages, capsys.readouterr().err) == ([line], "")
+
+
+def test_many_threads_get_the_same_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUARK_PROFILING", raising=False)
+    monkeypatch.setattr(GlobalProfiler, "_instance", None)
+    made: list[GlobalProfiler] = []
+    threads = [threading.Thread(target=lambda: made.append(GlobalProfiler())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len({id(profiler) for profiler in made}) == 1
+    assert quark.ProfileStep is ProfileStep

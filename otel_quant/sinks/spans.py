@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextvars import Token
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
@@ -29,6 +29,11 @@ from otel_quant.version import VERSION
 
 _log = logging.getLogger("otel_quant")
 
+_OF_THE_RUN: Final = (
+    semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME,
+)  # fmt: skip
+"""What a step says that stands on the run's span too: its first value."""
+
 
 class SpansSink(Sink):
     """One span for the run and one for each step, nested as they happened.
@@ -49,6 +54,7 @@ class SpansSink(Sink):
         self._root_context: Context | None = None
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
+        self._said_of_run: set[str] = set()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts the root span."""
@@ -71,6 +77,7 @@ class SpansSink(Sink):
             **figures.identity_of(step),
             **attributes,
         }
+        self._say_of_run(known)
         memory = checkpoint.reading.memory
         if memory is not None:
             known[semconv.MEMORY_START] = memory.tree_rss
@@ -99,6 +106,7 @@ class SpansSink(Sink):
         span = self._spans.pop(record.info.index, None)
         if span is None or self._run is None:
             return
+        self._say_of_run(record.attributes)
         if span.is_recording():
             span.set_attributes(
                 {
@@ -122,12 +130,15 @@ class SpansSink(Sink):
             return
         for cost in costs:
             totals = figures.cost_of(cost)
+            identity = figures.cost_identity_of(cost)
+            if identity.get(semconv.MODEL_ROLE) == "float" and semconv.MODEL_PATH in identity:
+                self._say_of_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
                 context=self._root_context,
                 attributes={
                     semconv.RUN_ID: self._run.id,
-                    **figures.cost_identity_of(cost),
+                    **identity,
                     **totals,
                 },
                 start_time=cost.start_ns,
@@ -174,8 +185,19 @@ class SpansSink(Sink):
             propagate.inject(headers, context)
         return headers
 
+    def _say_of_run(self, attributes: Mapping[str, AttributeValue]) -> None:
+        found = {
+            key: attributes[key]
+            for key in _OF_THE_RUN
+            if key in attributes and key not in self._said_of_run
+        }
+        if found and self._root is not None:
+            self._root.set_attributes(found)
+            self._said_of_run |= found.keys()
+
     def _start_root(self, checkpoint: Checkpoint) -> None:
         assert self._run is not None
+        self._said_of_run = set()
         parent = otel_context.get_current()
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = _context_from(self._run.parent_carrier, parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import yaml
 
 from tests.fixtures.script import run_script
 
-pytestmark = pytest.mark.quark
-pytest.importorskip("quark.common.profiler")
+pytestmark = [
+    pytest.mark.quark,
+    # Not importorskip: the tests of this process must not find torch loaded.
+    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
+]
 
 OURS, QUARKS = "otel_quant.quark", "quark.common.profiler"
 
@@ -233,3 +237,51 @@ def test_a_file_that_began_before_quark_was_loaded_makes_way_for_quarks(tmp_path
         "Start", "Before Start", "Before End", "After Start", "After End", "End",
     ]  # fmt: skip
     assert [record["step"] for record in quarks] == ["Start", "After Start", "After End", "End"]
+
+
+QUANTIZES = """
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnxruntime.quantization.calibrate import CalibrationDataReader
+from quark.onnx import ModelQuantizer
+from quark.onnx.quantization.config import Config, get_default_config
+from {profiler} import GlobalProfiler, ProfileStep
+
+class Images(CalibrationDataReader):
+    def __init__(self):
+        self.left = 2
+    def get_next(self):
+        self.left -= 1
+        return {{"x": np.ones((1, 3, 8, 8), np.float32)}} if self.left >= 0 else None
+
+profiler = GlobalProfiler("{output}")
+with profiler.scope(ProfileStep.MODEL_PREPARATION):
+    weight = np.random.default_rng(0).random((4, 3, 3, 3), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], "small",
+        [helper.make_tensor_value_info("x", 1, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", 1, [1, 4, 6, 6])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, "float.onnx")
+quantizer = ModelQuantizer(Config(global_quant_config=get_default_config("XINT8")))
+quantizer.quantize_model("float.onnx", "int8.onnx", Images())
+print()
+"""
+
+
+def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path) -> None:
+    for name, profiler in (("ours", OURS), ("quarks", QUARKS)):
+        run(
+            tmp_path,
+            QUANTIZES.format(profiler=profiler, output=f"{name}.yaml"),
+            OTEL_QUANT_YAML_STRICT="true",
+        )
+
+    ours, quarks = shape(tmp_path / "ours.yaml"), shape(tmp_path / "quarks.yaml")
+    assert ours == quarks
+    assert '- step: "Calibration Start"' in ours
+    # Quark's own profiler wrote as well, where it writes unless it is told otherwise.
+    assert (tmp_path / "quark_profile.yaml").exists()

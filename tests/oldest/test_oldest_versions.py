@@ -1,0 +1,162 @@
+"""The library works with the oldest versions that it asks for, and with today's.
+
+The same file runs in an environment that holds the lower end of every range and nothing
+else (`scripts/test.py` makes it), and among the unit tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+from opentelemetry import metrics, trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.sdk import _logs as sdk_logs
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+SIGNALS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from tests.oldest.test_oldest_versions import signals_of_one_run
+json.dump(signals_of_one_run(), sys.stdout)
+"""
+
+
+def _log_exporter() -> object:
+    from opentelemetry.sdk._logs import export
+
+    for name in ("InMemoryLogRecordExporter", "InMemoryLogExporter"):
+        if hasattr(export, name):
+            return getattr(export, name)()
+    raise AssertionError(f"no in-memory exporter of logs in {sdk_logs.__name__}")
+
+
+def signals_of_one_run() -> dict[str, object]:
+    """Runs two nested steps, one of which fails, and returns what was exported."""
+    spans, records, points = InMemorySpanExporter(), _log_exporter(), InMemoryMetricReader()
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(records))
+    trace.set_tracer_provider(tracers)
+    metrics.set_meter_provider(MeterProvider([points]))
+    set_logger_provider(loggers)
+
+    import otel_quant
+
+    otel_quant.QuantInstrumentor().instrument()
+    with otel_quant.run():
+        try:
+            with otel_quant.step(otel_quant.ProfileStep.CALIBRATION), otel_quant.step("inner"):
+                raise ValueError("no samples")
+        except ValueError:
+            pass
+        # Read while the run is on: its live metrics end with it.
+        data = points.get_metrics_data()
+    names = {span.context.span_id: span.name for span in spans.get_finished_spans()}
+    return {
+        "spans": [
+            (span.name, names.get(span.parent.span_id) if span.parent else None,
+             span.status.status_code.name)
+            for span in spans.get_finished_spans()
+        ],
+        "records": [
+            (item.log_record.event_name, item.log_record.body)
+            for item in records.get_finished_logs()  # type: ignore[attr-defined] # either exporter
+        ],
+        "metrics": sorted(
+            metric.name
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        ),
+    }  # fmt: skip
+
+
+def test_every_signal_is_there() -> None:
+    root = Path(__file__).resolve().parents[2]
+    result = subprocess.run(
+        [sys.executable, "-c", SIGNALS, str(root)], capture_output=True, text=True, timeout=120
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert yaml.safe_load(result.stdout) == {
+        "spans": [
+            ["inner", "Calibration", "ERROR"],
+            ["Calibration", "quantization", "ERROR"],
+            ["quantization", None, "UNSET"],
+        ],
+        "records": [
+            ["quant.checkpoint", name]
+            for name in ("Start", "Calibration Start", "inner Start", "inner End",
+                         "Calibration End", "End")
+        ],
+        "metrics": [
+            "quant.run.disk.io",
+            "quant.run.memory.limit",
+            "quant.run.memory.usage",
+            "quant.step.active",
+            "quant.step.cpu.time",
+            "quant.step.disk.io",
+            "quant.step.duration",
+            "quant.step.memory.growth",
+            "quant.step.memory.peak",
+        ],
+    }  # fmt: skip
+
+
+def test_file_and_children_work(tmp_path: Path) -> None:
+    script = tmp_path / "quantize.py"
+    script.write_text(
+        "import multiprocessing, otel_quant\n"
+        "otel_quant.QuantInstrumentor().instrument()\n"
+        "def work():\n"
+        "    with otel_quant.step('work'): pass\n"
+        "with otel_quant.step('main'):\n"
+        "    child = multiprocessing.get_context('fork').Process(target=work)\n"
+        "    child.start(); child.join()\n"
+        "    assert child.exitcode == 0\n"
+    )
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={"OTEL_QUANT_PROFILE": "profile.yaml"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    steps = {
+        tuple(record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"])
+        for path in tmp_path.glob("profile*.yaml")
+    }
+    assert steps == {
+        ("Start", "main Start", "main End", "End"),
+        ("Start", "work Start", "work End", "End"),
+    }
+
+
+@pytest.mark.skipif(
+    not sys.prefix.endswith("-oldest"), reason="says which versions the oldest environment holds"
+)
+def test_environment_holds_the_lower_ends() -> None:
+    held = {
+        name: version(name)
+        for name in ("opentelemetry-api", "opentelemetry-instrumentation", "psutil", "wrapt")
+    }
+    assert held == {
+        "opentelemetry-api": "1.38.0",
+        "opentelemetry-instrumentation": "0.59b0",
+        "psutil": "5.9.0",
+        "wrapt": "1.14.0",
+    }

@@ -8,6 +8,7 @@ forked children.
 from __future__ import annotations
 
 import atexit
+import builtins
 import logging
 import os
 import sys
@@ -58,6 +59,7 @@ class Runtime:
         self._gpu: GpuProbe | None = None
         self._operations = 0
         self._exiting = False
+        self._draining = False
         self._watches_exit = False
 
     # --- the run --------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class Runtime:
         timeout = self.settings.exit_timeout
         error = getattr(sys, "last_type", None)
         # In an interactive session the last error is history, not the reason of the exit.
-        interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
+        interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
         self._exiting = True
         if self._recorder is None or self._recorder.baseline is None:
             return
@@ -216,6 +218,7 @@ class Runtime:
 
     def _drain(self, timeout: float | None = None) -> None:
         timeout = self.settings.exit_timeout if timeout is None else timeout
+        self._draining = True
         with FAULTS.kept_in("delivery"):
             if not self.delivery.drain(timeout):
                 _log.warning(
@@ -224,6 +227,7 @@ class Runtime:
                     timeout,
                 )
                 self.delivery.abandon()
+        self._draining = False
 
     # --- making ---------------------------------------------------------------------------
 
@@ -275,7 +279,14 @@ class Runtime:
         return self._sinks
 
     def _reading_now(self) -> Reading | None:
-        return self._recorder.reading_now() if self.is_running and self._recorder else None
+        recorder = self._recorder
+        if recorder is None or recorder.baseline is None:
+            return None
+        if not recorder.ended:
+            return recorder.reading_now()
+        # The run is over when its metrics are collected for the last time. For a run that
+        # is shorter than the interval of that, it is the first time as well.
+        return recorder.latest if self._draining else None
 
 
 RUNTIME: Final = Runtime()

@@ -202,6 +202,8 @@ class MetricsSink(Sink):
             yield Observation(reading.memory.tree_rss)
 
     def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
+        if self._latest() is None:
+            return  # no run
         if self._run is not None and self._run.limits.memory is not None:
             yield Observation(self._run.limits.memory)
 

@@ -1,0 +1,281 @@
+"""The script behaves as without us, and what survives each way to end.
+
+Each script runs twice where it says "as without us": with steps of ours under
+``opentelemetry-instrument``, and with steps that do nothing under plain Python.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fixtures.instrumented import Finished, Script, Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+PRELUDE = """
+import os
+if os.environ.get("WITHOUT_US"):
+    from contextlib import nullcontext as step
+else:
+    from otel_quant import step
+import signal, sys, time
+
+def fail(value):
+    raise ValueError(f"no such value: {value}")
+"""
+PROFILE = "profile.yaml"
+
+
+def both(workshop: Workshop, otlp: OtlpReceiver, body: str) -> tuple[Finished, Finished]:
+    """Runs a script with us and without us."""
+    script = workshop.script(PRELUDE + body)
+    with_us = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": PROFILE})
+    return with_us, script.run({"WITHOUT_US": "1"}, instrumented=False)
+
+
+def profile_of(script_or_folder: Workshop | Script) -> tuple[list[str], bool]:
+    """Returns the names of the local file's records and whether the file has its end."""
+    folder = (
+        script_or_folder.folder
+        if isinstance(script_or_folder, Workshop)
+        else script_or_folder.path.parent
+    )
+    content: dict[str, Any] = yaml.safe_load(Path(folder, PROFILE).read_text())
+    return [record["step"] for record in content["memory_usage"]], len(content) > 1
+
+
+def names_of(otlp: OtlpReceiver) -> list[str]:
+    records = otlp.records_of("quant.checkpoint")
+    records.sort(key=lambda record: record.attributes["quant.checkpoint.sequence"])
+    return [record.attributes["quant.checkpoint.name"] for record in records]
+
+
+def same(with_us: Finished, without_us: Finished) -> bool:
+    return (with_us.returncode, with_us.stdout, with_us.stderr) == (
+        without_us.returncode,
+        without_us.stdout,
+        without_us.stderr,
+    )
+
+
+def test_an_uncaught_exception_leaves_as_it_came_and_marks_step_and_run(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        """
+with step("good"):
+    print("so far")
+with step("outer"):
+    with step("inner"):
+        fail(7)
+""",
+    )
+    assert with_us.returncode == 1
+    assert "ValueError: no such value: 7" in with_us.stderr
+    assert same(with_us, without_us)
+
+    assert otlp.span("good").status == "UNSET"
+    for name in ("outer", "inner"):
+        span = otlp.span(name)
+        assert (span.status, span.status_message) == ("ERROR", "no such value: 7")
+        assert span.attributes["error.type"] == "ValueError"
+        (event,) = span.events
+        assert event.name == "exception"
+        assert event.attributes["exception.type"] == "ValueError"
+        assert event.attributes["exception.message"] == "no such value: 7"
+        assert "in fail" in event.attributes["exception.stacktrace"]
+    root = otlp.span("quantization")
+    assert (root.status, root.attributes["error.type"]) == ("ERROR", "ValueError")
+    assert root.attributes["quant.run.steps"] == 3
+    assert root.attributes["quant.run.failed_steps"] == 2
+    names = [
+        "Start", "good Start", "good End", "outer Start", "inner Start", "inner End", "outer End",
+        "End",
+    ]  # fmt: skip
+    assert names_of(otlp) == names
+    assert profile_of(workshop) == (names, True)
+
+
+def test_an_exception_that_the_script_handles_is_the_same_object_and_fails_the_step_alone(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        """
+error = LookupError("mine")
+error.__notes__ = ["kept"]
+cause = KeyError("why")
+try:
+    with step("step"):
+        raise error from cause
+except LookupError as caught:
+    frames, tb = [], caught.__traceback__
+    while tb:
+        frames.append(tb.tb_frame.f_code.co_name)
+        tb = tb.tb_next
+    print(caught is error, caught.__cause__ is cause, caught.__context__, caught.__notes__, frames)
+""",
+    )
+    assert with_us.returncode == 0
+    assert same(with_us, without_us)
+    assert otlp.span("step").status == "ERROR"
+    assert otlp.span("quantization").status == "UNSET"
+
+
+def test_a_function_that_is_a_step_raises_what_it_raised(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    finished = workshop.script(
+        PRELUDE
+        + """
+@step("step")
+def function():
+    fail(3)
+try:
+    function()
+except ValueError as caught:
+    print(repr(caught), caught.__cause__, caught.__context__)
+"""
+    ).run(otlp.environment("http/protobuf"))
+    assert finished.stdout == "ValueError('no such value: 3') None None\n"
+    assert otlp.span("step").attributes["code.function.name"] == "__main__.function"
+    assert otlp.span("step").status == "ERROR"
+
+
+EVERYTHING = ["Start", "step Start", "step End", "End"]
+
+
+@pytest.mark.parametrize(
+    ("code", "returncode", "step_status"),
+    [("sys.exit()", 0, "UNSET"), ("sys.exit(3)", 3, "ERROR"), ("sys.exit('why')", 1, "ERROR")],
+)
+def test_after_sys_exit_everything_survives(
+    workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int, step_status: str
+) -> None:
+    with_us, without_us = both(workshop, otlp, f"with step('step'):\n    {code}\n")
+    assert with_us.returncode == returncode
+    assert same(with_us, without_us)
+    assert otlp.span("step").status == step_status
+    assert otlp.tree() == [("quantization", [("step", [])])]
+    assert names_of(otlp) == EVERYTHING
+    assert profile_of(workshop) == (EVERYTHING, True)
+
+
+def test_after_sigint_everything_survives(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        """
+with step("step"):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+""",
+    )
+    assert with_us.returncode == -signal.SIGINT
+    assert same(with_us, without_us)
+    for name in ("step", "quantization"):
+        assert otlp.span(name).status == "ERROR"
+        assert otlp.span(name).attributes["error.type"] == "KeyboardInterrupt"
+    assert names_of(otlp) == EVERYTHING
+    assert profile_of(workshop) == (EVERYTHING, True)
+
+
+def test_after_a_sigterm_that_the_script_handles_everything_survives(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+with step("step"):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
+""",
+    )
+    assert with_us.returncode == 143
+    assert same(with_us, without_us)
+    assert otlp.span("step").status == "ERROR"
+    assert names_of(otlp) == EVERYTHING
+    assert profile_of(workshop) == (EVERYTHING, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "returncode"),
+    [
+        ("os._exit(4)", 4),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("os.abort()", -signal.SIGABRT),
+    ],
+)
+def test_an_end_without_goodbye_leaves_ended_spans_all_records_and_a_file_without_its_end(
+    workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
+) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        f"""
+with step("before"):
+    pass
+with step("step"):
+    if not os.environ.get("WITHOUT_US"):
+        time.sleep(1.5)
+    {code}
+""",
+    )
+    assert with_us.returncode == returncode
+    assert same(with_us, without_us)
+    assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
+    survivors = ["Start", "before Start", "before End", "step Start"]
+    assert names_of(otlp) == survivors
+    assert profile_of(workshop) == (survivors, False)
+
+
+def test_what_the_script_itself_registered_for_its_exit_still_runs(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        """
+import atexit, threading
+atexit.register(print, "first")
+with step("step"):
+    pass
+atexit.register(print, "second")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+sys.exit(5)
+""",
+    )
+    assert with_us.returncode == 5
+    assert same(with_us, without_us)
+    assert names_of(otlp) == EVERYTHING
+
+
+def test_no_signal_handler_hook_or_limit_of_the_script_is_touched(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    with_us, without_us = both(
+        workshop,
+        otlp,
+        """
+import faulthandler, gc, logging, threading, warnings
+with step("step"):
+    pass
+print([signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGXFSZ)])
+print(signal.getitimer(signal.ITIMER_REAL), signal.set_wakeup_fd(-1))
+print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)
+print(sys.gettrace(), sys.getprofile(), gc.isenabled(), gc.get_threshold(), faulthandler.is_enabled())
+print(sys.getrecursionlimit(), sys.getswitchinterval(), os.getcwd() == os.path.dirname(__file__))
+""",
+    )
+    assert with_us.returncode == 0
+    assert same(with_us, without_us)

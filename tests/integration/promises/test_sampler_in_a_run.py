@@ -1,0 +1,112 @@
+"""The sampler in a real run."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+PRELUDE = """
+import json, os, sys, threading, time
+import otel_quant
+
+def samplers():
+    return [thread for thread in threading.enumerate() if thread.name == "otel-quant-sampler"]
+"""
+
+
+def facts_of(workshop: Workshop, body: str, **variables: str) -> dict[str, float]:
+    finished = workshop.script(PRELUDE + body).run(variables)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    facts = json.loads(finished.stdout)
+    assert isinstance(facts, dict)
+    return facts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="schedstat is Linux's")
+def test_a_busy_run_gives_it_less_than_half_a_percent_of_a_core(workshop: Workshop) -> None:
+    facts = facts_of(
+        workshop,
+        """
+def cpu_seconds(thread):
+    with open(f"/proc/self/task/{thread.native_id}/schedstat") as file:
+        return int(file.read().split()[0]) / 1e9
+
+with otel_quant.step("busy"):
+    (sampler,) = samplers()
+    before, began = cpu_seconds(sampler), time.monotonic()
+    while time.monotonic() < began + 2:
+        sum(range(1000))
+    print(json.dumps({"spent": cpu_seconds(sampler) - before, "elapsed": time.monotonic() - began}))
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="1",
+    )
+    # One sample more than has been paid for, and what waking up costs beside it.
+    assert facts["spent"] < 0.005 * facts["elapsed"] + 0.01
+
+
+def test_it_ends_with_the_run(workshop: Workshop) -> None:
+    facts = facts_of(
+        workshop,
+        """
+counts = []
+for _ in range(3):
+    with otel_quant.run():
+        with otel_quant.step("step"):
+            counts.append(len(samplers()))
+    counts.append(len(samplers()))
+print(json.dumps({"counts": counts}))
+""",
+    )
+    assert facts == {"counts": [1, 0, 1, 0, 1, 0]}
+
+
+def test_an_interval_of_0_switches_it_off(workshop: Workshop) -> None:
+    facts = facts_of(
+        workshop,
+        """
+with otel_quant.step("step"):
+    print(json.dumps({"count": len(samplers())}))
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="0",
+    )
+    assert facts == {"count": 0}
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="there is no fork here")
+def test_a_forked_child_starts_clean_with_a_run_and_a_sampler_of_its_own(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    script = workshop.script(
+        PRELUDE
+        + """
+with otel_quant.step("parent"):
+    reading, writing = os.pipe()
+    for number in range(20):  # some of them in the middle of a sample
+        time.sleep(0.003)
+        pid = os.fork()
+        if pid == 0:
+            counts = [len(samplers())]
+            with otel_quant.step(f"child {number}"):
+                counts.append(len(samplers()))
+            counts.append(len(samplers()))
+            os.write(writing, (json.dumps(counts) + "\\n").encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        print(json.dumps([json.loads(line) for line in file]))
+    assert len(samplers()) == 1
+"""
+    )
+    finished = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_SAMPLE_INTERVAL": "1"})
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert json.loads(finished.stdout) == [[0, 1, 0]] * 20
+    run_of_parent = otlp.span("parent").attributes["quant.run.id"]
+    runs = {otlp.span(f"child {n}").attributes["quant.run.id"] for n in range(20)}
+    assert len(runs) == 20
+    assert run_of_parent not in runs

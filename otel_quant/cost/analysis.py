@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from time import monotonic
@@ -18,8 +18,9 @@ from otel_quant.cost.ir import Model
 from otel_quant.cost.liveness import peak_bytes
 from otel_quant.cost.onnxfile import read_model
 from otel_quant.cost.op import Op
+from otel_quant.cost.payload import Source, bytes_source, file_source, proto_source
 from otel_quant.cost.precision import DEQUANTIZE, QUANTIZE, precision_of
-from otel_quant.cost.results import ModelCost, NodeCost
+from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
 from otel_quant.cost.rules.table import RULE_SETS, Macs, RuleSet
 from otel_quant.cost.values import Value
 
@@ -88,7 +89,34 @@ def cost_of(
     makers = {id(value): run.op for run in runs for value in run.op.outputs}
     nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
     executed = [run.op for run in runs]
-    return _summed(structure, rule_set, nodes, walk, executed, bound.assumed)
+    zeros: tuple[WeightSparsity, ...] | None = None
+    if sparsity:
+        nodes, zeros = _with_sparsity(nodes, executed, _source(model), walk)
+    return _summed(structure, rule_set, nodes, walk, executed, bound.assumed, zeros)
+
+
+def _source(model: object) -> Source:
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes_source(bytes(model))
+    if isinstance(model, str | os.PathLike):
+        return file_source(Path(model))
+    return proto_source(model)
+
+
+def _with_sparsity(
+    nodes: tuple[NodeCost, ...], executed: list[Op], source: Source, walk: Walk
+) -> tuple[tuple[NodeCost, ...], tuple[WeightSparsity, ...]]:
+    from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
+
+    result: list[NodeCost] = []
+    found: dict[str, WeightSparsity] = {}
+    for node, op in zip(nodes, executed, strict=True):
+        walk.check_time()
+        zeros = weight_sparsity(op, source)
+        if zeros is not None:
+            found.setdefault(zeros.weight, zeros)
+        result.append(replace(node, sparsity=zeros))
+    return tuple(result), tuple(found.values())
 
 
 def _structure(model: object, deadline: float | None) -> Model:
@@ -210,6 +238,7 @@ def _summed(
     walk: Walk,
     executed: list[Op],
     assumed: Mapping[str, int],
+    sparsity: tuple[WeightSparsity, ...] | None,
 ) -> ModelCost:
     counts = Counter(node.op_type for node in nodes)
     contraction = sum(node.macs_contraction or 0 for node in nodes)
@@ -244,6 +273,7 @@ def _summed(
             value.bytes is None for op in executed for value in _counted(op, rules)
         ),
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
+        sparsity=sparsity,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
 from io import BytesIO
 from math import prod
 from typing import Final
@@ -409,13 +408,11 @@ class StructureReader:
     def _message(self, number: int, end: int, length: int) -> Attribute:
         if number == 4:
             return self._bytes(length) if length <= MAX_STRING else Elided(length)
-        readers: dict[int, Callable[[int], Attribute]] = {
-            5: self.tensor,
-            6: self.graph,
-            14: self.type,
-            22: self.sparse_tensor,
-        }
-        return readers[number](end)
+        if number == 5:
+            return self.tensor(end)
+        if number == 6:
+            return self.graph(end)
+        return self.type(end) if number == 14 else self.sparse_tensor(end)
 
     def _numbers(self, number: int, kind: int, value: int) -> list[int] | list[float] | Elided:
         """One element of a repeated number, or all of them where they are packed."""

@@ -91,6 +91,7 @@ class ModelCost:
         uncosted_ops: Nodes without known MACs, by operator.
         unsized_tensors: Results whose size is not known.
         max_memory_node: Name of the node with the largest ``memory_bytes``.
+        sparsity: Of every weight that was looked at; None if it was not asked for.
     """
 
     path: str

@@ -1,0 +1,481 @@
+"""Each mistake that onnx_tool 1.0.1 makes, and the figure that is right.
+
+The list is that of the cost documentation; one test for each of its entries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost.rules.formula import DIV, ERF, EXP, SQRT, TANH
+
+
+def text_cost(text: str, rules: str = "corrected") -> ModelCost:
+    """Costs a model written as ONNX text."""
+    return cost_of(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
+
+
+def one(signature: str, body: str, *, opset: int = 21, domain: str = "com.microsoft") -> ModelCost:
+    return text_cost(
+        f'<ir_version: 10, opset_import: ["": {opset}, "{domain}": 1]> g {signature} {{ {body} }}'
+    )
+
+
+def macs(signature: str, body: str, **settings: int) -> int:
+    cost = one(signature, body, **settings)
+    assert cost.uncosted_ops == {}
+    return cost.macs
+
+
+def test_a_transposed_convolution_multiplies_its_input_elements() -> None:
+    cost = one(
+        "(float[1, 8, 4, 4] x, float[8, 4, 2, 2] w) => (float[1, 4, 8, 8] y)",
+        "y = ConvTranspose <strides = [2, 2], kernel_shape = [2, 2]> (x, w)",
+    )
+    assert cost.nodes[0].outputs == ((1, 4, 8, 8),)
+    assert cost.macs_contraction == 2048
+
+
+def test_a_matrix_product_broadcasts_the_batches_of_both_sides() -> None:
+    cost = one("(float[1,3,8,16] a, float[2,1,16,8] b) => (float[] y)", "y = MatMul (a, b)")
+    assert cost.nodes[0].outputs == ((2, 3, 8, 8),)
+    assert cost.macs == 2 * 3 * 8 * 16 * 8
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shape", "expected"),
+    [
+        ("16", "16", (), 16),
+        ("4,16", "16", (4,), 64),
+        ("16", "16,5", (5,), 80),
+        ("3,4,16", "16", (3, 4), 192),
+        ("16", "3,16,5", (3, 5), 240),
+    ],
+)
+def test_a_matrix_product_takes_vectors(
+    left: str, right: str, shape: tuple[int, ...], expected: int
+) -> None:
+    cost = one(f"(float[{left}] a, float[{right}] b) => (float[] y)", "y = MatMul (a, b)")
+    assert cost.nodes[0].outputs == (shape,)
+    assert cost.macs == expected
+
+
+@pytest.mark.parametrize("op", ["Pow", "PRelu"])
+def test_two_operands_broadcast_against_each_other(op: str) -> None:
+    cost = one("(float[4,1] a, float[1,5] b) => (float[] y)", f"y = {op} (a, b)")
+    assert cost.nodes[0].outputs == ((4, 5),)
+    assert cost.macs == 20 * (EXP if op == "Pow" else 2)
+
+
+def test_where_broadcasts_all_three() -> None:
+    cost = one(
+        "(bool[4,1,1] c, float[1,5,1] a, float[1,1,6] b) => (float[] y)", "y = Where (c, a, b)"
+    )
+    assert cost.nodes[0].outputs == ((4, 5, 6),)
+    assert cost.memory_bytes == 4 * 120
+
+
+@pytest.mark.parametrize(
+    ("inputs", "equation", "shape", "expected"),
+    [
+        (("2,3",), "ij->j", (3,), 6),
+        (("2,3",), "ij->ji", (3, 2), 0),
+        (("2,3", "3,4"), "ij,jk", (2, 4), 24),
+        (("2,3", "3,4", "4,5"), "ij,jk,kl->il", (2, 5), 2 * 3 * 4 + 2 * 4 * 5),
+        (("7,2,3", "7,3,4"), "...ij,...jk->...ik", (7, 2, 4), 7 * 24),
+        (("2,3", "7,3,4"), "...ij,...jk", (7, 2, 4), 7 * 24),
+    ],
+)
+def test_einsum_takes_one_or_three_operands_ellipses_and_no_output(
+    inputs: tuple[str, ...], equation: str, shape: tuple[int, ...], expected: int
+) -> None:
+    names = [f"x{i}" for i in range(len(inputs))]
+    signature = ", ".join(f"float[{dims}] {n}" for n, dims in zip(names, inputs, strict=True))
+    cost = one(
+        f"({signature}) => (float[] y)",
+        f'y = Einsum <equation = "{equation}"> ({", ".join(names)})',
+    )
+    assert cost.nodes[0].outputs == (shape,)
+    assert cost.macs == expected
+
+
+def test_the_third_input_of_matmulinteger_is_a_zero_point_and_no_bias() -> None:
+    signature = "(uint8[4,8] a, uint8[8,6] b, uint8 z) => (int32[] y)"
+    assert macs(signature, "y = MatMulInteger (a, b, z, z)") == 4 * 8 * 6
+
+
+LSTM_STATE = 3 * EXP + 2 * TANH + 4 + 4
+GRU_STATE = 2 * EXP + TANH + 5 + 3
+
+
+@pytest.mark.parametrize(
+    ("op", "gates", "state"), [("LSTM", 4, LSTM_STATE), ("GRU", 3, GRU_STATE), ("RNN", 1, TANH + 1)]
+)
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_recurrent_layers_of_every_form(
+    op: str, gates: int, state: int, directions: int, bias: bool, layout: int
+) -> None:
+    steps, batch, width, hidden = 7, 3, 5, 4
+    first = f"{batch},{steps}" if layout else f"{steps},{batch}"
+    direction = "bidirectional" if directions == 2 else "forward"
+    cost = one(
+        f"(float[{first},{width}] x, float[{directions},{gates * hidden},{width}] w, "
+        f"float[{directions},{gates * hidden},{hidden}] r, "
+        f"float[{directions},{2 * gates * hidden}] b) => (float[] y)",
+        f'y = {op} <hidden_size = {hidden}, direction = "{direction}", layout = {layout}> '
+        f"(x, w, r{', b' if bias else ''})",
+    )
+    matrices = directions * gates * hidden * (width + hidden)
+    assert cost.macs_contraction == steps * batch * matrices
+    biases = directions * 2 * gates * hidden if bias else 0
+    assert cost.macs == steps * batch * (matrices + biases + directions * hidden * state)
+    shape = (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden)
+    assert cost.nodes[0].outputs == (shape,)
+
+
+@pytest.mark.parametrize(
+    ("body", "per_element"),
+    [
+        ("y = Tanh (x)", TANH),
+        ("y = Erf (x)", ERF),
+        ("y = Max (x, x, x, x)", 3),
+        ("y = Min (x, x, x)", 2),
+        ("y = Pow (x, two)", 1),
+        ("y = Pow (x, three)", 2),
+        ("y = Pow (x, root)", SQRT),
+        ("y = Pow (x, odd)", EXP),
+        ("y = Pow (x, inverse)", DIV),
+    ],
+)
+def test_functions_cost_what_they_compute(body: str, per_element: int) -> None:
+    cost = text_cost(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[10] x) => (float[10] y)
+        <float two = {{2}}, float three = {{3}}, float root = {{0.5}}, float odd = {{2.7}},
+         float inverse = {{-1}}>
+        {{ {body} }}"""
+    )
+    assert cost.macs == 10 * per_element
+
+
+def test_normalization_takes_its_square_root_per_channel() -> None:
+    signature = (
+        "(float[2,16,8,8] x, float[16] s, float[16] b, float[16] m, float[16] v) => (float[] y)"
+    )
+    assert macs(signature, "y = BatchNormalization (x, s, b, m, v)") == (
+        3 * 2 * 16 * 64 + 16 * (SQRT + DIV)
+    )
+
+
+def test_pooling_in_three_dimensions_has_three_kernel_lengths() -> None:
+    assert (
+        macs(
+            "(float[1,2,8,8,8] x) => (float[] y)",
+            "y = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (x)",
+        )
+        == 2 * 64 * 8
+    )
+
+
+def test_auto_pad_valid_respects_dilation() -> None:
+    cost = one(
+        "(float[1,1,9,9] x, float[1,1,3,3] w) => (float[] y)",
+        'y = Conv <auto_pad = "VALID", dilations = [2, 2], kernel_shape = [3, 3]> (x, w)',
+    )
+    assert cost.nodes[0].outputs == ((1, 1, 5, 5),)
+
+
+def quantized_linear() -> bytes:
+    weight = numpy_helper.from_array(np.zeros((8, 4), np.int8), "w")
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", ["w", "scale"], ["wf"], name="dq"),
+            helper.make_node("MatMul", ["x", "wf"], ["y"], name="mm"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [weight, helper.make_tensor("scale", TensorProto.FLOAT, [], [1.0])],
+    )
+    return helper.make_model(graph).SerializeToString()
+
+
+def test_dequantizing_a_constant_is_done_once_and_its_copy_is_no_memory() -> None:
+    cost = cost_of(quantized_linear())
+    assert [node.macs for node in cost.nodes] == [0, 64]
+    assert [node.memory_bytes for node in cost.nodes] == [32 + 4, 4 * 8]
+    assert cost.peak_activation_bytes == 4 * (16 + 8)
+    assert cost.weight_bytes == 36
+    tool = cost_of(quantized_linear(), rules="onnx_tool")
+    assert [node.macs for node in tool.nodes] == [64, 64]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements", "stored"),
+    [
+        (TensorProto.BFLOAT16, 10, 20),
+        (TensorProto.FLOAT8E4M3FN, 10, 10),
+        (TensorProto.FLOAT8E5M2, 10, 10),
+        (TensorProto.INT4, 9, 5),
+        (TensorProto.UINT4, 10, 5),
+        (TensorProto.UINT32, 10, 40),
+        (TensorProto.FLOAT4E2M1, 7, 4),
+        (TensorProto.FLOAT16, 10, 20),
+        (TensorProto.DOUBLE, 10, 80),
+    ],
+)
+def test_every_type_has_its_size(dtype: int, elements: int, stored: int) -> None:
+    weight = TensorProto(name="w", data_type=dtype, dims=[elements], raw_data=bytes(stored))
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["w"], ["y"])],
+        "g",
+        [],
+        [helper.make_tensor_value_info("y", dtype, [elements])],
+        [weight],
+    )
+    cost = cost_of(helper.make_model(graph).SerializeToString())
+    assert (cost.params, cost.weight_bytes, cost.memory_bytes) == (elements, stored, stored)
+
+
+def test_a_tensor_of_rank_0_has_one_element() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (float x) => (float y) <float w = {2}> { y = Mul (x, w) }"""
+    cost = text_cost(text)
+    assert (cost.macs, cost.params, cost.memory_bytes) == (1, 1, 8)
+    tool = text_cost(text, "onnx_tool")
+    assert (tool.macs, tool.params, tool.memory_bytes) == (0, 0, 0)
+
+
+def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() -> None:
+    def constant(name: str, dims: list[int]) -> onnx.NodeProto:
+        array = np.zeros(dims, np.float32)
+        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
+
+    def info(name: str, dims: list[int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+    branches = {
+        f"{which}_branch": helper.make_graph(
+            [helper.make_node("MatMul", ["x", f"w_{which}"], [f"y_{which}"])],
+            which,
+            [],
+            [info(f"y_{which}", [2, width])],
+            [numpy_helper.from_array(np.zeros((4, width), np.float32), f"w_{which}")],
+        )
+        for which, width in (("then", 5), ("else", 6))
+    }
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)]
+    function = helper.make_function(
+        "f",
+        "linear",
+        ["a"],
+        ["c"],
+        [constant("w", [4, 4]), helper.make_node("MatMul", ["a", "w"], ["c"])],
+        opsets,
+    )
+    graph = helper.make_graph(
+        [
+            constant("k", [4, 3]),
+            helper.make_node("MatMul", ["x", "k"], ["a"]),
+            helper.make_node("linear", ["x"], ["b"], domain="f"),
+            helper.make_node("linear", ["b"], ["c"], domain="f"),
+            helper.make_node("If", ["flag"], ["d"], **branches),
+        ],
+        "g",
+        [info("x", [2, 4]), helper.make_tensor_value_info("flag", TensorProto.BOOL, [])],
+        [info(name, []) for name in "acd"],
+    )
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets)
+    cost = cost_of(model.SerializeToString())
+    assert cost.params == 4 * 3 + 4 * 4 + 4 * 5 + 4 * 6
+    assert sum(node.params for node in cost.nodes) == cost.params
+    assert cost.weight_bytes == 4 * cost.params
+    # The dearer branch, the product with the Constant, and the function twice.
+    assert cost.macs == 2 * 4 * 6 + 2 * 4 * 3 + 2 * 2 * 4 * 4
+
+
+def test_nodes_of_one_name_are_two_nodes() -> None:
+    cost = text_cost(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (float[8] x) => (float[8] y) { [same] a = Relu (x) [same] y = Relu (a) }"""
+    )
+    assert [node.name for node in cost.nodes] == ["same", "same"]
+    assert cost.macs == 16
+
+
+def test_nodes_out_of_order_are_put_in_order() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["half"], ["y"], name="relu"),
+            helper.make_node("Cast", ["x"], ["half"], name="cast", to=TensorProto.FLOAT16),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [8])],
+    )
+    cost = cost_of(helper.make_model(graph).SerializeToString())
+    assert [node.name for node in cost.nodes] == ["cast", "relu"]
+    assert [node.memory_bytes for node in cost.nodes] == [16, 16]
+
+
+SOFTMAX = EXP + DIV
+
+ABORTED = {
+    "Attention": (
+        "(float[2,6,32] q, float[2,9,16] k, float[2,9,16] v) => (float[] y)",
+        "y = Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v)",
+        2 * 4 * 6 * 9 * (8 + 8) + 2 * 4 * 6 * 9 * (SOFTMAX + 1),
+    ),
+    "RMSNormalization": (
+        "(float[4,8] x, float[8] s) => (float[] y)",
+        "y = RMSNormalization (x, s)",
+        3 * 32 + 4 * (SQRT + DIV + 1),
+    ),
+    "RotaryEmbedding": (
+        "(float[1,2,4,8] x, float[16,4] c, float[16,4] s, int64[1,4] p) => (float[] y)",
+        "y = RotaryEmbedding (x, c, s, p)",
+        3 * 64,
+    ),
+    "GroupNormalization": (
+        "(float[2,8,4] x, float[8] s, float[8] b) => (float[] y)",
+        "y = GroupNormalization <num_groups = 2> (x, s, b)",
+        7 * 64 + 2 * 2 * (SQRT + DIV + 1),
+    ),
+    "DynamicQuantizeLinear": (
+        "(float[10] x) => (uint8[] y, float s, uint8 z)",
+        "y, s, z = DynamicQuantizeLinear (x)",
+        40,
+    ),
+    "QLinearAdd": (
+        "(uint8[4,1] a, float s, uint8 z, uint8[1,5] b) => (uint8[] y)",
+        "y = com.microsoft.QLinearAdd (a, s, z, b, s, z, s, z)",
+        20 * 5,
+    ),
+    "QGemm": (
+        "(uint8[4,8] a, float s, uint8 z, uint8[6,8] b, int32[6] c) => (uint8[] y)",
+        "y = com.microsoft.QGemm <transB = 1> (a, s, z, b, s, z, c, s, z)",
+        4 * 6 * 8 + 24,
+    ),
+    "QLinearGlobalAveragePool": (
+        "(uint8[1,8,4,4] x, float s, uint8 z) => (uint8[] y)",
+        "y = com.microsoft.QLinearGlobalAveragePool (x, s, z, s, z)",
+        128 + 8 * (DIV + 4),
+    ),
+    "com.microsoft Attention": (
+        "(float[2,6,16] x, float[16,48] w, float[48] b) => (float[] y)",
+        "y = com.microsoft.Attention <num_heads = 4> (x, w, b)",
+        2 * 6 * 16 * 48 + 2 * 6 * 48 + 2 * 2 * 6 * 6 * 16 + 2 * 4 * 36 * (SOFTMAX + 1),
+    ),
+    "MultiHeadAttention": (
+        "(float[2,6,16] q, float[2,9,16] k, float[2,9,16] v) => (float[] y)",
+        "y = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v)",
+        2 * 2 * 6 * 9 * 16 + 2 * 4 * 54 * (SOFTMAX + 1),
+    ),
+    "SkipLayerNormalization": (
+        "(float[2,6,16] x, float[16] g) => (float[] y)",
+        "y = com.microsoft.SkipLayerNormalization (x, x, g, g, g)",
+        (7 + 2) * 192 + 12 * (SQRT + DIV + 1),
+    ),
+    "BiasGelu": (
+        "(float[2,16] x, float[16] b) => (float[] y)",
+        "y = com.microsoft.BiasGelu (x, b)",
+        32 * (1 + ERF + 4),
+    ),
+    "FastGelu": (
+        "(float[2,16] x) => (float[] y)",
+        "y = com.microsoft.FastGelu (x)",
+        32 * (TANH + 8),
+    ),
+    "FusedConv": (
+        "(float[1,3,8,8] x, float[4,3,3,3] w, float[4] b) => (float[] y)",
+        'y = com.microsoft.FusedConv <activation = "Relu", kernel_shape = [3, 3]> (x, w, b)',
+        144 * 27 + 144 + 144,
+    ),
+    "FusedMatMul": (
+        "(float[2,8,4] a, float[2,8,6] b) => (float[] y)",
+        "y = com.microsoft.FusedMatMul <transA = 1> (a, b)",
+        2 * 4 * 6 * 8,
+    ),
+    "MatMulNBits": (
+        "(float[2,32] a, uint8[6,2,8] b, float[12] s) => (float[] y)",
+        "y = com.microsoft.MatMulNBits <K = 32, N = 6, bits = 4, block_size = 16> (a, b, s)",
+        2 * 32 * 6,
+    ),
+    "com.microsoft RotaryEmbedding": (
+        "(float[1,4,16] x, int64[1] p, float[8,4] c) => (float[] y)",
+        "y = com.microsoft.RotaryEmbedding (x, p, c, c)",
+        3 * 64,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ABORTED)
+def test_what_aborts_the_tool_is_costed(name: str) -> None:
+    signature, body, expected = ABORTED[name]
+    cost = one(signature, body, opset=23)
+    assert cost.uncosted_ops == {}
+    assert cost.macs == expected
+    assert cost.nodes[0].outputs[0] is not None
+    assert None not in cost.nodes[0].outputs[0]
+
+
+def test_grouped_query_attention_counts_the_keys_that_are_there() -> None:
+    signature = (
+        "(float[1,3,64] q, float[1,3,16] k, float[1,3,16] v, float[1,2,10,8] pk, "
+        "float[1,2,10,8] pv, int32[1] len) => (float[] y, float[] a, float[] b)"
+    )
+    graph = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g {signature}
+        <int32 total = {{13}}>
+        {{ y, a, b = com.microsoft.GroupQueryAttention <num_heads = 8, kv_num_heads = 2>
+           (q, k, v, pk, pv, len, total) }}"""
+    )
+    cost = cost_of(graph.SerializeToString())
+    assert cost.nodes[0].outputs == ((1, 3, 64), (1, 2, 13, 8), (1, 2, 13, 8))
+    assert cost.macs_contraction == 8 * 3 * 13 * (8 + 8)
+
+
+def test_the_dearer_branch_counts_unless_the_condition_is_known() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g ({}float[4, 8] x, float[8, 8] w) => (float[4, 8] y) {}
+        {{ y = If (flag) <then_branch = a () => (float[4, 8] p) {{ p = Relu (x) }},
+                         else_branch = b () => (float[4, 8] q) {{ q = MatMul (x, w) }}> }}"""
+    assert text_cost(text.format("bool flag, ", "")).macs == 256
+    assert text_cost(text.format("", "<bool flag = {1}>")).macs == 32
+    assert text_cost(text.format("", "<bool flag = {0}>")).macs == 256
+
+
+LOOP = """<ir_version: 10, opset_import: ["": 21]>
+    g ({}float[4] x) => (float[4] y, float[N, 4] all) {}
+    {{ y, all = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] h)
+        => (bool c2, float[4] h2, float[4] out) {{
+            c2 = Identity (c) h2 = Tanh (h) out = Identity (h2) }}> }}"""
+
+
+def test_a_loop_of_known_length_costs_its_body_so_many_times() -> None:
+    cost = text_cost(LOOP.format("", "<int64 trips = {5}, bool go = {1}>"))
+    assert cost.macs == 5 * 4 * TANH
+    assert cost.nodes[0].outputs == ((4,), (5, 4))
+    assert cost.uncosted_ops == {}
+
+
+def test_a_loop_of_unknown_length_is_reported_and_not_guessed() -> None:
+    cost = text_cost(LOOP.format("int64 trips, ", "<bool go = {1}>"))
+    assert cost.macs == 0
+    assert cost.uncosted_ops == {"Loop": 1, "Tanh": 1}
+    assert cost.nodes[0].outputs == ((4,), (None, 4))
+
+
+def test_an_operator_without_a_rule_is_named_and_the_rest_is_costed() -> None:
+    cost = text_cost(
+        """<ir_version: 10, opset_import: ["": 21, "mine": 1]>
+        g (float[8] x) => (float[8] y) { a = mine.Odd (x) b = mine.Odd (x) y = Relu (x) }"""
+    )
+    assert cost.uncosted_ops == {"mine:Odd": 2}
+    assert cost.macs == 8

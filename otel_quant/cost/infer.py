@@ -33,8 +33,8 @@ from otel_quant.cost.shapes.folding import folded
 from otel_quant.cost.shapes.table import shape_rule
 from otel_quant.cost.values import MAX_DATA, Value
 
-MAX_OPS: Final = 400_000
-"""Operations that a model may unfold into; real ones stay below 100 000."""
+MAX_OPS: Final = 200_000
+"""Operations that a model may unfold into; real ones stay below half of it."""
 
 MAX_CALL_DEPTH: Final = 64
 """Functions calling functions, and graphs in graphs."""

@@ -153,7 +153,7 @@ def test_functions_that_call_each_other_twice_do_not_unfold_without_end() -> Non
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
     )
     model = helper.make_model(graph, functions=functions, opset_imports=opsets)
-    with pytest.raises(CostError, match="unfolds into more than 400000 operations"):
+    with pytest.raises(CostError, match="unfolds into more than 200000 operations"):
         cost_of(model.SerializeToString())
 
 

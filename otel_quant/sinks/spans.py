@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any, Final
 
+from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
-from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
@@ -122,7 +122,8 @@ class SpansSink(Sink):
                 span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
                 span.record_exception(record.error, timestamp=record.end.time_ns)
                 span.set_status(StatusCode.ERROR, str(record.error) or None)
-        span.end(end_time=max(record.end.time_ns, record.start.time_ns))
+        # The wall clock may have been set meanwhile; the duration must not show it.
+        span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Adds a span for each model that was costed; their totals go on the root too."""
@@ -168,7 +169,7 @@ class SpansSink(Sink):
         if record.error is not None:
             root.set_attribute(semconv.ERROR_TYPE, record.error)
             root.set_status(StatusCode.ERROR, record.error)
-        root.end(end_time=record.end.time_ns)
+        root.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def forget(self) -> None:
         """Drops the parent's spans: it will end them itself."""
@@ -223,18 +224,22 @@ class SpansSink(Sink):
             return self._root_context
         return trace.set_span_in_context(span, self._root_context)
 
-    def _context_for(self, step: StepInfo) -> Context | None:
-        """Returns the context that a step's span begins in.
+    def _context_for(self, step: StepInfo) -> Context:
+        """Returns the context that a step's span begins in: the calling one.
 
-        Within another step that is the current one, so that a span of the program's own
-        between the two keeps its place.
+        Its current span is the parent within another step, so that a span of the
+        program's own between the two keeps its place; elsewhere the run's span is, and
+        what the run was given as baggage is there unless the program has set its own.
         """
-        if step.parent is None:
-            return self._root_context
-        current = otel_context.get_current()
-        if trace.get_current_span(current).get_span_context().is_valid:
-            return current
-        return self._root_context
+        context = otel_context.get_current()
+        if self._root is None or (
+            step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
+        ):
+            return context
+        for name, value in baggage.get_all(self._root_context).items():
+            if baggage.get_baggage(name, context) is None:
+                context = baggage.set_baggage(name, value, context)
+        return trace.set_span_in_context(self._root, context)
 
 
 def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:

@@ -4,7 +4,7 @@ Whole: what is appended goes to the kernel at once, with no buffer that a kill w
 or a forked child would write again. The kernel cuts a write short only between two
 pages (when the process is killed, or the disk is full), so a piece that would lie
 across the border of two is put behind it; the gap is a line of blanks. A piece that the
-disk did not take whole is taken back.
+disk did not take whole is taken back, and tried again before the next.
 
 Its own: a file is written under a hidden name, locked, and then given its path, so a
 path that exists belongs to a run whose lock tells whether it still lives. If it lives,
@@ -21,6 +21,7 @@ import os
 import secrets
 import stat
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ except ImportError:  # not POSIX: whether another run lives cannot be told
 
 _PAGE: Final = 4096  # or a divisor of the page size, where pages are larger
 _TRIES: Final = 100
+_MAX_WAITING: Final = 1000  # pieces; what comes after them is lost
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
@@ -54,6 +56,7 @@ class ProfileFile:
         self._regular = stat.S_ISREG(status.st_mode)
         self._size = status.st_size
         self._writing = False
+        self._waiting: deque[bytes] = deque()
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
@@ -65,15 +68,28 @@ class ProfileFile:
 
         Raises:
             OSError: The piece was not written, and nothing of it is in the file: no
-                space, over the limit on file sizes, or the file is no longer ours.
+                space, over the limit on file sizes, or the file is no longer ours. It
+                is kept, and written before the next piece if that can be.
         """
         data = text.encode()
         with self._lock:
-            descriptor = self._checked()
-            room = _PAGE - self._size % _PAGE
-            if room < len(data) <= _PAGE and self._regular:
-                self._write(descriptor, b" " * (room - 1) + b"\n")
-            self._write(descriptor, data)
+            try:
+                descriptor = self._checked()
+                while self._waiting:
+                    self._write_whole(descriptor, self._waiting[0])
+                    self._waiting.popleft()
+                self._write_whole(descriptor, data)
+            except OSError:
+                # A later and shorter piece might fit: none goes before one that waits.
+                if len(self._waiting) < _MAX_WAITING:
+                    self._waiting.append(data)
+                raise
+
+    def _write_whole(self, descriptor: int, data: bytes) -> None:
+        room = _PAGE - self._size % _PAGE
+        if room < len(data) <= _PAGE and self._regular:
+            self._write(descriptor, b" " * (room - 1) + b"\n")
+        self._write(descriptor, data)
 
     def append_lines(self, text: str) -> None:
         """Appends lines of which each is in the file whole or not at all after a kill.

@@ -165,19 +165,36 @@ def test_lines_fill_the_page_before_they_go_to_the_next(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_piece_that_the_disk_does_not_take_whole_is_taken_back(tmp_path: Path) -> None:
+def test_a_piece_that_the_disk_does_not_take_whole_is_taken_back_and_tried_again(
+    tmp_path: Path,
+) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
 
     with limit_on_file_size(10):
         file.append("two\n")
-        for _ in range(2):
+        for piece in ("three\n", "4\n"):  # the second would fit
             with pytest.raises(OSError, match="File too large") as caught:
-                file.append("three\n")
+                file.append(piece)
             assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(file.path))
     assert (tmp_path / "p.yaml").read_text() == "one\ntwo\n"
 
-    file.append("four\n")  # there is room again
-    assert (tmp_path / "p.yaml").read_text() == "one\ntwo\nfour\n"
+    file.append("five\n")  # there is room again
+    assert (tmp_path / "p.yaml").read_text() == "one\ntwo\nthree\n4\nfive\n"
+
+
+def test_what_waits_for_room_is_bounded(tmp_path: Path) -> None:
+    file = create(tmp_path / "p.yaml", "one\n")
+
+    with limit_on_file_size(4):
+        for number in range(3000):
+            with pytest.raises(OSError, match="File too large"):
+                file.append(f"{number}\n")
+    file.append("end\n")
+
+    expected = "".join(f"{number}\n" for number in range(1000))
+    assert (tmp_path / "p.yaml").read_text().replace(" ", "").replace("\n\n", "\n") == (
+        f"one\n{expected}end\n"
+    )
 
 
 def test_a_device_is_written_to_as_it_is() -> None:

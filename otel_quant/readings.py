@@ -143,6 +143,8 @@ class StepInfo:
         library_version: Its version.
         function: Qualified name of the function that is the step.
         thread: Identifier of the thread that opened it.
+        filled_in: Whether otel-quant adds the step to what the library's own profiler
+            reports.
     """
 
     index: int
@@ -153,6 +155,7 @@ class StepInfo:
     library_version: str | None = None
     function: str | None = None
     thread: int = 0
+    filled_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)

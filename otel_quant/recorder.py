@@ -223,6 +223,7 @@ class Recorder:
         library_version: str | None = None,
         function: str | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
+        filled_in: bool = False,
     ) -> OpenStep | None:
         """Opens a step; its ``Start`` checkpoint has reached the sinks on return.
 
@@ -233,6 +234,7 @@ class Recorder:
             library_version: Its version.
             function: Qualified name of the function that is the step.
             attributes: Arguments worth knowing, by attribute name.
+            filled_in: Whether the library's own profiler does not report the step.
 
         Returns:
             The step, to be given to :meth:`close`; None if it could not be opened.
@@ -253,6 +255,7 @@ class Recorder:
                     library_version=library_version,
                     function=function,
                     thread=threading.get_ident(),
+                    filled_in=filled_in,
                 )
                 self._next_step += 1
                 step = OpenStep(self, info, parent, reading, attributes or {})

@@ -6,10 +6,15 @@ Loaded when the first hooked library is, never before.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Final
 
+from otel_quant import semconv
 from otel_quant.faults import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.arguments import Arguments, attributes_of
@@ -20,14 +25,24 @@ from otel_quant.runtime import RUNTIME
 from otel_quant.scope import as_step, qualified_name
 from otel_quant.steps import ProfileStep
 
+# What the arguments of the operations that are under way in this context say.
+_OPERATION: Final[ContextVar[Mapping[str, AttributeValue]]] = ContextVar(
+    "otel_quant_operation", default=MappingProxyType({})
+)
+
 
 def step(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Makes each call a step."""
-    return as_library_step(function, hook.step, library)
+    return as_library_step(function, hook.step, library, filled_in=hook.filled_in)
 
 
 def as_library_step(
-    function: Callable[..., Any], kind: str, library: Library, label: str | None = None
+    function: Callable[..., Any],
+    kind: str,
+    library: Library,
+    label: str | None = None,
+    *,
+    filled_in: bool = False,
 ) -> Callable[..., Any]:
     """Makes each call of a library's function a step, unless an enclosing one is it already.
 
@@ -36,6 +51,7 @@ def as_library_step(
         kind: ``ProfileStep`` that it is.
         library: The library.
         label: What the step is called; the kind itself if None.
+        filled_in: Whether the library's own profiler does not report it.
 
     Returns:
         The wrapper.
@@ -48,7 +64,14 @@ def as_library_step(
         if is_covered(recorder.current(), label or kind, library):
             return None
         known = attributes_of(arguments.bound(args, kwargs), RUNTIME.settings.paths)
-        return open_library_step(kind, library, label=label, function=name, attributes=known)
+        return open_library_step(
+            kind,
+            library,
+            label=label,
+            function=name,
+            attributes=known,
+            filled_in=filled_in,
+        )
 
     return as_step(function, begin)
 
@@ -60,15 +83,20 @@ def open_library_step(
     label: str | None = None,
     function: str | None = None,
     attributes: Mapping[str, AttributeValue] | None = None,
+    filled_in: bool = False,
 ) -> OpenStep | None:
-    """Opens a step of a library. For the arguments see :meth:`Recorder.open`."""
+    """Opens a step of a library. For the arguments see :meth:`Recorder.open`.
+
+    The step carries the arguments of the operations around it too; its own go first.
+    """
     return RUNTIME.recorder.open(
         kind,
         label=label,
         library=library.distribution,
         library_version=version_of(library.distribution),
         function=function,
-        attributes=attributes,
+        attributes={**_OPERATION.get(), **(attributes or {})},
+        filled_in=filled_in,
     )
 
 
@@ -100,10 +128,11 @@ for _library in LIBRARIES:
 
 def operation(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Marks each call as an entry point: what happens within belongs together."""
+    arguments = Arguments(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with RUNTIME.operation():
+        with RUNTIME.operation(), _described(arguments, args, kwargs, library):
             return function(*args, **kwargs)
 
     return wrapper
@@ -116,10 +145,46 @@ def quantization(function: Callable[..., Any], hook: Hook, library: Library) -> 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with RUNTIME.operation():
-            result = function(*args, **kwargs)
+            with _described(arguments, args, kwargs, library):
+                result = function(*args, **kwargs)
             with FAULTS.kept_in("model cost"):
                 RUNTIME.models_made(arguments.bound(args, kwargs), result)
             return result
+
+    return wrapper
+
+
+@contextmanager
+def _described(
+    arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any], library: Library
+) -> Iterator[None]:
+    """Has the steps of an operation carry its arguments, and those of operations around it."""
+    known = dict(_OPERATION.get())
+    with FAULTS.kept_in(f"arguments of {library.name}"):
+        bound = arguments.bound(args, kwargs)
+        if library.configuration:
+            module, _, function = library.configuration.partition(":")
+            known |= getattr(importlib.import_module(module), function)(bound)
+        known |= attributes_of(bound, RUNTIME.settings.paths)
+    token = _OPERATION.set(known)
+    try:
+        yield
+    finally:
+        _OPERATION.reset(token)
+
+
+def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Counts each call as one layer of the step around it, and makes no step of it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with FAULTS.kept_in("counting layers"):
+            step = RUNTIME.recorder.current() if RUNTIME.is_running else None
+            if step is not None and step.info.library == library.distribution:
+                count = step.attributes.get(semconv.LAYER_COUNT, 0)
+                assert isinstance(count, int)
+                step.attributes[semconv.LAYER_COUNT] = count + 1
+        return function(*args, **kwargs)
 
     return wrapper
 
@@ -132,19 +197,27 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
         result = function(*args, **kwargs)
         if result is not None:
             with FAULTS.kept_in("counting calibration samples"):
-                count_sample()
+                count_sample(args[0])
         return result
 
     return wrapper
 
 
-def count_sample() -> None:
-    """Counts one sample for the innermost open calibration, if there is one."""
+def count_sample(source: object) -> None:
+    """Counts one sample for the innermost open calibration, if there is one.
+
+    Args:
+        source: The reader that it comes from. If that knows how many it has, so will
+            the step.
+    """
     if not RUNTIME.is_running:
         return
     step = RUNTIME.recorder.current()
     for around in step.lineage() if step is not None else ():
         if around.info.kind == ProfileStep.CALIBRATION:
+            if not around.samples and isinstance(source, Sized):
+                with suppress(TypeError):  # a loader that has a length only for some data
+                    around.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = len(source)
             around.recorder.count_samples(around)
             return
 

@@ -17,6 +17,7 @@ class Hook:
             hook and the library.
         step: ``ProfileStep`` that a call is, for wrappers that open one.
         parameter: Name of the argument that the wrapper is about, where it is about one.
+        filled_in: Whether the step is one that the library's own profiler does not report.
     """
 
     module: str
@@ -24,6 +25,7 @@ class Hook:
     wrap: str
     step: str = ""
     parameter: str = ""
+    filled_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,12 @@ class Library:
         hooks: What is wrapped.
         covers: Names of libraries that it is built upon. Within its steps theirs are not
             reported: they are how it does its work.
+        configuration: What tells the attributes that only its configuration objects know,
+            as ``module:function``; called with the arguments of an operation by name.
     """
 
     name: str
     distribution: str
     hooks: tuple[Hook, ...]
     covers: frozenset[str] = field(default_factory=frozenset)
+    configuration: str = ""

@@ -36,12 +36,12 @@ class CountedLoader(_Proxy):
 
     def __iter__(self) -> Iterator[Any]:
         activation = Activation(
-            open_library_step(ProfileStep.CALIBRATION_FORWARD, self._self_library)
+            open_library_step(ProfileStep.CALIBRATION_FORWARD, self._self_library, filled_in=True)
         )
         try:
             for item in self.__wrapped__:
                 with FAULTS.kept_in("counting calibration samples"):
-                    count_sample()
+                    count_sample(self.__wrapped__)
                 yield item
         except BaseException as error:
             activation.finish(error)

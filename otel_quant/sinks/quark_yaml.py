@@ -1,10 +1,11 @@
 """The local file: a run as the YAML that AMD Quark's profiler writes.
 
 A checkpoint is on disk when the sink's method returns, so a run that is killed leaves a
-file that lacks nothing but its end; see :mod:`otel_quant.sinks.profile_file`. Three things
-go beyond Quark's file, and ``strict`` leaves them out: the End record of a step that failed
-has a last key ``error``, comments below an End record give the step's peaks, and a last
-section ``onnx_model_cost`` holds the static cost of the models.
+file that lacks nothing but its end; see :mod:`otel_quant.sinks.profile_file`. Four things
+go beyond Quark's file, and ``strict`` leaves them out: there are records of the steps that
+Quark's profiler declares and does not report, the End record of a step that failed has a
+last key ``error``, comments below an End record give the step's peaks, and a last section
+``onnx_model_cost`` holds the static cost of the models.
 """
 
 from __future__ import annotations
@@ -96,12 +97,13 @@ class QuarkYamlSink(Sink):
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
-        """Writes the record."""
-        self.point(checkpoint)
+        """Writes the record; a strict file holds only steps that Quark's would hold."""
+        if not (self._strict and step.filled_in):
+            self.point(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Writes the record, and below it what lay between it and its start."""
-        if self._file is None:
+        if self._file is None or (self._strict and record.info.filled_in):
             return
         text = self._record(checkpoint)
         if text and not self._strict:

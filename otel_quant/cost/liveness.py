@@ -24,16 +24,16 @@ def peak_bytes(ops: Sequence[Op], inputs: Iterable[Value], outputs: Iterable[Val
         inputs: The model's inputs.
         outputs: The model's outputs.
     """
-    views: dict[int, Value] = {}
-    for op in ops:
-        if op.kind in VIEWS and op.outputs and op.has(0):
-            views[id(op.outputs[0])] = op.input(0)
-    last: dict[int, int] = {}
+    behind: dict[int, Value] = {}
 
     def root(value: Value) -> Value:
-        while id(value) in views:
-            value = views[id(value)]
-        return value
+        return behind.get(id(value), value)
+
+    for op in ops:
+        if op.kind in VIEWS and op.outputs and op.has(0):
+            # The root of its operand, not the operand: views of views may be many.
+            behind[id(op.outputs[0])] = root(op.input(0))
+    last: dict[int, int] = {}
 
     end = len(ops)
     for i, op in enumerate(ops):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cost import elements
+from otel_quant.cost.errors import CostError
 from otel_quant.cost.ir import Graph
-from otel_quant.cost.op import Body, Op, UnknownError
+from otel_quant.cost.op import RULE_ERRORS, Body, Op, UnknownError
 from otel_quant.cost.shapes.rule import axis_of
 from otel_quant.cost.values import Shape, Value, merged
 
@@ -68,7 +70,8 @@ def _loop(walk: Walk, op: Op, scope: Scope) -> list[Value]:
 
 def _single(op: Op, i: int) -> int | None:
     data = op.input(i).data if op.has(i) else None
-    return None if not data or data[0] is None else int(data[0])
+    item = data[0] if data else None
+    return int(item) if item is not None and isfinite(item) else None
 
 
 def _trips(op: Op, trips: int | None, start: int | None, condition: Value | None) -> int | None:
@@ -128,6 +131,8 @@ def _scan(walk: Walk, op: Op, scope: Scope) -> list[Value]:
     """A body over slices of its last operands."""
     body = op.attr_graph("body", walk.source)
     count = op.attr("num_scan_inputs", 0)
+    if not 0 < count <= len(op.inputs):
+        raise UnknownError
     old = 0 < op.opset < 9  # version 8 has a leading sequence_lens and a batch axis
     operands = op.inputs[1:] if old else op.inputs
     states = operands[: len(operands) - count]
@@ -211,8 +216,12 @@ def _safely(
         depth = walk.depth
         try:
             return rule(walk, op, scope)
-        except UnknownError:
+        except CostError:  # of the model, not of the node; a ValueError too
+            raise
+        except RULE_ERRORS:
             walk.depth = depth
+            op.bodies = [Body([], None)]  # something runs, but nobody knows how often
+            op.branches = []
             return []
 
     return run

@@ -36,6 +36,9 @@ def folded(op: Op, outputs: list[Value]) -> None:
     size = outputs[0].size
     if size is None or size > MAX_DATA:
         return
+    if size == 0:  # its other lengths may be anything, so that nothing may loop over them
+        outputs[0].data = ()
+        return
     for value, data in zip(outputs, fold(op, outputs), strict=False):
         if len(data) == value.size and (not data or any(item is not None for item in data)):
             value.data = tuple(_typed(item, value.dtype) for item in data)
@@ -66,7 +69,12 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _positions(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    return cartesian(*(range(dim) for dim in shape))
+    return _points([range(dim) for dim in shape])
+
+
+def _points(ranges: list[range]) -> Iterator[tuple[int, ...]]:
+    """Every combination; cartesian would first write out the long ranges beside an empty one."""
+    return cartesian(*ranges) if all(ranges) else iter(())
 
 
 def _stretched(value: Value, shape: tuple[int, ...]) -> Data:
@@ -193,8 +201,10 @@ def _cast(op: Op, outputs: list[Value]) -> list[Data]:
 
 def _concat(op: Op, outputs: list[Value]) -> list[Data]:
     shape = op_shape(outputs[0])
+    values = [op.input(i) for i in range(len(op.inputs))]
+    if any(value.size is None or value.size > MAX_DATA for value in values):
+        raise UnknownError
     if len(shape) != 1:
-        values = [op.input(i) for i in range(len(op.inputs))]
         axis = axis_of(op.attr("axis", 0), len(shape))
         outer = prod(shape[:axis])
         result: list[Scalar] = []
@@ -205,8 +215,7 @@ def _concat(op: Op, outputs: list[Value]) -> list[Data]:
                 result.extend(data[row * step : (row + 1) * step])
         return [tuple(result)]
     parts: list[Scalar] = []
-    for i in range(len(op.inputs)):
-        value = op.input(i)
+    for value in values:
         parts.extend(value.data if value.data is not None else (None,) * (value.size or 0))
     return [tuple(parts)]
 
@@ -233,7 +242,7 @@ def _picked(op: Op, ranges: list[range]) -> Data:
     strides = _strides(op.dims(0))
     return tuple(
         data[sum(stride * at for stride, at in zip(strides, position, strict=True))]
-        for position in cartesian(*ranges)
+        for position in _points(ranges)
     )
 
 

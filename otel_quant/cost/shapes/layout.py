@@ -107,6 +107,8 @@ def _unsqueeze(op: Op) -> Sequence[Shape]:
         raise UnknownError
     rank = len(shape) + len(axes)
     new = {axis_of(axis, rank) for axis in axes}
+    if len(new) != len(axes):  # an axis given twice
+        raise UnknownError
     rest = iter(shape)
     return [tuple(1 if i in new else next(rest) for i in range(rank))]
 

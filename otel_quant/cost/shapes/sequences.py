@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Final
 
 from otel_quant.cost import elements
@@ -91,13 +90,16 @@ def _split(op: Op) -> list[Value]:
         parts = op.ints(1)
         if op.input(1).shape == () and length is not None and parts[0] > 0:
             size = parts[0]
-            sizes = tuple(min(size, length - size * i) for i in range(ceil(length / size)))
+            count = -(-length // size)
+            if count <= MAX_DATA:
+                sizes = tuple(min(size, length - size * i) for i in range(count))
         elif op.input(1).shape != ():
             sizes = parts
     elif length is not None:
         keep = op.attr("keepdims", 1) != 0
-        sizes = (1,) * length
-    if sizes is None or len(sizes) > MAX_DATA:
+        if length <= MAX_DATA:
+            sizes = (1,) * length
+    if sizes is None:
         return [_sequence(None, Value(dtype, with_dim(shape, axis, None)))]
 
     def piece(size: int) -> Shape:

@@ -232,14 +232,22 @@ class Runtime:
     # --- making ---------------------------------------------------------------------------
 
     def _new_recorder(self) -> Recorder:
+        with FAULTS.kept_in("beginning of a run"):
+            return self._recorder_as_asked()
+        nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), (), self.columns)
+        nothing.ended = True
+        return nothing
+
+    def _recorder_as_asked(self) -> Recorder:
         self._settings = settings = settings_from(os.environ)
         info = new_run_info(os.environ, LINEAGE.carrier)
         sinks = list(self._process_sinks())
         self._profile_sink = None
         if self._profile is not None or settings.profile_wanted or REQUESTS.wanted:
-            path = self._profile_path(settings, info)
-            self._profile_sink = QuarkYamlSink(path, self.columns, strict=settings.yaml_strict)
-            sinks.insert(0, self._profile_sink)
+            with FAULTS.kept_in("sink quark_yaml"):
+                path = self._profile_path(settings, info)
+                self._profile_sink = QuarkYamlSink(path, self.columns, strict=settings.yaml_strict)
+                sinks.insert(0, self._profile_sink)
         recorder = Recorder(
             info,
             self._probes(settings),

@@ -1,0 +1,131 @@
+"""Endpoints that are down, hang or refuse: the script ends as it would, and soon.
+
+Bounds on time are far above what is promised, and far below what waiting would take.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+
+Protocol = Literal["grpc", "http/protobuf"]
+FAILURES = [Mode.REFUSE, Mode.HANG, Mode.ERROR, Mode.UNAVAILABLE]
+PROTOCOLS: list[Protocol] = ["grpc", "http/protobuf"]
+
+SOURCE = """
+import sys, time
+import otel_quant
+
+began = time.monotonic()
+for number in range(200):
+    with otel_quant.step("step"):
+        pass
+print(round(time.monotonic() - began, 3))
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda mode: mode.name.lower())
+def test_the_exit_is_bounded_and_the_exit_code_the_scripts(
+    workshop: Workshop, otlp: OtlpReceiver, failure: Mode, protocol: Protocol
+) -> None:
+    environment = otlp.environment(protocol)
+    otlp.become(failure)
+    finished = workshop.script(SOURCE).run({**environment, "OTEL_QUANT_EXIT_TIMEOUT": "1000"})
+    assert finished.returncode == 5
+    assert float(finished.stdout) < 10, "200 steps waited for deliveries"
+    assert finished.seconds - float(finished.stdout) < 12, "start and exit, of which 1 s is ours"
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_by_default_the_exit_is_held_up_for_5_seconds_at_most(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    environment = otlp.environment(protocol)
+    otlp.become(Mode.HANG)
+    finished = workshop.script(SOURCE).run(environment)
+    assert finished.returncode == 5
+    assert finished.seconds - float(finished.stdout) < 15
+    assert "could not be delivered within 5 s" in finished.stderr
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_exit_timeout_of_0_waits_for_nothing(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    environment = otlp.environment(protocol)
+    otlp.become(Mode.HANG)
+    finished = workshop.script(SOURCE).run({**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0"})
+    assert finished.returncode == 5
+    assert finished.seconds - float(finished.stdout) < 10
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_endpoint_that_goes_away_half_way_keeps_what_it_had(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    script = workshop.script(
+        """
+        import sys
+        import otel_quant
+
+        with otel_quant.step("before"):
+            pass
+        print(flush=True)
+        sys.stdin.readline()
+        with otel_quant.step("after"):
+            pass
+        sys.exit(5)
+        """
+    )
+    with script.start(
+        {
+            **otlp.environment(protocol),
+            "OTEL_QUANT_EXIT_TIMEOUT": "1000",
+            "OTEL_QUANT_PROFILE": "profile.yaml",
+        }
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert otlp.wait_for(lambda receiver: "before" in receiver.span_names())
+        otlp.become(Mode.HANG)
+        _, _ = process.communicate("\n", timeout=30)
+    assert process.returncode == 5
+    assert otlp.span_names() == ["before"]
+    profile = (script.path.parent / "profile.yaml").read_text()
+    assert '"after End"' in profile
+    assert "# Summary Metrics" in profile
+
+
+def test_an_endpoint_that_comes_up_late_gets_what_was_kept(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment("http/protobuf")
+    otlp.become(Mode.UNAVAILABLE)
+    script = workshop.script(
+        """
+        import sys
+        import otel_quant
+
+        with otel_quant.step("early"):
+            pass
+        print(flush=True)
+        sys.stdin.readline()
+        with otel_quant.step("late"):
+            pass
+        """
+    )
+    with script.start(environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert otlp.wait_for(lambda receiver: len(receiver.requests) >= 1)
+        otlp.become(Mode.ACCEPT)
+        process.communicate("\n", timeout=60)
+    assert process.returncode == 0
+    assert otlp.span_names() == ["quantization", "early", "late"]

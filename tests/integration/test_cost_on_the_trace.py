@@ -1,0 +1,146 @@
+"""A real quantization puts the cost of its models on the trace and into the local file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import yaml
+
+from otel_quant.cost import cost_of
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+FLOAT = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    agraph (float[1, 3, 16, 16] x) => (float[1, 8, 16, 16] y)
+    { weight = RandomNormal <shape = [8, 3, 3, 3], seed = 1.0> ()
+      y = Conv <pads = [1, 1, 1, 1]> (x, weight) }
+"""
+
+SCRIPT = """
+import sys
+import numpy
+from onnxruntime.quantization import CalibrationDataReader
+from quark.onnx import quantize_static
+
+class Reader(CalibrationDataReader):
+    def __init__(self):
+        self.left = 2
+    def get_next(self):
+        self.left -= 1
+        return {"x": numpy.ones((1, 3, 16, 16), numpy.float32)} if self.left >= 0 else None
+
+for name in sys.argv[1:]:
+    quantize_static("float.onnx", name, Reader())
+"""
+
+pytestmark = pytest.mark.quark
+
+
+def write_float(path: Path) -> None:
+    import numpy as np
+
+    model = onnx.parser.parse_model(FLOAT)
+    weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    del model.graph.node[0]
+    onnx.save(model, path)
+
+
+def quantize(folder: Path, otlp: OtlpReceiver, *outputs: str, **env: str) -> None:
+    write_float(folder / "float.onnx")
+    (folder / "quantize.py").write_text(SCRIPT)
+    result = subprocess.run(
+        ["opentelemetry-instrument", sys.executable, "quantize.py", *outputs],
+        cwd=folder,
+        env={**os.environ, **otlp.environment("grpc"), "OTEL_QUANT_PROFILE": "profile.yaml", **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def model_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attributes.items() if key.startswith("quant.model.")}
+
+
+def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpReceiver) -> None:
+    quantize(tmp_path, otlp, "int8.onnx")
+
+    root = otlp.span("quantization")
+    spans = otlp.spans_named("model cost")
+    expected: dict[str, Any] = {}
+    for span, role, name in zip(
+        spans, ("float", "quantized"), ("float.onnx", "int8.onnx"), strict=True
+    ):
+        cost = cost_of(tmp_path / name)
+        totals = {
+            f"quant.model.{role}.{figure}": value
+            for figure, value in {
+                "size": (tmp_path / name).stat().st_size,
+                "params": cost.params,
+                "macs": cost.macs,
+                "macs_contraction": 8 * 16 * 16 * 27,
+                "backward_macs": cost.backward_macs,
+                "weight_bytes": cost.weight_bytes,
+                "memory": cost.memory_bytes,
+                "peak_activation_bytes": cost.peak_activation_bytes,
+                "nodes": len(cost.nodes),
+                "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
+                "max_memory_node": cost.max_memory_node,
+                "integer_mac_share": 1.0 if role == "quantized" else 0.0,
+                f"precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
+            }.items()
+        }
+        assert span.parent_id == root.span_id
+        assert model_attributes(span.attributes) == {
+            **totals, "quant.model.role": role, "quant.model.path": name
+        }  # fmt: skip
+        expected |= totals
+    assert model_attributes(root.attributes) == expected
+
+    # Not a moment of it is charged to a step.
+    for step in otlp.children(root):
+        if step.name != "model cost":
+            for span in spans:
+                assert step.end_ns <= span.start_ns or span.end_ns <= step.start_ns
+
+    records = otlp.records_of("quant.model.cost")
+    assert [record.attributes["quant.model.role"] for record in records] == ["float", "quantized"]
+    assert records[0].body["heaviest"][0]["macs"] == 8 * 16 * 16 * 27
+    for role in ("float", "quantized"):
+        for metric, figure in (
+            ("size", "size"),
+            ("parameters", "params"),
+            ("macs", "macs_contraction"),
+        ):
+            point = otlp.point(f"quant.model.{metric}", **{"quant.model.role": role})
+            assert point.value == expected[f"quant.model.{role}.{figure}"]
+
+    section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
+    assert [(entry["role"], entry["path"]) for entry in section] == [
+        ("float", "float.onnx"), ("quantized", "int8.onnx")
+    ]  # fmt: skip
+    for entry in section:
+        for figure, value in entry.items():
+            if figure not in ("role", "path"):
+                assert value == expected[f"quant.model.{entry['role']}.{figure}"]
+
+
+def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) -> None:
+    quantize(
+        tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST="false", OTEL_QUANT_PATHS="false"
+    )  # fmt: skip
+
+    assert otlp.spans_named("model cost") == []
+    assert "onnx_model_cost" not in yaml.safe_load((tmp_path / "profile.yaml").read_text())
+    told = [*otlp.spans, *otlp.records_of("quant.checkpoint")]
+    said = " ".join(str(value) for item in told for value in item.attributes.values())
+    assert "float.onnx" not in said
+    assert "int8.onnx" not in said

@@ -158,7 +158,15 @@ def _one_table(profile: Profile) -> str:
         text += f"\nmodel cost: {printable(str(heading))}\n" + _pairs(
             {key: value for key, value in cost.items() if not isinstance(value, dict | list)}
         )
-    return text + _warning(profile, steps)
+    return text + _end(profile) + _warning(profile, steps)
+
+
+def _end(profile: Profile) -> str:
+    """Says what ended the run, if that was an exception."""
+    last = profile.records[-1] if profile.records else {}
+    if last.get("step") != "End" or "error" not in last:
+        return ""
+    return f"\nthe run ended with {printable(str(last['error']))}\n"
 
 
 def _pairs(values: Mapping[str, object]) -> str:

@@ -35,7 +35,7 @@ except ImportError:  # not POSIX: whether another run lives cannot be told
 _PAGE: Final = 4096  # or a divisor of the page size, where pages are larger
 _TRIES: Final = 100
 _MAX_WAITING: Final = 1000  # pieces; what comes after them is lost
-_FLAGS: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 )
@@ -193,13 +193,26 @@ def create(path: Path, text: str) -> ProfileFile:
         OSError: It could not be created; nothing has changed.
     """
     target = path.resolve()
-    mode = _mode(target)
-    if mode is not None and not stat.S_ISREG(mode):
-        if not stat.S_ISCHR(mode):
-            raise OSError(errno.EINVAL, "the profile's path is not a regular file", str(target))
-        device = ProfileFile(os.open(target, _FLAGS), target)
-        device.append(text)
-        return device
+    try:
+        mode = _mode(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            return _on_device(target, mode, text)
+        return _create_plainly(target, text) if fcntl is None else _create_locked(target, text)
+    except OSError as error:
+        error.filename = str(target)  # not the hidden name
+        error.filename2 = None
+        raise
+
+
+def _on_device(target: Path, mode: int, text: str) -> ProfileFile:
+    if not stat.S_ISCHR(mode):
+        raise OSError(errno.EINVAL, "the profile's path is not a regular file")
+    file = ProfileFile(os.open(target, _FLAGS), target)
+    file.append(text)
+    return file
+
+
+def _create_locked(target: Path, text: str) -> ProfileFile:
     hidden = target.with_name(f".otel-quant-{secrets.token_hex(8)}")
     descriptor = os.open(hidden, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
     published = False
@@ -214,6 +227,23 @@ def create(path: Path, text: str) -> ProfileFile:
             os.close(descriptor)
             hidden.unlink()
     return file
+
+
+def _create_plainly(target: Path, text: str) -> ProfileFile:
+    """Creates a file where there are no locks, and an open file cannot be moved."""
+    for _ in range(_TRIES):
+        try:
+            descriptor = os.open(target, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            try:
+                _keep(target, by_link=False)
+            except PermissionError:  # open in another process
+                target = beside(target, str(os.getpid()))
+            continue
+        file = ProfileFile(descriptor, target)
+        file.append(text)
+        return file
+    raise OSError(errno.EBUSY, "other runs keep taking the profile's path")
 
 
 def _publish(source: Path, target: Path) -> Path:
@@ -262,10 +292,15 @@ def _take_free(source: Path, target: Path) -> bool:
     return True
 
 
-def _keep(path: Path) -> None:
+def _keep(path: Path, *, by_link: bool = True) -> None:
     """Gives an old file the next free number; its path stays until it is given away."""
     for number in itertools.count(1):
         kept = beside(path, str(number))
+        if os.path.lexists(kept):
+            continue
+        if not by_link:
+            path.rename(kept)
+            return
         try:
             os.link(path, kept)
             return
@@ -274,9 +309,8 @@ def _keep(path: Path) -> None:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            if not os.path.lexists(kept):
-                path.rename(kept)
-                return
+            path.rename(kept)
+            return
 
 
 def _open_to_lock(path: Path) -> int | None:

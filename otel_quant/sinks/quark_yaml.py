@@ -125,7 +125,7 @@ class QuarkYamlSink(Sink):
         if file is None:
             return
         try:
-            file.append(self._record(checkpoint))
+            file.append(self._record(checkpoint, record.error))
             file.append(_SUMMARY + _mapping(record.columns, "", ""))
             file.append(
                 _DEFINITIONS
@@ -146,11 +146,12 @@ class QuarkYamlSink(Sink):
             self._file.close()
             self._file = None
 
-    def _record(self, checkpoint: Checkpoint) -> str:
+    def _record(self, checkpoint: Checkpoint, error: str | None = None) -> str:
         columns = checkpoint.columns
         text = _mapping(columns, "- ", "  ")
-        if text and checkpoint.error and not self._strict and "error" not in columns:
-            text += f"  error: {quoted(checkpoint.error)}\n"
+        error = error or checkpoint.error
+        if text and error and not self._strict and "error" not in columns:
+            text += f"  error: {quoted(error)}\n"
         return text
 
 

@@ -29,7 +29,7 @@ print("done", len(profiler.records))
     [
         ("p.yaml", "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))", "", "File too large: 'HERE/p.yaml'", 17),
         ("/dev/full", "", "", "No space left on device: '/dev/full'", None),
-        ("gone/p.yaml", "", "", "No such file or directory: 'HERE/gone/.otel-quant-", None),
+        ("gone/p.yaml", "", "", "No such file or directory: 'HERE/gone/p.yaml'", None),
         ("folder", "os.mkdir('folder/quark_profile.yaml')", "", "the profile's path is not a regular file: 'HERE/folder/quark_profile.yaml'", None),
         ("p.yaml", "", "os.closerange(3, 64)", "Bad file descriptor: 'HERE/p.yaml'", 1),
         ("p.yaml", "", "os.closerange(3, 64); file = open('theirs', 'w')", "the program has closed the profile: 'HERE/p.yaml'", 1),

@@ -189,6 +189,14 @@ def test_a_killed_run_shows_what_it_was_doing_and_how_large_it_was(
     )
 
 
+def test_a_run_that_failed_says_what_ended_it(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole.write_text(WHOLE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
+
+    assert show(capsys, whole) == TABLE + "\nthe run ended with MemoryError\n"
+
+
 def records_of(text: str) -> list[Record]:
     return parse(text).records
 

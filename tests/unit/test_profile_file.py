@@ -141,6 +141,23 @@ def test_many_runs_that_start_at_once_lose_nothing(
         assert "p.yaml" in runs
 
 
+def test_without_locks_no_file_is_replaced_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_file, "fcntl", None)  # as on Windows
+    for run in ("first\n", "second\n", "third\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "open in another process")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    create(tmp_path / "p.yaml", "fourth\n").close()
+    assert names(tmp_path)[f"p.{os.getpid()}.yaml"] == "fourth\n"
+
+
 def test_a_piece_never_lies_across_two_pages(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", "head\n")
     pieces = [f"- {n}: {'x' * (37 * n % 300)}\n" for n in range(200)]

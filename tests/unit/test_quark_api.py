@@ -282,7 +282,7 @@ with GlobalProfiler().scope("Fails"):
     assert "otel_quant/" not in err
     records = read(tmp_path / "quark_profile.yaml")["memory_usage"]
     assert [(record["step"], record.get("error")) for record in records] == [
-        ("Start", None), ("Fails Start", None), ("Fails End", "KeyError"), ("End", None),
+        ("Start", None), ("Fails Start", None), ("Fails End", "KeyError"), ("End", "KeyError"),
     ]  # fmt: skip
 
 

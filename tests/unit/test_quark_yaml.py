@@ -68,12 +68,12 @@ class Script:
         record = StepRecord(StepInfo(0, name, name), now, now, peaks or Peaks())
         self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", error))
 
-    def end(self) -> None:
+    def end(self, error: str | None = None) -> None:
         checkpoint = self.checkpoint("End", "end")
         peaks = Peaks()
         columns, custom = self.columns.at_end(checkpoint.reading, reading(0), peaks)
         record = RunRecord(
-            RUN, reading(0), checkpoint.reading, peaks, 1, 0, columns, custom
+            RUN, reading(0), checkpoint.reading, peaks, 1, 0, columns, custom, error
         )  # fmt: skip
         self.sink.run_ended(record, checkpoint)
 
@@ -209,6 +209,16 @@ def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
             {"role": "float", "error": "no graph"},
         ]
     )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_run_that_an_exception_ended_says_so_unless_strict(tmp_path: Path, strict: bool) -> None:
+    script = Script(tmp_path / "p.yaml", strict=strict)
+    script.start()
+    script.end(error="RuntimeError")
+
+    last = yaml.safe_load((tmp_path / "p.yaml").read_bytes())["memory_usage"][-1]
+    assert (last["step"], last.get("error")) == ("End", None if strict else "RuntimeError")
 
 
 class Sizes(CheckpointMetric):

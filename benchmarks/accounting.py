@@ -1,0 +1,94 @@
+"""Runs a program and adds up the CPU time that otel-quant takes in it.
+
+``opentelemetry-instrument python accounting.py REPORT PROGRAM ARGUMENTS...`` runs the
+program as it is and writes a JSON object to REPORT when otel-quant lets go of it. CPU
+time is counted on the thread that spends it, and once where one entry calls another:
+
+- ``imports``: loading the measuring code when the first library is hooked;
+- ``hooks``: setting hooks, and reading the arguments of hooked calls;
+- ``checkpoints``: opening and closing the run and its steps, readings and sinks included;
+- ``model cost``: the static cost of the models;
+- ``sampler``, ``delivery``: our threads;
+- ``exit``: the end of the process, flushes included;
+- ``SDK threads``: the batch processors' and the metric reader's, idle without us.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import runpy
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_spent: Counter[str] = Counter()
+_elapsed: Counter[str] = Counter()
+_within = threading.local()
+
+
+def count(owner: Any, name: str, part: str) -> None:
+    """Has the time spent in a function counted."""
+    function: Callable[..., Any] = getattr(owner, name)
+
+    @functools.wraps(function)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_within, "counted", False):
+            return function(*args, **kwargs)
+        _within.counted = True
+        began, began_wall = time.thread_time(), time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _spent[part] += time.thread_time() - began
+            if threading.current_thread() is threading.main_thread():
+                _elapsed[part] += time.perf_counter() - began_wall
+            _within.counted = False
+
+    setattr(owner, name, counted)
+
+
+def count_everything(report: Path) -> None:
+    """Has everything of ours counted, and the sums written when the run is over."""
+    began, began_wall = time.thread_time(), time.perf_counter()
+    from otel_quant.instruments import arguments, calls, hooks
+    from otel_quant.probes import sampler
+    from otel_quant.recorder import Recorder
+    from otel_quant.runtime import Runtime
+    from otel_quant.sinks import delivery
+
+    _spent["imports"] = time.thread_time() - began
+    _elapsed["imports"] = time.perf_counter() - began_wall
+    for name in ("start", "open", "close", "enter", "leave", "end", "point", "count_samples"):
+        count(Recorder, name, "checkpoints")
+    count(hooks.Hooks, "_fire", "hooks")
+    count(arguments.Arguments, "bound", "hooks")
+    count(calls, "attributes_of", "hooks")
+    count(calls, "count_sample", "checkpoints")
+    count(Runtime, "models_made", "model cost")
+    count(Runtime, "leave", "exit")
+    count(sampler.Sampler, "_run", "sampler")
+    count(delivery, "_call", "delivery")
+    leave = Runtime.leave
+
+    @functools.wraps(leave)
+    def leave_and_report(self: Runtime) -> None:
+        leave(self)
+        for thread in threading.enumerate():
+            if thread.name.startswith("Otel") and thread.ident is not None:
+                clock = time.pthread_getcpuclockid(thread.ident)
+                _spent["SDK threads"] += time.clock_gettime(clock)
+        sums = {"cpu": dict(_spent), "wall": dict(_elapsed), "process": time.process_time()}
+        report.write_text(json.dumps(sums))
+
+    Runtime.leave = leave_and_report  # type: ignore[method-assign]  # that is the point
+
+
+if __name__ == "__main__":
+    count_everything(Path(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_path(sys.argv[0], run_name="__main__")

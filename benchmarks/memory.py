@@ -1,0 +1,104 @@
+"""What instrumentation adds to a process's memory, and what 10,000 steps add to that.
+
+Each figure is the RSS of a process of its own that has imported the SDK with its
+exporters and configured them (see :mod:`local_sdk`), the part that a program under
+``opentelemetry-instrument`` has anyway: with nothing more; with the instrumentor; with
+everything on after 10 steps; after 1,000; after 10,000. The local file is written, spans
+and log records are encoded and dropped.
+
+Run ``python benchmarks/memory.py``. No growth with the number of steps is wanted beyond
+what the SDK's queues hold at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from measuring import print_table, quartiles, take_turns
+
+STEPS: Final = (10, 1_000, 10_000)
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def rss() -> int:
+    """Returns this process's resident memory in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def report(steps: int | None, profile: Path) -> None:
+    """Prints this process's RSS once it has taken so many steps; None loads nothing of ours."""
+    from local_sdk import configure
+
+    configure(encode=True)
+    if steps is not None:
+        import otel_quant
+
+        otel_quant.QuantInstrumentor().instrument()
+        if steps:
+            with otel_quant.run(str(profile)):
+                for _ in range(steps):
+                    with otel_quant.step("Calibration"):
+                        pass
+            from opentelemetry import trace
+            from opentelemetry._logs import get_logger_provider
+
+            trace.get_tracer_provider().force_flush()
+            get_logger_provider().force_flush()
+    print(rss())
+
+
+def in_a_process(steps: int | None) -> float:
+    """Returns the RSS of a process that has taken so many steps, in MiB."""
+    with tempfile.TemporaryDirectory() as temporary:
+        finished = subprocess.run(
+            [sys.executable, __file__, "--report", str(steps), temporary],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    return int(finished.stdout) / (1 << 20)
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each kind")
+    parser.add_argument("--report", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.report:
+        steps, folder = arguments.report
+        report(None if steps == "None" else int(steps), Path(folder, "profile.yaml"))
+        return
+    if arguments.rounds < 1:
+        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
+
+    kinds: dict[str, int | None] = {"SDK": None, "+ instrumentor": 0}
+    kinds |= {f"+ {steps:,} steps": steps for steps in STEPS}
+    taken = take_turns(
+        arguments.rounds,
+        {name: (lambda steps=steps: in_a_process(steps)) for name, steps in kinds.items()},
+    )
+    medians = {name: statistics.median(figures) for name, figures in taken.items()}
+    rows = []
+    for name, figures in taken.items():
+        low, high = quartiles(figures)
+        added = medians[name] - medians["SDK"]
+        rows.append((name, f"{medians[name]:.1f}", f"{low:.1f}-{high:.1f}", f"{added:+.1f}"))
+    print(f"RSS in MiB, median of {arguments.rounds} processes")
+    print_table(("", "RSS", "quartiles", "added"), rows)
+    few, many = f"+ {STEPS[0]:,} steps", f"+ {STEPS[-1]:,} steps"
+    print(
+        f"\nratio: {medians[many] / medians['SDK']:.3f} (after {STEPS[-1]:,} steps / SDK alone); "
+        f"{STEPS[-1] - STEPS[0]:,} more steps added {medians[many] - medians[few]:.1f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()

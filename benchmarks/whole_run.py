@@ -1,0 +1,195 @@
+"""What instrumentation costs a whole quantization with AMD Quark.
+
+The same program (:mod:`quantization`, a ResNet to INT8) runs in turns, each time in a new
+process that is bound to one core, so that no thread of ours finds an idle one:
+
+- alone;
+- under ``opentelemetry-instrument`` with otel_quant disabled;
+- under ``opentelemetry-instrument`` with everything on: traces, metrics and logs over
+  OTLP to a receiver in this process, the local file, the sampler, the models' cost;
+- with Quark's own profiler (``QUARK_PROFILING=1``).
+
+Two processes of seconds differ by more than a hundredth on any shared machine. So
+otel-quant's own CPU time is added up as well, in runs of their own: see
+:mod:`accounting`. That share is what the budget is held against.
+
+Run ``python benchmarks/whole_run.py --rounds 7`` for figures worth quoting, in an
+environment where otel-quant is installed. Budget: 1 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+from measuring import median_ratio, print_table, take_turns
+from quantization import write_model
+
+HERE: Final = Path(__file__).parent
+INSTRUMENT: Final = str(Path(sys.executable).with_name("opentelemetry-instrument"))
+DISABLED: Final = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "otel_quant"}
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Takes any OTLP request over HTTP and answers that all is well."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:  # the name is http.server's
+        """Reads the request and answers."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # likewise
+        """Says nothing."""
+
+
+def run(
+    command: list[str], environment: Mapping[str, str], core: int
+) -> tuple[float, float, float]:
+    """Runs a command to its end.
+
+    Returns:
+        Seconds of CPU time, of wall-clock time, and those that it says quantizing took.
+
+    Raises:
+        SystemExit: It failed.
+    """
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # no threads fork
+    ) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
+    elapsed = time.perf_counter() - began
+    quantized = output.rpartition("quantized in ")[2].split()[0]
+    return usage.ru_utime + usage.ru_stime, elapsed, float(quantized)
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each kind")
+    parser.add_argument("--samples", type=int, default=16, help="calibration images of a run")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
+    if not Path(INSTRUMENT).exists():
+        parser.error(f"{INSTRUMENT} does not exist; expected opentelemetry-distro beside Python")
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    otlp = {
+        **{f"OTEL_{signal}_EXPORTER": "otlp" for signal in ("TRACES", "METRICS", "LOGS")},
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+    }
+    core = max(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_model(folder / "model.onnx")
+        os.chdir(folder)  # Quark's profiler writes to the working directory
+        program = [
+            str(HERE / "quantization.py"),
+            *("model.onnx", "quantized.onnx", "--samples", str(arguments.samples)),
+        ]
+        plain = [sys.executable, *program]
+        everything = {**otlp, "OTEL_QUANT_PROFILE": "ours.yaml"}
+        accounted = [INSTRUMENT, sys.executable, str(HERE / "accounting.py"), "sums.json", *program]
+        kinds: dict[str, tuple[list[str], Mapping[str, str]]] = {
+            "alone": (plain, {}),
+            "opentelemetry-instrument": ([INSTRUMENT, *plain], {**otlp, **DISABLED}),
+            "... and otel_quant": ([INSTRUMENT, *plain], everything),
+            "Quark's own profiler": (plain, {"QUARK_PROFILING": "1"}),
+        }
+        sums = []
+
+        def account() -> tuple[float, float, float]:
+            figures = run(accounted, everything, core)
+            sums.append(json.loads(Path("sums.json").read_text()))
+            return figures
+
+        run(plain, {}, core)  # compiles modules and fills the page cache
+        taken = take_turns(
+            arguments.rounds,
+            {
+                **{name: (lambda kind=kind: run(*kind, core)) for name, kind in kinds.items()},
+                "accounted": account,
+            },
+        )
+        os.chdir(HERE)
+    del taken["accounted"]
+    show(taken, sums)
+
+
+def show(
+    taken: Mapping[str, list[tuple[float, float, float]]], sums: list[dict[str, dict[str, float]]]
+) -> None:
+    """Prints both tables and the ratios."""
+    rounds = len(sums)
+    columns = {name: list(zip(*figures, strict=True)) for name, figures in taken.items()}
+    rows = []
+    for name, (cpu, wall, quantizing) in columns.items():
+        ratio = median_ratio(cpu, columns["alone"][0])
+        medians = (statistics.median(figures) for figures in (cpu, wall, quantizing))
+        rows.append((name, *(f"{middle:.2f}" for middle in medians), f"{ratio:.3f}"))
+    print(f"a whole process in seconds, median of {rounds}")
+    print_table(("", "CPU", "wall", "quantizing", "CPU, ratio to alone"), rows)
+
+    parts = sorted({part for figures in sums for part in figures["cpu"]})
+    rows = []
+    for part in parts:
+        cpu = statistics.median(figures["cpu"].get(part, 0.0) for figures in sums)
+        wall = statistics.median(figures["wall"].get(part, 0.0) for figures in sums)
+        rows.append((part, f"{cpu * 1e3:.1f}", f"{wall * 1e3:.1f}"))
+    print("\notel-quant within it, in milliseconds")
+    print_table(("", "CPU", "wall, main thread"), rows)
+
+    whole = [sum(figures["cpu"].values()) / _process(figures) for figures in sums]
+    steady = [
+        sum(spent for part, spent in figures["cpu"].items() if part not in ("imports", "exit"))
+        / _process(figures)
+        for figures in sums
+    ]
+    print(
+        f"\nshare of the process's CPU time: {statistics.median(whole):.2%} with loading and exit, "
+        f"{statistics.median(steady):.2%} without (budget: 1 %)"
+    )
+    ours, bare = columns["... and otel_quant"], columns["opentelemetry-instrument"]
+    print(
+        f"ratio: {median_ratio(ours[0], bare[0]):.3f} (CPU time with otel_quant / bare "
+        f"opentelemetry-instrument), {median_ratio(ours[0], columns['alone'][0]):.3f} (/ alone)"
+    )
+
+
+def _process(figures: Mapping[str, object]) -> float:
+    seconds = figures["process"]
+    assert isinstance(seconds, float)
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

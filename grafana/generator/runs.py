@@ -37,7 +37,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_count(1, "Running", "A step is open and the run was heard of in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
         .with_panel(_count(2, "Failed", "A step raised an exception. Open the run and read the exception in its trace.", panels.RED))
         .with_panel(_count(3, "Vanished", "Silent for 5 minutes with a step open: most likely killed. Look for the kernel's out-of-memory message on the host.", "purple"))
-        .with_panel(_count(0, "Ended", "Every step ended and none failed.", panels.GREEN))
+        .with_panel(_count(0, "Ended", "Every step ended and none failed: nothing to do. Compare their cost in the Compare dashboard.", panels.GREEN))
         .with_panel(
             panels.figure(
                 "Closest to the limit",

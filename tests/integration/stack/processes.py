@@ -137,7 +137,10 @@ class Backends:
 def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
     text = (CONFIGS / "backends" / "prometheus.yaml").read_text()
     text = text.replace("localhost:9090", f"localhost:{ports.prometheus}")
-    text = text.replace("/etc/prometheus/rules/*.yaml", str(ROOT / "grafana/alerts/quant.yaml"))
+    rules = folder / "rules.yaml"
+    committed = (ROOT / "grafana" / "alerts" / "quant.yaml").read_text()
+    rules.write_text(re.sub(r"interval: \S+", "interval: 1s", committed))
+    text = text.replace("/etc/prometheus/rules/*.yaml", str(rules))
     text = re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", text)
     # The other servers are under other names and ports here, or not there at all.
     for name, port in (("otelcol", 8888), ("tempo", 3200), ("loki", 3100)):

@@ -1,0 +1,79 @@
+"""Reads the committed dashboards and alert rules: every query in them, and where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+GRAFANA = ROOT / "grafana"
+FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
+RULES = yaml.safe_load((GRAFANA / "alerts" / "quant.yaml").read_text())["groups"]
+
+Store = Literal["prometheus", "tempo", "loki"]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query.
+
+    Attributes:
+        place: Dashboard or rules file, then panel, variable, annotation or rule.
+        ref: The query's letter or name within the panel.
+        store: What it is for.
+        text: The query.
+        instant: Whether it asks for one moment rather than a range.
+    """
+
+    place: tuple[str, str]
+    ref: str
+    store: Store
+    text: str
+    instant: bool = False
+
+    def __str__(self) -> str:
+        return f"{' / '.join(self.place)} / {self.ref}"
+
+
+def load(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries() -> Iterator[Query]:
+    """Yields every query of every panel, variable, annotation and rule."""
+    for file in FILES:
+        dashboard = load(file)
+        title = dashboard["title"]
+        for panel in panels(dashboard):
+            for target in panel["targets"]:
+                yield Query(
+                    (title, panel["title"]),
+                    target["refId"],
+                    target["datasource"]["type"],
+                    target.get("expr") or target["query"],
+                    target.get("instant", False) or target.get("metricsQueryType") == "instant",
+                )
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] == "query":
+                yield Query((title, variable["name"]), "variable", "prometheus", variable["query"])
+        for annotation in dashboard.get("annotations", {}).get("list", []):
+            if annotation.get("expr"):
+                store = annotation["datasource"]["type"]
+                yield Query((title, annotation["name"]), "annotation", store, annotation["expr"])
+    for group in RULES:
+        for rule in group["rules"]:
+            name = rule.get("alert") or rule["record"]
+            yield Query(("alerts", name), "rule", "prometheus", rule["expr"], instant=True)
+
+
+QUERIES = list(queries())
+RECORDED = {rule["record"] for group in RULES for rule in group["rules"] if "record" in rule}

@@ -1,0 +1,161 @@
+"""The dashboards are what their program makes, and keep the rules for good ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.stack.dashboards import FILES, GRAFANA, ROOT, load, panels
+
+ids = [file.stem for file in FILES]
+SOURCES = yaml.safe_load(
+    (GRAFANA / "provisioning" / "datasources" / "datasources.yaml").read_text()
+)["datasources"]
+UNITS = {"none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso"}
+LINT = yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
+
+
+@pytest.fixture(params=FILES, ids=ids)
+def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return load(request.param)
+
+
+def variables(dashboard: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {v["name"]: v for v in dashboard["templating"]["list"] if v["type"] == kind}
+
+
+def excepted(rule: str, title: str, panel: str, index: int | None = None) -> bool:
+    return any(
+        entry["dashboard"] == title
+        and entry["panel"] == panel
+        and (index is None or "targetidx" not in entry or int(entry["targetidx"]) == index)
+        for entry in LINT.get(rule, {}).get("entries", [])
+    )
+
+
+def promql(dashboard: dict[str, Any], rule: str) -> Iterator[tuple[str, str]]:
+    """Yields (panel, query) for each PromQL target that a rule is for."""
+    for panel in panels(dashboard):
+        for index, target in enumerate(panel["targets"]):
+            if target["datasource"]["type"] != "prometheus":
+                continue
+            if not excepted(rule, dashboard["title"], panel["title"], index):
+                yield panel["title"], target["expr"]
+
+
+def test_the_files_are_what_the_program_makes(tmp_path: Path) -> None:
+    pytest.importorskip("grafana_foundation_sdk")
+    subprocess.run(
+        [sys.executable, "-m", "grafana.generator", str(tmp_path)],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    made = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert made == {file.name: file.read_text() for file in FILES}
+
+
+def test_every_uid_is_one_that_the_provisioning_makes(dashboard: dict[str, Any]) -> None:
+    uids = {source["type"]: source["uid"] for source in SOURCES}
+    chosen = variables(dashboard, "datasource")
+    assert {v["query"]: v["current"]["value"] for v in chosen.values()} == uids
+    assert {source["uid"] for source in SOURCES} == {f"quant-{kind}" for kind in uids}
+
+
+def test_data_sources_are_chosen_by_variables_named_for_them(dashboard: dict[str, Any]) -> None:
+    chosen = variables(dashboard, "datasource")
+    assert {name: (v["query"], v["label"]) for name, v in chosen.items()} == {
+        f"{kind}_datasource": (kind, f"{kind.title()} data source")
+        for kind in ("prometheus", "tempo", "loki")
+    }
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            kind = target["datasource"]["type"]
+            assert target["datasource"]["uid"] == f"${{{kind}_datasource}}", panel["title"]
+
+
+def test_job_and_instance_can_be_chosen(dashboard: dict[str, Any]) -> None:
+    chosen = variables(dashboard, "query")
+    for name in ("job", "instance"):
+        found = chosen[name]
+        assert found["label"] == name.title()
+        assert (found["multi"], found["includeAll"], found["allValue"]) == (True, True, ".+")
+        assert found["datasource"]["uid"] == "${prometheus_datasource}"
+    assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
+
+
+def test_every_panel_says_what_it_is_and_what_to_do_about_it(dashboard: dict[str, Any]) -> None:
+    for panel in panels(dashboard):
+        assert panel["title"]
+        assert len(panel["description"].split()) >= 8, panel["title"]
+        assert panel["targets"], panel["title"]
+
+
+def test_every_panel_has_a_unit_and_says_when_it_is_empty(dashboard: dict[str, Any]) -> None:
+    for panel in panels(dashboard):
+        if panel["type"] in ("traces", "logs"):
+            continue
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+        assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
+
+
+@pytest.mark.parametrize("name", ["job", "instance"])
+def test_every_query_heeds_the_choice(dashboard: dict[str, Any], name: str) -> None:
+    for title, query in promql(dashboard, f"target-{name}-rule"):
+        selectors = re.findall(r"\{([^}]*)\}", query)
+        assert selectors, title
+        assert [s for s in selectors if f'{name}=~"${name}"' not in s] == [], title
+
+
+def test_rates_are_over_the_rate_interval(dashboard: dict[str, Any]) -> None:
+    for title, query in promql(dashboard, "target-rate-interval-rule"):
+        assert set(re.findall(r"\bi?rate\([^[]*\[([^\]]*)\]", query)) <= {"$__rate_interval"}, title
+
+
+def test_no_one_can_edit(dashboard: dict[str, Any]) -> None:
+    assert dashboard["editable"] is False
+
+
+def test_links_lead_to_dashboards_that_exist() -> None:
+    uids = {load(file)["uid"] for file in FILES}
+    linked = {uid for file in FILES for uid in re.findall(r'"/d/([\w-]+)/', file.read_text())}
+    assert linked == {"quant-run"}
+    assert linked <= uids
+
+
+def test_the_real_linter_agrees(dashboard: dict[str, Any], tmp_path: Path) -> None:
+    linter = os.environ.get("DASHBOARD_LINTER")
+    if not linter:
+        pytest.skip("DASHBOARD_LINTER names no grafana/dashboard-linter binary")
+    file = next(file for file in FILES if load(file)["uid"] == dashboard["uid"])
+    done = subprocess.run(
+        [linter, "lint", "--strict", "-c", str(file.parent / ".lint"), str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_sources_are_linked_all_ways() -> None:
+    by_type = {source["type"]: source for source in SOURCES}
+    prometheus, tempo, loki = (by_type[k]["jsonData"] for k in ("prometheus", "tempo", "loki"))
+    assert {
+        "exemplar to trace": prometheus["exemplarTraceIdDestinations"][0]["datasourceUid"],
+        "trace to logs": tempo["tracesToLogsV2"]["datasourceUid"],
+        "trace to metrics": tempo["tracesToMetrics"]["datasourceUid"],
+        "logs to trace": loki["derivedFields"][0]["datasourceUid"],
+    } == {
+        "exemplar to trace": "quant-tempo",
+        "trace to logs": "quant-loki",
+        "trace to metrics": "quant-prometheus",
+        "logs to trace": "quant-tempo",
+    }

@@ -1,0 +1,76 @@
+"""A dashboard or an alert may use no name that is not in `otel_quant.semconv`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from otel_quant import semconv
+from tests.unit.stack.dashboards import QUERIES, RECORDED, Query
+
+# What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
+RESOURCE = {"service.name", "service.instance.id"}
+PROMETHEUS_LABELS = {"job", "instance", "host_name"}
+LOKI_LABELS = {"service_name", "service_instance_id", "trace_id"}
+
+UNITS = {"By": "_bytes", "s": "_seconds"}
+ENDINGS = {
+    "histogram": ("_bucket", "_sum", "_count"),
+    "counter": ("_total",),
+    "observable_counter": ("_total",),
+}
+METRICS = {
+    metric.name.replace(".", "_") + UNITS.get(metric.unit, "") + ending
+    for metric in semconv.METRICS
+    for ending in ENDINGS.get(metric.instrument, ("",))
+}
+LABELS = {
+    key.replace(".", "_") for metric in semconv.METRICS for key in metric.attributes
+} | PROMETHEUS_LABELS
+ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in semconv.ATTRIBUTES]
+ON_CHECKPOINTS = {a.name.replace(".", "_") for a in semconv.attributes_on("checkpoint")}
+ON_COSTS = {a.name.replace(".", "_") for a in semconv.attributes_on("cost")}
+
+WORDS = {
+    "by", "on", "or", "and", "unless", "offset", "group_left", "group_right", "ignoring", "bool",
+    "without",
+}  # fmt: skip
+
+
+def names_of(query: Query) -> set[str]:
+    """Returns every name in a query that stands for telemetry."""
+    text = re.sub(r'"(?:[^"\\]|\\.)*"|`[^`]*`', '""', query.text)
+    text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$\{?\w+\}?", "", text)
+    found = set(re.findall(r"[a-zA-Z_][\w:]*", text))
+    calls = set(re.findall(r"([a-zA-Z_]\w*)\s*\(", text)) | {"count", "sum", "max", "min"}
+    calls |= set(re.findall(r"(\w+) by \(", text)) | {"quantile"}
+    return {name for name in found - calls - WORDS if not name.isdigit()}
+
+
+@pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "prometheus"], ids=str)
+def test_every_metric_and_label_is_in_the_contract(query: Query) -> None:
+    assert names_of(query) - METRICS - LABELS - RECORDED == set()
+
+
+@pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "tempo"], ids=str)
+def test_every_attribute_of_a_span_is_in_the_contract(query: Query) -> None:
+    spans = set(re.findall(r"span\.([\w.]+)", query.text))
+    unknown = {name for name in spans if not any(a.fullmatch(name) for a in ATTRIBUTES)}
+    assert unknown == set()
+    assert set(re.findall(r"resource\.([\w.]+)", query.text)) <= RESOURCE
+    named = set(re.findall(r'\bname = "([^"]*)"', query.text))
+    assert named <= {semconv.ROOT_SPAN, semconv.COST_SPAN}
+
+
+@pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "loki"], ids=str)
+def test_every_label_of_a_record_is_in_the_contract(query: Query) -> None:
+    known = LOKI_LABELS | ON_CHECKPOINTS | ON_COSTS
+    assert names_of(query) - known - {"unwrap", "json", "line_format"} == set()
+
+
+def test_the_check_sees_a_name_that_nobody_sends() -> None:
+    metric = Query(
+        ("x", "y"), "A", "prometheus", 'sum by (job) (rate(quant_steps_total{a="b"}[5m]))'
+    )
+    assert names_of(metric) - METRICS - LABELS == {"quant_steps_total", "a"}

@@ -127,6 +127,9 @@ class Columns:
     def adopt(self, profiler: Any) -> None:
         """Shows the metrics, too, that a program has added to Quark's own profiler.
 
+        They are collected by both, each for its own checkpoint. While Quark's profiler is
+        switched off they are not collected at all: the program does not expect it.
+
         Args:
             profiler: Quark's profiler; its lists are looked at anew at each checkpoint.
         """
@@ -140,7 +143,7 @@ class Columns:
         """
         metrics: list[Metric] = list(getattr(self, kind))
         with FAULTS.kept_in("metrics of Quark's profiler"):
-            if self._adopted is not None:
+            if self._adopted is not None and self._adopted.enabled:
                 metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
         return metrics
 

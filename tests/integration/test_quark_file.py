@@ -285,3 +285,19 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
     assert '- step: "Calibration Start"' in ours
     # Quark's own profiler wrote as well, where it writes unless it is told otherwise.
     assert (tmp_path / "quark_profile.yaml").exists()
+
+
+def test_metrics_of_quarks_profiler_do_not_run_while_it_is_switched_off(tmp_path: Path) -> None:
+    script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml")
+    script = script.replace('return None if context.step_name == "Start" else 3', "os._exit(1)")
+    script = script[: script.index("assert profiler.enabled")] + "print()"
+
+    run_script(
+        tmp_path,
+        "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n" + script,
+        OTEL_QUANT_PROFILE="ours.yaml",
+    )
+
+    records = read(tmp_path / "ours.yaml")["memory_usage"]
+    assert [record["step"] for record in records] == STEPS
+    assert "depth" not in {key for record in records for key in record}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.instruments.library import Library
+from otel_quant.instruments.onnxruntime import ONNXRUNTIME
 from otel_quant.instruments.quark import QUARK
 
-LIBRARIES: Final[tuple[Library, ...]] = (QUARK,)
+LIBRARIES: Final[tuple[Library, ...]] = (QUARK, ONNXRUNTIME)
 """Every library that otel-quant knows."""

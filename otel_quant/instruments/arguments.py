@@ -6,12 +6,14 @@ A table from the names of parameters, as the libraries spell them, to attributes
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_quant import semconv
+from otel_quant.instruments.library import Reads
 from otel_quant.readings import AttributeValue
 
 ATTRIBUTE_OF: Final[dict[str, str]] = {
@@ -80,12 +82,15 @@ class Arguments:
         return dict(call.arguments)
 
 
-def attributes_of(arguments: Mapping[str, Any], paths: bool) -> dict[str, AttributeValue]:
+def attributes_of(
+    arguments: Mapping[str, Any], paths: bool, reads: Reads = ()
+) -> dict[str, AttributeValue]:
     """Returns the attributes that arguments make.
 
     Args:
         arguments: Arguments by parameter's name.
         paths: Whether file paths may be among them.
+        reads: Further places to look at, see :attr:`Hook.reads`; they go first.
 
     Returns:
         Attributes; none for an argument that is None or of a kind that says nothing (a
@@ -100,7 +105,16 @@ def attributes_of(arguments: Mapping[str, Any], paths: bool) -> dict[str, Attrib
             inner = options.get(group)
             if isinstance(inner, Mapping):
                 _add(found, attribute, inner.get(option), paths)
+    for place, attribute in reversed(reads):
+        _add(found, attribute, _at(arguments, place), paths)
     return found
+
+
+def _at(arguments: Mapping[str, Any], place: str) -> Any:
+    parameter, *path = place.split(".")
+    return functools.reduce(
+        lambda value, name: getattr(value, name, None), path, arguments.get(parameter)
+    )
 
 
 def _add(found: dict[str, AttributeValue], attribute: str, value: Any, paths: bool) -> None:

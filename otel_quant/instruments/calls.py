@@ -8,32 +8,34 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Iterator, Mapping, Sized
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from types import MappingProxyType
+import sys
+from collections.abc import Callable, Mapping, Sized
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from otel_quant import semconv
 from otel_quant.faults import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.arguments import Arguments, attributes_of
-from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.hooks import HOOKS
+from otel_quant.instruments.library import Hook, Library, Reads
+from otel_quant.instruments.operations import (
+    Operation,
+    costs_models,
+    inherited_attributes,
+    is_within,
+    operating,
+)
 from otel_quant.readings import AttributeValue
 from otel_quant.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import as_step, qualified_name
 from otel_quant.steps import ProfileStep
 
-# What the arguments of the operations that are under way in this context say.
-_OPERATION: Final[ContextVar[Mapping[str, AttributeValue]]] = ContextVar(
-    "otel_quant_operation", default=MappingProxyType({})
-)
-
 
 def step(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Makes each call a step."""
-    return as_library_step(function, hook.step, library, filled_in=hook.filled_in)
+    return as_library_step(function, hook.step, library, filled_in=hook.filled_in, reads=hook.reads)
 
 
 def as_library_step(
@@ -43,6 +45,7 @@ def as_library_step(
     label: str | None = None,
     *,
     filled_in: bool = False,
+    reads: Reads = (),
 ) -> Callable[..., Any]:
     """Makes each call of a library's function a step, unless an enclosing one is it already.
 
@@ -52,6 +55,7 @@ def as_library_step(
         library: The library.
         label: What the step is called; the kind itself if None.
         filled_in: Whether the library's own profiler does not report it.
+        reads: See :attr:`Hook.reads`.
 
     Returns:
         The wrapper.
@@ -60,10 +64,9 @@ def as_library_step(
     name = qualified_name(function)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
-        recorder = RUNTIME.recorder
-        if is_covered(recorder.current(), label or kind, library):
+        if not HOOKS.active or is_covered(RUNTIME.recorder.current(), label or kind, library):
             return None
-        known = attributes_of(arguments.bound(args, kwargs), RUNTIME.settings.paths)
+        known = attributes_of(arguments.bound(args, kwargs), RUNTIME.settings.paths, reads)
         return open_library_step(
             kind,
             library,
@@ -93,28 +96,28 @@ def open_library_step(
         kind,
         label=label,
         library=library.distribution,
-        library_version=version_of(library.distribution),
+        library_version=version_of(library),
         function=function,
-        attributes={**_OPERATION.get(), **(attributes or {})},
+        attributes={**inherited_attributes(), **(attributes or {})},
         filled_in=filled_in,
     )
 
 
 def is_covered(enclosing: OpenStep | None, label: str, library: Library) -> bool:
-    """Whether a step would repeat one that is open around it.
+    """Whether a step would repeat what is being reported already.
 
-    That is so within a step of the same name of the same library (a library's function
-    that calls its own), and within any step of a library that is built upon this one.
+    That is so within a step of the same library, unless it nests its own steps and this
+    one has another name; and within any step or operation of a library that is built
+    upon this one.
     """
-    if enclosing is None:
-        return False
-    for around in enclosing.lineage():
+    owners = COVERED_BY.get(library.name, set())
+    for around in enclosing.lineage() if enclosing is not None else ():
         owner = around.info.library
-        if owner == library.distribution and around.info.label == label:
+        if owner in owners:
             return True
-        if owner in COVERED_BY.get(library.name, ()):
+        if owner == library.distribution and (not library.nests or around.info.label == label):
             return True
-    return False
+    return bool(owners) and is_within(owners)
 
 
 COVERED_BY: Final[dict[str, set[str]]] = {}
@@ -132,7 +135,7 @@ def operation(function: Callable[..., Any], hook: Hook, library: Library) -> Cal
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with RUNTIME.operation(), _described(arguments, args, kwargs, library):
+        with _operating(arguments, args, kwargs, hook, library):
             return function(*args, **kwargs)
 
     return wrapper
@@ -144,33 +147,42 @@ def quantization(function: Callable[..., Any], hook: Hook, library: Library) -> 
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with RUNTIME.operation():
-            with _described(arguments, args, kwargs, library):
-                result = function(*args, **kwargs)
-            with FAULTS.kept_in("model cost"):
-                RUNTIME.models_made(arguments.bound(args, kwargs), result)
+        costs = makes_models(library)
+        with _operating(arguments, args, kwargs, hook, library, costs_models=costs):
+            result = function(*args, **kwargs)
+            if costs:
+                with FAULTS.kept_in("model cost"):
+                    RUNTIME.models_made(arguments.bound(args, kwargs), result)
             return result
 
     return wrapper
 
 
-@contextmanager
-def _described(
-    arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any], library: Library
-) -> Iterator[None]:
-    """Has the steps of an operation carry its arguments, and those of operations around it."""
-    known = dict(_OPERATION.get())
-    with FAULTS.kept_in(f"arguments of {library.name}"):
+def makes_models(library: Library) -> bool:
+    """Whether an operation that begins now is the one to cost its models, not one around it."""
+    with FAULTS.kept_in("model cost"):
+        owners = COVERED_BY.get(library.name, set())
+        return not costs_models() and not (owners and is_within(owners))
+    return False
+
+
+def _operating(
+    arguments: Arguments,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    hook: Hook,
+    library: Library,
+    *,
+    costs_models: bool = False,
+) -> AbstractContextManager[Operation]:
+    known: dict[str, AttributeValue] = {}
+    with FAULTS.kept_in(f"arguments of {hook.target}"):
         bound = arguments.bound(args, kwargs)
         if library.configuration:
             module, _, function = library.configuration.partition(":")
             known |= getattr(importlib.import_module(module), function)(bound)
-        known |= attributes_of(bound, RUNTIME.settings.paths)
-    token = _OPERATION.set(known)
-    try:
-        yield
-    finally:
-        _OPERATION.reset(token)
+        known |= attributes_of(bound, RUNTIME.settings.paths, hook.reads)
+    return operating(library.distribution, known, costs_models=costs_models)
 
 
 def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -216,16 +228,23 @@ def count_sample(source: object) -> None:
     for around in step.lineage() if step is not None else ():
         if around.info.kind == ProfileStep.CALIBRATION:
             if not around.samples and isinstance(source, Sized):
-                with suppress(TypeError):  # a loader that has a length only for some data
+                # Some readers have a length for some data only, or declare one they lack.
+                with suppress(TypeError, NotImplementedError):
                     around.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = len(source)
             around.recorder.count_samples(around)
             return
 
 
 @functools.cache
-def version_of(distribution: str) -> str | None:
-    """Returns the installed version of a distribution, None if it cannot be told."""
+def version_of(library: Library) -> str | None:
+    """Returns the version of a library that is in use, None if it cannot be told.
+
+    The index has builds of some libraries under other names (for GPUs, say); those are
+    asked themselves.
+    """
     try:
-        return importlib.metadata.version(distribution)
+        return importlib.metadata.version(library.distribution)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        package = sys.modules.get(library.hooks[0].module.partition(".")[0])
+        version = getattr(package, "__version__", None)
+        return version if isinstance(version, str) else None

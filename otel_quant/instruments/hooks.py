@@ -40,6 +40,11 @@ class Hooks:
         """Whether a hooked library has been imported in this process."""
         return bool(self._patches)
 
+    @property
+    def active(self) -> bool:
+        """Whether calls are to be reported: some wrappers outlive :meth:`remove`."""
+        return self._active
+
     def set(self, libraries: Iterable[Library]) -> None:
         """Sets the hooks of libraries, now or when they are imported.
 
@@ -61,12 +66,21 @@ class Hooks:
                 self._register(hook)
 
     def remove(self) -> None:
-        """Puts back what was there before."""
+        """Puts back what was there before, under every name that a module has for it."""
         self._active = False
         self._libraries.clear()
         for holder, name, before, after in reversed(self._patches):
             if vars(holder).get(name, _MISSING) is after:  # else someone wrapped it since
                 setattr(holder, name, before)
+        functions = {
+            id(after): before
+            for holder, _, before, after in self._patches
+            if isinstance(holder, ModuleType)
+        }
+        for module in _modules():
+            for name, value in list(vars(module).items()):
+                if id(value) in functions:
+                    setattr(module, name, functions[id(value)])
         self._patches.clear()
 
     def replace(self, holder: Any, name: str, before: Any, after: Any) -> None:
@@ -108,12 +122,16 @@ class Hooks:
                 self._replace_aliases(before, after, module)
 
     def _replace_aliases(self, before: Any, after: Any, owner: ModuleType) -> None:
-        for module in list(sys.modules.values()):
-            if module is None or module is owner or not isinstance(module, ModuleType):
+        for module in _modules():
+            if module is owner:
                 continue
             for name, value in list(vars(module).items()):
                 if value is before:
                     self.replace(module, name, before, after)
+
+
+def _modules() -> list[ModuleType]:
+    return [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
 
 
 def _wrapped(before: Any, hook: Hook, library: Library) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+Reads = tuple[tuple[str, str], ...]
+"""Places in the arguments of a call, and the attributes that they make."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hook:
@@ -18,6 +21,9 @@ class Hook:
         step: ``ProfileStep`` that a call is, for wrappers that open one.
         parameter: Name of the argument that the wrapper is about, where it is about one.
         filled_in: Whether the step is one that the library's own profiler does not report.
+        reads: What is worth knowing beside the arguments that `arguments.py` lists: a
+            place as ``parameter.attribute.attribute``, and the attribute that the value
+            there makes. Of several for one attribute the first that is there counts.
     """
 
     module: str
@@ -26,6 +32,7 @@ class Hook:
     step: str = ""
     parameter: str = ""
     filled_in: bool = False
+    reads: Reads = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class Library:
             reported: they are how it does its work.
         configuration: What tells the attributes that only its configuration objects know,
             as ``module:function``; called with the arguments of an operation by name.
+        nests: Whether its steps have steps of its own within. Else what a step calls is
+            how the step does its work.
     """
 
     name: str
@@ -47,3 +56,4 @@ class Library:
     hooks: tuple[Hook, ...]
     covers: frozenset[str] = field(default_factory=frozenset)
     configuration: str = ""
+    nests: bool = False

@@ -29,6 +29,7 @@ QUARK: Final = Library(
     distribution="amd-quark",
     covers=frozenset({"onnxruntime", "torch", "torchao"}),
     configuration=_CONFIGURATION + "attributes_of",
+    nests=True,
     hooks=(
         # Quark's own marks.
         Hook(_OWN, "profile_scope", _PROFILER + "profile_scope"),

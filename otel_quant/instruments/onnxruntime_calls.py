@@ -1,0 +1,192 @@
+"""Wrappers for ONNX Runtime's calibrators and quantizers, whose steps their objects tell."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from otel_quant import semconv
+from otel_quant.faults import FAULTS
+from otel_quant.instruments.calls import (
+    as_library_step,
+    count_sample,
+    is_covered,
+    makes_models,
+    open_library_step,
+    step,
+)
+from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.operations import innermost, operating
+from otel_quant.recorder import OpenStep
+from otel_quant.runtime import RUNTIME
+from otel_quant.scope import Activation, qualified_name
+from otel_quant.steps import ProfileStep
+
+_log = logging.getLogger("otel_quant")
+
+# Whether ``collect_data`` is running: that of MinMax calls ``compute_data`` itself.
+_COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", default=False)
+
+_ABSENT: Final = object()
+
+
+def collect(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Makes ``collect_data`` the Calibration step and counts what it takes from its reader.
+
+    Within an operation the step lasts until ``compute_data`` has returned, however often
+    data are collected before.
+    """
+    name = qualified_name(function)
+
+    @functools.wraps(function)
+    def wrapper(self: Any, data_reader: Any, *args: Any, **kwargs: Any) -> Any:
+        with (
+            _calibrating(self, name, library, is_last=False) as begun,
+            _counted(data_reader if begun is not None else None),
+        ):
+            token = _COLLECTING.set(True)
+            try:
+                return function(self, data_reader, *args, **kwargs)
+            finally:
+                _COLLECTING.reset(token)
+
+    return wrapper
+
+
+def compute(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Makes ``compute_data`` the end of the Calibration step, or a step if none is open."""
+    name = qualified_name(function)
+
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _COLLECTING.get():
+            return function(self, *args, **kwargs)
+        with _calibrating(self, name, library, is_last=True):
+            return function(self, *args, **kwargs)
+
+    return wrapper
+
+
+def quantize_model(
+    function: Callable[..., Any], hook: Hook, library: Library
+) -> Callable[..., Any]:
+    """Makes each call the static or the dynamic quantization, as its quantizer says."""
+    static, dynamic = (
+        as_library_step(function, kind, library, reads=hook.reads)
+        for kind in (ProfileStep.QUANTIZATION_STATIC, ProfileStep.QUANTIZATION_DYNAMIC)
+    )
+
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = static if getattr(self, "static", True) else dynamic
+        return chosen(self, *args, **kwargs)
+
+    return wrapper
+
+
+def process(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Makes each call a step, and costs the model that the quantizer holds at its end.
+
+    The float model is costed where the quantizer knows its file; one that was handed over
+    in memory has been quantized in place.
+    """
+    as_one_step = step(function, hook, library)
+
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        costs = makes_models(library)
+        with operating(library.distribution, {}, costs_models=costs):
+            result = as_one_step(self, *args, **kwargs)
+            if costs:
+                with FAULTS.kept_in("model cost"):
+                    RUNTIME.models_made({"input_model": self.model_path}, self.model.model)
+            return result
+
+    return wrapper
+
+
+@contextmanager
+def _calibrating(
+    calibrator: Any, function: str, library: Library, *, is_last: bool
+) -> Iterator[OpenStep | None]:
+    """Runs a call of a calibrator within its Calibration step, yielding the step."""
+    operation = innermost()
+    activation = Activation(None)
+    with FAULTS.kept_in("opening a step"):
+        if operation is not None and operation.spanning is not None:
+            activation = operation.spanning
+        elif not is_covered(RUNTIME.recorder.current(), ProfileStep.CALIBRATION, library):
+            activation = Activation(_open(calibrator, function, library))
+            if operation is not None:
+                operation.span_calls(activation)
+    if operation is None or operation.spanning is not activation:
+        with activation:
+            yield activation.step
+        return
+    try:
+        yield activation.step
+    except BaseException as error:
+        operation.end_spanning(error)
+        raise
+    if is_last:
+        operation.end_spanning()
+
+
+def _open(calibrator: Any, function: str, library: Library) -> OpenStep | None:
+    method = type(calibrator).__name__.removesuffix("Calibrater")
+    return open_library_step(
+        ProfileStep.CALIBRATION,
+        library,
+        function=function,
+        attributes={semconv.CALIBRATION_METHOD: method},
+    )
+
+
+@contextmanager
+def _counted(reader: Any) -> Iterator[None]:
+    """Counts what ``get_next`` of one reader returns while the block runs."""
+    restore: Callable[[], None] | None = None
+    with FAULTS.kept_in("counting calibration samples"):
+        restore = _count_on(reader)
+    try:
+        yield
+    finally:
+        if restore is not None:
+            with FAULTS.kept_in("counting calibration samples"):
+                restore()
+
+
+def _count_on(reader: Any) -> Callable[[], None] | None:
+    """Has a reader count what it is asked for; returns what undoes that."""
+    get_next = getattr(reader, "get_next", None)
+    if not callable(get_next):
+        return None
+
+    @functools.wraps(get_next)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        inputs = get_next(*args, **kwargs)
+        with FAULTS.kept_in("counting calibration samples"):
+            if inputs:  # what ends a calibration is None, or no inputs
+                count_sample(reader)
+        return inputs
+
+    own = getattr(reader, "__dict__", {}).get("get_next", _ABSENT)
+    try:
+        reader.get_next = counted
+    except (AttributeError, TypeError):
+        _log.debug("%s takes no attributes; its samples are not counted", type(reader).__name__)
+        return None
+
+    def restore() -> None:
+        if vars(reader).get("get_next") is not counted:
+            return  # the reader has replaced it itself
+        if own is _ABSENT:
+            del reader.get_next
+        else:
+            reader.get_next = own
+
+    return restore

@@ -1,0 +1,75 @@
+"""Programs that quantize with a real library under ``opentelemetry-instrument``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+# What differs from run to run, or from machine to machine: figures, times, identifiers.
+_MEASURED = (
+    "quant.memory.", "quant.gpu.", "quant.disk.", "quant.cpu.", "quant.page_faults.",
+    "quant.calibration.sample_rate", "quant.run.id", "quant.step.index", "thread.",
+)  # fmt: skip
+
+
+class Program:
+    """Runs programs in a folder of its own, and tells what they sent.
+
+    Args:
+        cwd: The folder.
+        otlp: What receives the telemetry.
+    """
+
+    def __init__(self, cwd: Path, otlp: OtlpReceiver) -> None:
+        self.cwd = cwd
+        self.otlp = otlp
+
+    def __call__(self, program: str, *arguments: str, **environ: str) -> str:
+        """Runs one of the programs to its end, which has to be a good one.
+
+        Args:
+            program: Name of the file.
+            arguments: For its command line.
+            environ: Further environment variables.
+
+        Returns:
+            What it printed.
+        """
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OTEL_", "QUARK_"))
+            and name not in ("TRACEPARENT", "PYTHONPATH")
+        }
+        done = subprocess.run(
+            [Path(sys.executable).with_name("opentelemetry-instrument"), sys.executable,
+             PROGRAMS / program, *arguments],
+            cwd=self.cwd, env={**inherited, **self.otlp.environment(), **environ},
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "is skipped; the program goes on" not in done.stderr, done.stderr
+        return done.stdout
+
+    def told(self, span: Span) -> dict[str, Any]:
+        """Returns the attributes of a span that are the same in every run."""
+        return {
+            name: value
+            for name, value in span.attributes.items()
+            if not name.startswith(_MEASURED)
+        }  # fmt: skip
+
+
+@pytest.fixture
+def program(tmp_path: Path, otlp: OtlpReceiver) -> Program:
+    """Runs programs in this test's folder."""
+    return Program(tmp_path, otlp)

@@ -1,0 +1,174 @@
+"""Quantizes a small model with onnxruntime.quantization, in every way there is."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization as ort
+from onnxruntime.quantization import matmul_nbits_quantizer as nbits
+from onnxruntime.quantization.calibrate import MinMaxCalibrater, create_calibrator
+
+import otel_quant
+
+SAMPLES = 5
+
+
+def write_model(path: str) -> None:
+    """Writes two MatMuls with constant weights of 64 x 64."""
+    random = np.random.default_rng(1)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["m"], "matmul1"),
+        helper.make_node("Relu", ["m"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "w2"], ["y"], "matmul2"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in "xy"]
+    weights = [
+        numpy_helper.from_array(random.standard_normal((64, 64), dtype=np.float32), name)
+        for name in ("w1", "w2")
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    imports = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+
+
+class Reader(ort.CalibrationDataReader):
+    """Yields random samples; has no length."""
+
+    def __init__(self) -> None:
+        self.left = SAMPLES
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        if not self.left:
+            return None
+        self.left -= 1
+        random = np.random.default_rng(self.left)
+        return {"x": random.standard_normal((1, 64), dtype=np.float32)}
+
+
+class SizedReader(Reader):
+    """The same with a length, as strides want it."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self.left = end_index - start_index
+
+
+class SlottedReader:
+    """A reader that takes no further attributes."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = SAMPLES
+
+    get_next = Reader.get_next
+
+
+def static() -> None:
+    ort.quant_pre_process("float.onnx", "pre.onnx")
+    ort.quantize_static("pre.onnx", "out.onnx", Reader(), per_channel=True)
+
+
+def percentile() -> None:
+    ort.quantize_static(
+        "float.onnx", "out.onnx", Reader(), quant_format=ort.QuantFormat.QOperator,
+        calibrate_method=ort.CalibrationMethod.Percentile, weight_type=ort.QuantType.QUInt8,
+        activation_type=ort.QuantType.QUInt8,
+    )  # fmt: skip
+
+
+def strided() -> None:
+    reader = SizedReader()
+    options = {"CalibStridedMinMax": 1}
+    ort.quantize_static("float.onnx", "out.onnx", reader, extra_options=options)
+    assert vars(reader) == {"left": 0}
+
+
+def slotted() -> None:
+    ort.quantize_static("float.onnx", "out.onnx", SlottedReader())
+
+
+def in_memory() -> None:
+    ort.quantize_static(onnx.load("float.onnx"), "out.onnx", Reader())
+
+
+def dynamic() -> None:
+    ort.quantize_dynamic(Path("float.onnx"), Path("out.onnx"))
+
+
+def configured() -> None:
+    config = ort.StaticQuantConfig(Reader(), calibrate_method=ort.CalibrationMethod.Entropy)
+    ort.quantize("float.onnx", "out.onnx", config)
+
+
+def blocks() -> None:
+    quantizer = nbits.MatMulNBitsQuantizer("float.onnx", bits=4, block_size=32)
+    quantizer.process()
+    quantizer.model.save_model_to_file("out.onnx")
+
+
+def blocks_configured() -> None:
+    config = nbits.DefaultWeightOnlyQuantConfig(block_size=16, bits=8)
+    ort.quantize("float.onnx", "out.onnx", config)
+
+
+def calibrator() -> None:
+    made = create_calibrator("float.onnx", calibrate_method=ort.CalibrationMethod.Entropy)
+    made.collect_data(Reader())
+    ranges = {name: data.range_value for name, data in made.compute_data().items()}
+    Path("out.onnx").write_text(repr(ranges))
+
+
+def failing() -> None:
+    reader = Reader()
+    reader.left = 0
+    try:
+        ort.quantize_static("float.onnx", "out.onnx", reader)
+    except ValueError as error:
+        Path("out.onnx").write_text(str(error))
+
+
+def pool() -> None:
+    jobs = [("float.onnx", "out.onnx")]
+    with multiprocessing.get_context("fork").Pool(1) as workers:
+        workers.starmap(ort.quantize_dynamic, jobs)
+
+
+WAYS = (
+    static, percentile, strided, slotted, in_memory, dynamic, configured, blocks,
+    blocks_configured, calibrator, failing, pool,
+)  # fmt: skip
+
+
+def quantized(way: Callable[[], None]) -> bytes:
+    """Quantizes in one way and returns what came of it."""
+    for left in Path().glob("out.onnx*"):
+        left.unlink()
+    way()
+    return b"".join(path.read_bytes() for path in sorted(Path().glob("out.onnx*")))
+
+
+def main() -> None:
+    """Quantizes in every way, first watched and then not: the models have to be the same."""
+    functions = [MinMaxCalibrater.collect_data, ort.quantize_static]
+    watched = []
+    for way in WAYS:
+        with otel_quant.step(way.__name__):
+            watched.append(quantized(way))
+    otel_quant.QuantInstrumentor().uninstrument()
+    for way, before in zip(WAYS, watched, strict=True):
+        assert quantized(way) == before, way
+    restored = [MinMaxCalibrater.collect_data, ort.quantize_static]
+    assert [function.__wrapped__ for function in functions] == restored
+
+
+if __name__ == "__main__":
+    write_model("float.onnx")
+    main()

@@ -1,0 +1,168 @@
+"""onnxruntime.quantization reports its steps, whichever way it is used, and works as before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.integration.libraries.conftest import Program
+
+pytest.importorskip("onnxruntime.quantization")
+
+STATIC = ["Calibration", "Quantization (Static)", "Post-process"]
+
+STEPS = {
+    "static": ["Pre-process", *STATIC],
+    "percentile": STATIC,
+    "strided": STATIC,
+    "slotted": STATIC,
+    "in_memory": STATIC,
+    "dynamic": ["Quantization (Dynamic)", "Post-process"],
+    "configured": STATIC,
+    "blocks": ["Quantization (MatMulNBits)", "Post-process"],
+    "blocks_configured": ["Quantization (MatMulNBits)", "Post-process"],
+    "calibrator": ["Calibration", "Calibration"],
+    "failing": ["Calibration"],
+}
+"""What the program does, in this order, and the steps that it is made of."""
+
+COSTED = [
+    ["pre.onnx", "out.onnx"], ["float.onnx", "out.onnx"], ["float.onnx", "out.onnx"],
+    ["float.onnx", "out.onnx"], [None, "out.onnx"], ["float.onnx", "out.onnx"],
+    ["float.onnx", "out.onnx"], ["float.onnx", None], ["float.onnx", "out.onnx"],
+]  # fmt: skip
+"""Float and quantized model of each that ends well; None for one in memory."""
+
+MODULE = "onnxruntime.quantization."
+
+CONFIGURED = {
+    "quant.activation.type": "QInt8",
+    "quant.calibration.method": "MinMax",
+    "quant.format": "QDQ",
+    "quant.input.path": "pre.onnx",
+    "quant.output.path": "out.onnx",
+    "quant.per_channel": True,
+    "quant.weight.type": "QInt8",
+}
+
+ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
+    "static": [
+        {
+            "code.function.name": MODULE + "shape_inference.quant_pre_process",
+            "quant.input.path": "float.onnx",
+            "quant.output.path": "pre.onnx",
+        },
+        {
+            "code.function.name": MODULE + "calibrate.MinMaxCalibrater.collect_data",
+            "quant.calibration.sample_count": 5,
+            **CONFIGURED,
+        },
+        {"code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model", **CONFIGURED},
+        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **CONFIGURED},
+    ],
+    "dynamic": [
+        {
+            "code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model",
+            "quant.input.path": "float.onnx",
+            "quant.output.path": "out.onnx",
+            "quant.per_channel": False,
+            "quant.weight.type": "QInt8",
+        },
+        {
+            "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
+            "quant.input.path": "float.onnx",
+            "quant.output.path": "out.onnx",
+            "quant.per_channel": False,
+            "quant.weight.type": "QInt8",
+        },
+    ],
+    "blocks": [
+        {
+            "code.function.name": MODULE + "matmul_nbits_quantizer.MatMulNBitsQuantizer.process",
+            "quant.bits": 4,
+            "quant.block_size": 32,
+            "quant.format": "QOperator",
+            "quant.input.path": "float.onnx",
+        },
+        {
+            "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
+            "quant.output.path": "out.onnx",
+        },
+    ],
+    "calibrator": [
+        {
+            "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
+            "quant.calibration.method": "Entropy",
+            "quant.calibration.sample_count": 5,
+        },
+        {
+            "code.function.name": MODULE + "calibrate.HistogramCalibrater.compute_data",
+            "quant.calibration.method": "Entropy",
+        },
+    ],
+}
+"""What is known of the steps of some of them."""
+
+
+def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+    program("ort.py")
+
+    root, workers_run = otlp.spans_named("quantization")
+    ways = [span for span in otlp.children(root) if span.name != "model cost"]
+    assert [(way.name, [step.name for step in otlp.children(way)]) for way in ways] == [
+        *STEPS.items(),
+        ("pool", ["quantization"]),
+    ]
+    # A picklable wrapper is what the worker was given; its run is its own.
+    assert [span.name for span in otlp.children(workers_run)] == [
+        "Quantization (Dynamic)", "Post-process", "model cost", "model cost"
+    ]  # fmt: skip
+
+    steps = {way.name: otlp.children(way) for way in ways}
+    common = {"quant.library.name": "onnxruntime", "quant.library.version": _version()}
+    for way, attributes in ATTRIBUTES.items():
+        assert [program.told(step) for step in steps[way]] == [
+            {**common, **expected, "quant.step.name": name, "quant.step.kind": name}
+            for expected, name in zip(attributes, STEPS[way], strict=True)
+        ]
+
+    samples = {
+        way: steps[way][STEPS[way].index("Calibration")].attributes
+        for way in STEPS
+        if "Calibration" in STEPS[way]
+    }
+    assert {
+        way: (
+            told.get("quant.calibration.method"),
+            told.get("quant.calibration.sample_count"),
+            told.get("quant.calibration.sample_total"),
+        )
+        for way, told in samples.items()
+    } == {
+        "static": ("MinMax", 5, None),
+        "percentile": ("Percentile", 5, None),
+        "strided": ("MinMax", 5, 5),
+        "slotted": ("MinMax", None, None),
+        "in_memory": ("MinMax", 5, None),
+        "configured": ("Entropy", 5, None),
+        "calibrator": ("Entropy", 5, None),
+        "failing": ("MinMax", None, None),
+    }
+
+    failed = {span.name: span.status for span in otlp.spans if span.status == "ERROR"}
+    assert failed == {"Calibration": "ERROR"}
+    assert steps["failing"][0].attributes["error.type"] == "ValueError"
+
+    costs = [span for span in otlp.children(root) if span.name == "model cost"]
+    paths = [span.attributes.get("quant.model.path") for span in costs]
+    roles = [span.attributes["quant.model.role"] for span in costs]
+    assert [paths[n : n + 2] for n in range(0, len(paths), 2)] == COSTED
+    assert roles == ["float", "quantized"] * len(COSTED)
+
+
+def _version() -> str:
+    import onnxruntime
+
+    return str(onnxruntime.__version__)

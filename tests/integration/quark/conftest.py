@@ -1,0 +1,179 @@
+"""Real runs of AMD Quark that the tests of this folder look at.
+
+Importing Quark takes up to a quarter of a minute, so a program is run once for all the
+tests that look at the same run of it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
+from tests.integration.quark.float_models import write_checkpoint, write_conv, write_matmul
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+TIMEOUT = 300
+"""Seconds that one program may take, on a machine that has other things to do."""
+
+
+@dataclass(frozen=True)
+class FloatModels:
+    """Where the float models are: ``conv.onnx``, ``matmul.onnx``; a checkpoint for torch."""
+
+    onnx: Path
+    checkpoint: Path
+
+
+@dataclass(frozen=True)
+class QuarkRun:
+    """A program that has run to its end.
+
+    Attributes:
+        cwd: Folder that it ran in; it was given ``out`` there for its output.
+        output: What it printed.
+        pid: Its process.
+        otlp: What it sent; empty if it was not instrumented.
+    """
+
+    cwd: Path
+    out: Path
+    output: str
+    pid: int
+    otlp: OtlpReceiver
+
+
+Run = Callable[..., QuarkRun]
+
+
+@pytest.fixture(scope="session")
+def float_models(tmp_path_factory: pytest.TempPathFactory) -> FloatModels:
+    """The float models."""
+    folder = tmp_path_factory.mktemp("float")
+    write_conv(folder / "conv.onnx")
+    write_matmul(folder / "matmul.onnx")
+    write_checkpoint(folder / "checkpoint")
+    return FloatModels(folder, folder / "checkpoint")
+
+
+def clean_environment() -> dict[str, str]:
+    """Returns this process's environment without what would steer OpenTelemetry or Quark."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OTEL_", "QUARK_"))
+        and name not in ("TRACEPARENT", "TRACESTATE", "BAGGAGE", "PYTHONPATH")
+    }
+
+
+def command(program: str | Path, *arguments: str | Path, instrumented: bool) -> list[str]:
+    """Returns the command of a program, behind ``opentelemetry-instrument`` if wanted."""
+    script = [sys.executable, str(PROGRAMS / program), *map(str, arguments)]
+    if not instrumented:
+        return script
+    return [str(Path(sys.executable).with_name("opentelemetry-instrument")), *script]
+
+
+def run_program(
+    program: str,
+    source: Path,
+    cwd: Path,
+    *,
+    otlp: OtlpReceiver | None = None,
+    protocol: Protocol = "grpc",
+    environment: Mapping[str, str] | None = None,
+) -> QuarkRun:
+    """Runs a program of ``programs/``; with a receiver it is instrumented and sends there.
+
+    Args:
+        program: Its file.
+        source: Its first argument.
+        cwd: Where it runs; its second argument is ``out`` there.
+        otlp: Where it sends.
+        protocol: How it sends.
+        environment: More variables for it.
+    """
+    out = cwd / "out"
+    out.mkdir(parents=True)
+    env = clean_environment() | (otlp.environment(protocol) if otlp else {})
+    env["OTEL_QUANT_GPU"] = "false"  # what is tested here is the same on every machine
+    process = subprocess.Popen(
+        command(program, source, out, instrumented=otlp is not None),
+        cwd=cwd,
+        env=env | dict(environment or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=TIMEOUT)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output[-4000:]
+    return QuarkRun(cwd, out, output, process.pid, otlp or OtlpReceiver())
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs programs of ``programs/``, each in a folder of its own, until the session ends."""
+    with ExitStack() as stack:
+
+        def started(program: str, source: Path, **options: Any) -> QuarkRun:
+            if options.pop("instrumented", True):
+                options["otlp"] = OtlpReceiver().start()
+                stack.callback(options["otlp"].stop)
+            return run_program(program, source, tmp_path_factory.mktemp("run"), **options)
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def onnx_run(run: Run, float_models: FloatModels) -> QuarkRun:
+    """Everything ONNX, over gRPC, with the local file."""
+    environment = {"OTEL_QUANT_PROFILE": "ours.yaml"}
+    return run("onnx_all.py", float_models.onnx, environment=environment)
+
+
+@pytest.fixture(scope="session")
+def onnx_beside_quark(run: Run, float_models: FloatModels) -> QuarkRun:
+    """Everything ONNX, over HTTP, with Quark's own profiler and a strict file of ours."""
+    return run(
+        "onnx_all.py",
+        float_models.onnx,
+        protocol="http/protobuf",
+        environment={"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"},
+    )
+
+
+@pytest.fixture(scope="session")
+def onnx_quark_alone(run: Run, float_models: FloatModels) -> QuarkRun:
+    """Everything ONNX, without us, with Quark's own profiler."""
+    environment = {"QUARK_PROFILING": "1"}
+    return run("onnx_all.py", float_models.onnx, instrumented=False, environment=environment)
+
+
+@pytest.fixture(scope="session")
+def torch_run(run: Run, float_models: FloatModels) -> QuarkRun:
+    """Everything torch, over HTTP, with Quark's own profiler and a strict file of ours."""
+    return run(
+        "torch_all.py",
+        float_models.checkpoint,
+        protocol="http/protobuf",
+        environment={"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"},
+    )
+
+
+@pytest.fixture(scope="session")
+def torch_quark_alone(run: Run, float_models: FloatModels) -> QuarkRun:
+    """Everything torch, without us, with Quark's own profiler."""
+    environment = {"QUARK_PROFILING": "1"}
+    return run("torch_all.py", float_models.checkpoint, instrumented=False, environment=environment)

@@ -1,0 +1,258 @@
+"""Untouched programs that quantize with AMD Quark: the whole of what reaches the receiver."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from otel_quant import semconv
+from tests.integration.quark.conftest import FloatModels, QuarkRun
+from tests.integration.quark.expected import (
+    USAGE,
+    Attributes,
+    Operation,
+    checkpoints_of,
+    onnx_operations,
+    steps_of,
+    torch_operations,
+    tree_of,
+)
+
+pytestmark = [
+    pytest.mark.quark,
+    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
+]
+
+LIBRARY = {
+    "quant.library.name": "amd-quark",
+    "quant.library.version": importlib.metadata.version("amd-quark"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run, and what its program did."""
+
+    run: QuarkRun
+    operations: list[Operation]
+    of_the_run: Attributes
+
+
+@pytest.fixture(params=["onnx over grpc", "onnx over http", "torch over http"])
+def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
+    """Each program, over each protocol."""
+    of_onnx = {
+        "quant.library.name": "amd-quark",
+        "quant.calibration.method": "Percentile",
+        "quant.config.name": "XINT8",
+        "quant.input.path": f"{float_models.onnx}/conv.onnx",
+    }
+    of_torch = {
+        "quant.library.name": "amd-quark",
+        "quant.calibration.method": "PerTensorMinMaxObserver",
+        "quant.input.path": str(float_models.checkpoint),
+    }
+    if request.param == "torch over http":
+        run = request.getfixturevalue("torch_run")
+        return Case(run, torch_operations(str(float_models.checkpoint), str(run.out)), of_torch)
+    name = "onnx_run" if request.param == "onnx over grpc" else "onnx_beside_quark"
+    run = request.getfixturevalue(name)
+    return Case(run, onnx_operations(str(float_models.onnx), str(run.out)), of_onnx)
+
+
+def test_the_spans_nest_as_the_steps_happened(case: Case) -> None:
+    assert case.run.otlp.tree() == tree_of(case.operations)
+
+    spans = case.run.otlp.spans
+    assert {span.trace_id for span in spans} == {spans[0].trace_id}
+    assert Counter((span.scope, span.status, span.events) for span in spans) == {
+        ("otel_quant", "UNSET", ()): len(spans)
+    }
+
+
+def test_each_step_says_what_it_was_asked_for_and_what_it_used(case: Case) -> None:
+    otlp = case.run.otlp
+    run_id = otlp.span("quantization").attributes["quant.run.id"]
+    spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
+    spans.sort(key=lambda span: span.attributes["quant.step.index"])
+
+    for index, (span, (step, said)) in enumerate(
+        zip(spans, steps_of(case.operations), strict=True)
+    ):
+        measured = {**USAGE, **step.measured}
+        told = {key: value for key, value in span.attributes.items() if key not in measured}
+        assert told == {**LIBRARY, **said, "quant.step.index": index, "quant.run.id": run_id}
+        assert {key: type(span.attributes.get(key)) for key in measured} == measured
+        assert span.name == step.name
+        figures = span.attributes
+        assert figures["quant.memory.peak"] >= max(
+            figures["quant.memory.start"], figures["quant.memory.end"]
+        )
+        assert figures["quant.memory.peak_source"] in ("kernel", "sampled")
+        assert figures["quant.disk.write_chars"] >= 0
+
+
+def test_the_root_says_what_the_run_was(case: Case) -> None:
+    otlp = case.run.otlp
+    root = otlp.span("quantization").attributes
+    measured = {
+        **USAGE,
+        "quant.run.id": str,
+        "quant.memory.limit": int,
+        "quant.memory.limit_source": str,
+        "quant.memory.process_peak": int,
+    }
+
+    told = {
+        key: value
+        for key, value in root.items()
+        if key not in measured and not key.startswith("quant.model.")
+    }
+    assert told == {
+        **case.of_the_run,
+        "process.pid": told["process.pid"],
+        "quant.run.steps": len(steps_of(case.operations)),
+        "quant.run.failed_steps": 0,
+        **(
+            {"quant.run.profile.path": root["quant.run.profile.path"]}
+            if "quant.run.profile.path" in root
+            else {}
+        ),
+    }
+    assert {key: type(root.get(key)) for key in measured} == measured
+    assert re.fullmatch("[0-9a-f]{16}", root["quant.run.id"])
+    assert root["quant.memory.start"] < root["quant.memory.end"] <= root["quant.memory.peak"]
+
+
+def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> None:
+    otlp = case.run.otlp
+    records = otlp.records_of("quant.checkpoint")
+    root = otlp.span("quantization")
+    span_of = {span.attributes.get("quant.step.index"): span for span in otlp.spans} | {None: root}
+
+    expected = checkpoints_of(case.operations)
+    assert [(r.body, r.attributes.get("quant.step.index")) for r in records] == expected
+    for sequence, record in enumerate(records):
+        attributes = record.attributes
+        span = span_of[attributes.get("quant.step.index")]
+        assert (record.trace_id, record.span_id) == (span.trace_id, span.span_id)
+        assert attributes["quant.checkpoint.sequence"] == sequence
+        assert attributes["quant.checkpoint.name"] == record.body
+        # Spans last as the monotonic clock says, which is not quite what the wall clock does.
+        assert span.start_ns - 1e6 <= record.time_ns <= span.end_ns + 1e6
+        assert (record.severity, record.severity_number) == ("INFO", 9)
+        own = {
+            "quant.run.id", "process.pid", "quant.checkpoint.name", "quant.checkpoint.phase",
+            "quant.checkpoint.sequence", "quant.checkpoint.elapsed", "quant.checkpoint.memory",
+            "quant.checkpoint.process_memory", "quant.checkpoint.memory_limit",
+            "quant.checkpoint.disk_read", "quant.checkpoint.disk_write",
+        }  # fmt: skip
+        if span is not root:
+            own |= {
+                "quant.step.name", "quant.step.kind", "quant.step.index", "quant.library.name",
+            }  # fmt: skip
+        assert attributes.keys() == own
+    # They leave while the program runs, not with its last spans.
+    assert records[1].arrived < root.end_ns
+
+
+def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
+    otlp = case.run.otlp
+    names = {
+        "quant.step.duration", "quant.step.memory.peak", "quant.step.memory.growth",
+        "quant.step.disk.io", "quant.step.cpu.time", "quant.step.active",
+        "quant.run.memory.usage", "quant.run.memory.limit", "quant.run.disk.io",
+        "quant.calibration.samples",
+    }  # fmt: skip
+    if any(operation.costs for operation in case.operations):
+        names |= {"quant.model.size", "quant.model.parameters", "quant.model.macs"}
+    assert otlp.metric_names("otel_quant") == names
+
+    kinds = {
+        "histogram": ("histogram", None),
+        "counter": ("sum", True),
+        "gauge": ("gauge", None),
+        "observable_up_down_counter": ("sum", False),
+        "observable_counter": ("sum", True),
+    }
+    for point in otlp.points:
+        declared = semconv.METRIC_BY_NAME[point.metric]
+        assert (point.unit, point.description) == (declared.unit, declared.brief)
+        assert (point.type, point.monotonic) == kinds[declared.instrument]
+        assert point.attributes.keys() <= set(declared.attributes)
+        assert point.bounds == declared.buckets
+
+
+def test_the_metrics_agree_with_the_spans(case: Case) -> None:
+    otlp = case.run.otlp
+    steps = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
+    for name, count in Counter(span.name for span in steps).items():
+        spans = [span for span in steps if span.name == name]
+        labels = {"quant__step__name": name, "quant__library__name": "amd-quark"}
+        duration = otlp.point("quant.step.duration", **labels)
+        assert duration.count == count
+        assert duration.value == pytest.approx(
+            sum(span.end_ns - span.start_ns for span in spans) / 1e9, abs=0.01
+        )
+        assert otlp.point("quant.step.memory.peak", **labels).value == sum(
+            span.attributes["quant.memory.peak"] for span in spans
+        )
+        growth = otlp.point("quant.step.memory.growth", **labels).value
+        assert growth == spans[-1].attributes["quant.memory.delta"]
+        for direction in ("read", "write"):
+            moved = otlp.point("quant.step.disk.io", disk__io__direction=direction, **labels)
+            assert moved.value == sum(s.attributes[f"quant.disk.{direction}"] for s in spans)
+        assert otlp.point("quant.step.active", **labels).value == 0
+    samples = [span.attributes.get("quant.calibration.sample_count", 0) for span in steps]
+    counted = otlp.latest_points("quant.calibration.samples")
+    assert [point.value for point in counted] == [sum(samples)]
+
+
+def test_exemplars_lead_from_a_duration_to_its_span(case: Case) -> None:
+    otlp = case.run.otlp
+    spans = {span.span_id: span for span in otlp.spans}
+    exemplars = otlp.exemplars("quant.step.duration")
+
+    assert exemplars
+    for exemplar in exemplars:
+        span = spans[exemplar.span_id]
+        assert exemplar.trace_id == span.trace_id
+        assert "quant.step.index" in span.attributes
+        assert exemplar.value == pytest.approx((span.end_ns - span.start_ns) / 1e9, abs=0.01)
+
+
+def test_no_attribute_is_undeclared(case: Case) -> None:
+    """Everything, model cost included, at a place where semconv says it stands."""
+    otlp = case.run.otlp
+    seen: list[tuple[semconv.Place, dict[str, Any]]] = []
+    for span in otlp.spans:
+        place: semconv.Place = (
+            "run" if span.name == semconv.ROOT_SPAN
+            else "cost" if span.name == semconv.COST_SPAN
+            else "step"
+        )  # fmt: skip
+        seen.append((place, span.attributes))
+    seen += [("checkpoint", record.attributes) for record in otlp.records_of("quant.checkpoint")]
+    seen += [("metric", point.attributes) for point in otlp.points]
+
+    undeclared = {
+        (place, key)
+        for place, attributes in seen
+        for key, value in attributes.items()
+        if not any(_declares(attribute, key, value) for attribute in semconv.attributes_on(place))
+    }
+    assert undeclared == set()
+
+
+TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": tuple}
+
+
+def _declares(attribute: semconv.Attribute, key: str, value: object) -> bool:
+    pattern = re.sub("<[^>]+>", ".+", re.escape(attribute.name).replace("\\<", "<"))
+    return re.fullmatch(pattern, key) is not None and type(value) is TYPES[attribute.type]

@@ -23,7 +23,6 @@ from typing import Final
 
 from measuring import print_table, quartiles, take_turns
 
-STEPS: Final = (10, 1_000, 10_000)
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -70,17 +69,20 @@ def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="processes of each kind")
+    parser.add_argument(
+        "--steps", type=int, nargs="+", default=[10, 1_000, 10_000], help="of a process"
+    )
     parser.add_argument("--report", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.report:
         steps, folder = arguments.report
         report(None if steps == "None" else int(steps), Path(folder, "profile.yaml"))
         return
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
+    if arguments.rounds < 1 or min(arguments.steps) < 1:
+        parser.error("--rounds and --steps have to be 1 or more")
 
     kinds: dict[str, int | None] = {"SDK": None, "+ instrumentor": 0}
-    kinds |= {f"+ {steps:,} steps": steps for steps in STEPS}
+    kinds |= {f"+ {steps:,} steps": steps for steps in sorted(arguments.steps)}
     taken = take_turns(
         arguments.rounds,
         {name: (lambda steps=steps: in_a_process(steps)) for name, steps in kinds.items()},
@@ -93,10 +95,11 @@ def main() -> None:
         rows.append((name, f"{medians[name]:.1f}", f"{low:.1f}-{high:.1f}", f"{added:+.1f}"))
     print(f"RSS in MiB, median of {arguments.rounds} processes")
     print_table(("", "RSS", "quartiles", "added"), rows)
-    few, many = f"+ {STEPS[0]:,} steps", f"+ {STEPS[-1]:,} steps"
+    fewest, most = min(arguments.steps), max(arguments.steps)
+    few, many = medians[f"+ {fewest:,} steps"], medians[f"+ {most:,} steps"]
     print(
-        f"\nratio: {medians[many] / medians['SDK']:.3f} (after {STEPS[-1]:,} steps / SDK alone); "
-        f"{STEPS[-1] - STEPS[0]:,} more steps added {medians[many] - medians[few]:.1f} MiB"
+        f"\nratio: {many / medians['SDK']:.3f} (after {most:,} steps / SDK alone); "
+        f"{most - fewest:,} more steps added {many - few:.1f} MiB"
     )
 
 

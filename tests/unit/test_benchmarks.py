@@ -1,0 +1,49 @@
+"""The benchmarks run and say their ratio. What it is belongs to the machine, not here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RATIO = re.compile(r"^ratio: \d+\.\d+ ", re.MULTILINE)
+INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("step_cost.py", "--rounds", "1"), marks=pytest.mark.quark),
+        ("sampler.py", "--rounds", "1", "--seconds", "0.2", "--interval", "10"),
+        ("memory.py", "--rounds", "1", "--steps", "1", "20"),
+        pytest.param(
+            ("startup.py", "--rounds", "1"),
+            marks=pytest.mark.skipif(
+                not INSTRUMENT.exists(), reason="opentelemetry-distro is not installed"
+            ),
+        ),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_benchmark_runs_to_its_end_and_says_its_ratio(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    program, *options = command
+    finished = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / program), *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "Traceback" not in finished.stderr
+    if program == "sampler.py" and "none without mprof" in finished.stdout:
+        return
+    assert RATIO.search(finished.stdout), finished.stdout

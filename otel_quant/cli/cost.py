@@ -71,7 +71,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sparsity", action="store_true", help="read the weights and look for zeros"
     )
     parser.add_argument(
-        "--time-limit", type=_seconds, metavar="SECONDS", help="give up on a model after this time"
+        "--time-limit",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="give up on a model after this time (default: %(default).0f)",
     )
     parser.add_argument(
         "--strict",

@@ -277,6 +277,10 @@ def _summed(
     )
 
 
+_MAX_LOCATIONS: Final = 10_000
+"""External files that are asked for their size; of more the model is believed."""
+
+
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:
     """Returns the bytes of a model's file and of the files its tensors lie in.
 
@@ -292,8 +296,9 @@ def file_bytes(model: Model, weights: Iterable[Value]) -> int:
         declared[place.location] = max(declared.get(place.location, 0), end)
     total = model.size
     folder = None if model.source.startswith("<") else Path(model.source).parent
-    for location, size in declared.items():
-        total += _external_size(folder, location) or size
+    for i, (location, size) in enumerate(declared.items()):
+        found = _external_size(folder, location) if i < _MAX_LOCATIONS else None
+        total += found or size
     return total
 
 

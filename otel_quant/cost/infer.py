@@ -29,12 +29,24 @@ from otel_quant.cost.ir import (
 from otel_quant.cost.op import RULE_ERRORS, Body, Op
 from otel_quant.cost.order import ordered
 from otel_quant.cost.shapes.control import CONTROL_RULES
-from otel_quant.cost.shapes.folding import folded
+from otel_quant.cost.shapes.folding import folded, folding_effort
 from otel_quant.cost.shapes.table import shape_rule
 from otel_quant.cost.values import MAX_DATA, Value
 
 MAX_OPS: Final = 200_000
 """Operations that a model may unfold into; real ones stay below half of it."""
+
+MAX_WORK: Final = 5_000_000
+"""Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
+
+MAX_EFFORT: Final = 4_000_000
+"""Elements of small tensors computed, likewise; beyond it only those of ``SMALL_EFFORT``."""
+
+SMALL_EFFORT: Final = 64
+"""Elements that it takes to compute a shape from shapes."""
+
+_TITLE_CHARACTERS: Final = 32
+"""Characters of a name that are as much work to copy as one operand."""
 
 MAX_CALL_DEPTH: Final = 64
 """Functions calling functions, and graphs in graphs."""
@@ -98,6 +110,8 @@ class Walk:
         self._trust_declared = trust_declared
         self._deadline = deadline
         self._count = 0
+        self._work = 0
+        self._effort = 0
         self.depth = 0
         self._opsets: Mapping[str, int] = model.opsets
         self._known_weights: dict[int, Value] = {}
@@ -132,6 +146,13 @@ class Walk:
             Its operations, and the values of its outputs.
         """
         self._enter()
+        self._spend(
+            len(graph.initializers)
+            + len(graph.sparse_initializers)
+            + len(graph.inputs)
+            + len(graph.outputs)
+            + len(graph.value_info)
+        )
         scope = Scope(outer)
         for sparse in graph.sparse_initializers:
             scope.values[sparse.values.name] = self.sparse_weight(sparse)
@@ -214,6 +235,12 @@ class Walk:
                 )
             if not self._count & 0xFF and self._deadline is not None:
                 self.check_time()
+            self._spend(
+                len(node.inputs)
+                + len(node.outputs)
+                + len(node.attributes)
+                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+            )
             if node.op_type == "Constant" and not node.domain:
                 name = prefix + (node.name or f"Constant_{i}")
                 self._constant(node, scope, arguments, ops, name)
@@ -221,6 +248,15 @@ class Walk:
             name = prefix + (node.name or f"{node.op_type}_{i}")
             ops.append(self._node(node, scope, name, arguments, hints))
         return ops
+
+    def _spend(self, work: int) -> None:
+        self._work += work
+        if self._work > MAX_WORK:
+            raise CostError(
+                self.source,
+                f"unfolds into operations with more than {MAX_WORK} operands and attributes",
+                expected="fewer",
+            )
 
     def check_time(self) -> None:
         """Raises CostError if the time limit has passed."""
@@ -349,10 +385,13 @@ class Walk:
                 outputs = rule.apply(op, wanted)
             except RULE_ERRORS:
                 outputs = [Value(rule.dtype(op, i)) for i in range(wanted)]
-            try:
-                folded(op, outputs)
-            except RULE_ERRORS:
-                pass  # its elements are not known
+            effort = folding_effort(op, outputs)
+            if self._effort + effort <= MAX_EFFORT or effort <= SMALL_EFFORT:
+                self._effort += effort
+                try:
+                    folded(op, outputs)
+                except RULE_ERRORS:
+                    pass  # its elements are not known
         while len(outputs) < wanted:
             outputs.append(Value())
         constant = (
@@ -374,6 +413,7 @@ class Walk:
             value = op.inputs[i] if i < len(op.inputs) else None
             if value is not None:
                 scope.values[name] = value
+        self._spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
         arguments = {**function.defaults, **op.attributes}
         outer = self._opsets
         self._opsets = function.opsets or outer
@@ -381,6 +421,7 @@ class Walk:
         missing = set(function.inputs) - set(scope.values)
         nodes = function.nodes
         if missing:
+            self._spend(sum(len(node.inputs) for node in nodes))
             nodes = tuple(_without(node, missing) for node in nodes)
         op.bodies = [Body(self._nodes(nodes, scope, op.name + "/", arguments, {}))]
         if missing:

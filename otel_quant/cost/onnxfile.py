@@ -47,6 +47,12 @@ MAX_RANK: Final = 64
 MAX_RECORDS: Final = 2_000_000
 """Nodes, tensors, attributes and declared values kept from one file."""
 
+MAX_KEPT: Final = 512 << 20
+"""Bytes of memory, roughly, that all of them may take; the largest graph seen takes a tenth."""
+
+_RECORD, _NUMBER = 300, 40
+"""Bytes of memory, roughly, of a record and of a number in a list."""
+
 MAX_LIST: Final = 1 << 16
 """Elements of a list attribute that are kept."""
 
@@ -105,6 +111,7 @@ class StructureReader:
         self._reader = reader
         self._depth = 0
         self._records = 0
+        self._kept = 0
         self._names: dict[bytes, str] = {}
 
     def model(self) -> Model:
@@ -201,6 +208,7 @@ class StructureReader:
                 domain = self._name(number, kind, value)
             elif number == 8:
                 overload = self._name(number, kind, value)
+        self._keep(8 * (len(inputs) + len(outputs)))
         return Node(
             name,
             op_type,
@@ -420,10 +428,12 @@ class StructureReader:
         integers = number == 8
         if kind != LENGTH:
             self._want(number, kind, VARINT if integers else FIXED32)
+            self._keep(_NUMBER)
             return [signed(value)] if integers else [_float(value)]
         if not integers:
             if value > 4 * MAX_LIST:
                 return Elided(value // 4)
+            self._keep(_NUMBER * (value // 4))
             return list(struct.unpack(f"<{value // 4}f", reader.take(value - value % 4)))
         if value > MAX_LIST:
             return Elided(value)
@@ -435,6 +445,7 @@ class StructureReader:
         found: list[int] = []
         while reader.pos < end:
             found.append(signed(reader.varint()))
+        self._keep(_NUMBER * len(found))
         return found
 
     def _dims(self, kind: int, value: int, dims: list[int]) -> None:
@@ -444,6 +455,7 @@ class StructureReader:
             dims.extend(self._packed(value))
         else:
             self._want(1, kind, VARINT)
+            self._keep(_NUMBER)
             dims.append(signed(value))
         if len(dims) > MAX_RANK:
             raise self._reader.error(f"a tensor of more than {MAX_RANK} dimensions", "a shape")
@@ -478,6 +490,7 @@ class StructureReader:
                 found = None
         finally:
             reader.pos = before
+        self._keep(_NUMBER * len(found or ()))
         return found if found is not None and len(found) == count else None
 
     def _tensor_type(self, end: int, kind: str) -> Type:
@@ -507,6 +520,7 @@ class StructureReader:
                 elif inner == 2:
                     dim = self._name(inner, inner_kind, content) or None
             dims.append(dim)
+            self._keep(_NUMBER)
             if len(dims) > MAX_RANK:
                 raise reader.error(f"a tensor of more than {MAX_RANK} dimensions", "a shape")
         return tuple(dims)
@@ -563,11 +577,13 @@ class StructureReader:
         text = self._names.get(raw)
         if text is None:
             text = self._names[raw] = raw.decode("utf-8", "backslashreplace")
+            self._keep(_RECORD + 2 * length)
             if len(self._names) > MAX_RECORDS:
                 raise self._reader.error(f"more than {MAX_RECORDS} names", "a real model")
         return text
 
     def _bytes(self, length: int) -> bytes:
+        self._keep(_NUMBER + length)
         return self._reader.take(length)
 
     def _count(self) -> None:
@@ -575,6 +591,14 @@ class StructureReader:
         if self._records > MAX_RECORDS:
             raise self._reader.error(
                 f"more than {MAX_RECORDS} nodes, tensors and attributes", "a real model"
+            )
+        self._keep(_RECORD)
+
+    def _keep(self, size: int) -> None:
+        self._kept += size
+        if self._kept > MAX_KEPT:
+            raise self._reader.error(
+                f"names, lists and small constants of more than {MAX_KEPT} bytes", "a real model"
             )
 
     def _refuse_other_formats(self) -> None:

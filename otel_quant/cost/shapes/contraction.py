@@ -45,6 +45,10 @@ def gemm(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
     return shapes
 
 
+_MAX_EQUATION: Final = 1024
+"""Characters; a letter has to stand for each dimension, so that real ones are short."""
+
+
 def einsum_terms(op: Op) -> tuple[list[list[str]], list[str]]:
     """Returns the letters of each operand and of the result, ellipses spelt out.
 
@@ -52,6 +56,8 @@ def einsum_terms(op: Op) -> tuple[list[list[str]], list[str]]:
     its own (``...0`` the last one), so that two ellipses broadcast from the right.
     """
     equation = op.attr_str("equation", "").replace(" ", "")
+    if len(equation) > _MAX_EQUATION:
+        raise UnknownError
     left, arrow, right = equation.partition("->")
     operands: list[list[str]] = []
     for i, term in enumerate(left.split(",")):

@@ -44,6 +44,17 @@ def folded(op: Op, outputs: list[Value]) -> None:
             value.data = tuple(_typed(item, value.dtype) for item in data)
 
 
+def folding_effort(op: Op, outputs: list[Value]) -> int:
+    """Returns how many elements are looked at, at most, to compute the results' elements."""
+    if op.kind not in FOLDS or not outputs:
+        return 0
+    size = outputs[0].size
+    if size is None or size > MAX_DATA:
+        return 0
+    known = sum(len(value.data) for value in op.inputs if value is not None and value.data)
+    return known + size * (1 + len(op.inputs))
+
+
 def _typed(item: Scalar, dtype: int) -> Scalar:
     """The element as its type holds it."""
     if item is None:
@@ -73,8 +84,12 @@ def _positions(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _points(ranges: list[range]) -> Iterator[tuple[int, ...]]:
-    """Every combination; cartesian would first write out the long ranges beside an empty one."""
-    return cartesian(*ranges) if all(ranges) else iter(())
+    """Every combination; cartesian writes out all ranges first, long ones beside an empty one."""
+    if not all(ranges):
+        return iter(())
+    if prod(len(each) for each in ranges) > MAX_DATA:
+        raise UnknownError
+    return cartesian(*ranges)
 
 
 def _stretched(value: Value, shape: tuple[int, ...]) -> Data:

@@ -148,10 +148,11 @@ def _split(op: Op) -> Sequence[Shape]:
         count = op.attr("num_outputs", len(op.node.outputs))
         length = shape[axis]
         if length is None:
-            parts = (None,) * count
+            parts = (None,) * len(op.node.outputs)
         else:
             size = ceil(length / count)
-            parts = [min(size, max(0, length - size * i)) for i in range(count)]
+            wanted = min(count, len(op.node.outputs))
+            parts = [min(size, max(0, length - size * i)) for i in range(wanted)]
     return [with_dim(shape, axis, None if part is None else int(part)) for part in parts]
 
 

@@ -53,11 +53,18 @@ class ShapeRule:
             return elements.UNKNOWN
 
 
+_MAX_RANK: Final = 64
+_MAX_DIM: Final = 1 << 63
+
+
 def _checked(shape: Shape | None) -> Shape | None:
-    """A negative length means that the node cannot run; its shape is not known."""
-    if shape is None:
+    """A negative length means that the node cannot run; its shape is not known.
+
+    Nor can one with more dimensions, or longer ones, than any runtime has.
+    """
+    if shape is None or len(shape) > _MAX_RANK:
         return None
-    if any(dim is not None and dim < 0 for dim in shape):
+    if any(dim is not None and not 0 <= dim < _MAX_DIM for dim in shape):
         return None
     return tuple(shape)
 

@@ -119,6 +119,7 @@ class Recorder:
         self.columns = columns
         self.latest: Reading | None = None
         self.ended = False
+        self._begun = False
         self._probes = probes
         self._sinks = tuple(sinks)
         self._sampler = Sampler(self._sample, sample_interval)
@@ -154,8 +155,9 @@ class Recorder:
     def start(self) -> None:
         """Begins the run. Does nothing if it has begun."""
         with self._lock, FAULTS.kept_in("recorder"):
-            if self._baseline is not None or self.ended:
+            if self._begun or self.ended:
                 return
+            self._begun = True  # at once: a signal handler may get here meanwhile
             reading = self._probes.read()
             self._baseline = self.latest = reading
             self._run_tracker = PeakTracker(reading)
@@ -241,7 +243,7 @@ class Recorder:
         """
         with FAULTS.kept_in("recorder"):
             self.start()
-            if self.ended:
+            if self.ended or self._baseline is None:
                 return None
             parent = self.current()
             with self._lock:
@@ -324,7 +326,7 @@ class Recorder:
         return token, tokens
 
     def leave(self, step: OpenStep | None, entered: Entered | None) -> None:
-        """Undoes :meth:`enter`, in the same context.
+        """Undoes :meth:`enter`; in another context there is nothing to undo.
 
         Args:
             step: The step.
@@ -333,11 +335,13 @@ class Recorder:
         if step is None or entered is None:
             return
         token, tokens = entered
+        try:
+            _CURRENT.reset(token)
+        except ValueError:
+            return  # another context, where a generator was dropped: nothing was entered there
         for sink, sink_token in reversed(tokens):
             with FAULTS.kept_in(f"sink {sink.name}"):
                 sink.step_left(step.info, sink_token)
-        with FAULTS.kept_in("recorder"):
-            _CURRENT.reset(token)
 
     def point(self, name: str) -> None:
         """Takes a checkpoint that belongs to no step's boundary.
@@ -347,7 +351,7 @@ class Recorder:
         """
         with FAULTS.kept_in("recorder"):
             self.start()
-            if self.ended:
+            if self.ended or self._baseline is None:
                 return
             with self._lock:
                 reading = self._read()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
@@ -42,7 +43,10 @@ class Delivery:
 
     def __init__(self, spacing: float = SPACING) -> None:
         self._spacing = spacing
-        self._wanted = threading.Event()
+        # Not an Event: a signal handler, or a collected generator, may end a step in the
+        # middle of a call of ours, and only this queue's put can be interrupted by itself.
+        self._wanted: SimpleQueue[None] = SimpleQueue()
+        self._is_wanted = False
         self._thread: threading.Thread | None = None
         self._flushing = threading.Lock()
         self._forking = threading.local()
@@ -51,7 +55,9 @@ class Delivery:
     def soon(self) -> None:
         """Has log records and finished spans sent without delay. Returns at once."""
         self._renew()
-        self._wanted.set()
+        if not self._is_wanted:
+            self._is_wanted = True
+            self._wanted.put(None)
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="otel-quant-delivery", daemon=True
@@ -96,7 +102,8 @@ class Delivery:
 
     def after_fork_in_child(self) -> None:
         """Starts over: the parent's thread is not here."""
-        self._wanted = threading.Event()
+        self._wanted = SimpleQueue()
+        self._is_wanted = False
         self._thread = None
         self._flushing = threading.Lock()
         self._is_fork = True
@@ -110,8 +117,8 @@ class Delivery:
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._wanted.get()
+            self._is_wanted = False
             with self._flushing:
                 for signal in ("logs", "traces"):
                     _call(signal, "force_flush", "delivery")

@@ -56,7 +56,8 @@ class MetricsSink(Sink):
         self._latest = latest
         self._context_of = context_of
         self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        self._lock = threading.Lock()
+        # Reentrant: a collected generator may end its step while this thread holds the lock.
+        self._lock = threading.RLock()
         self._run: RunInfo | None = None
         self._baseline: Reading | None = None
         self._active: Counter[tuple[str, str | None]] = Counter()
@@ -140,7 +141,7 @@ class MetricsSink(Sink):
 
     def forget(self) -> None:
         """Drops the parent's run. The lock may be held by a thread that is gone."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._run = self._baseline = None
         self._active = Counter()
 

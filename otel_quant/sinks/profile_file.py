@@ -143,6 +143,7 @@ class ProfileFile:
         """Makes sure that the descriptor still is our file and nobody else's."""
         if self._descriptor is None:
             raise OSError(errno.EBADF, "the profile has been closed", str(self.path))
+        size = self._size
         try:
             status = os.fstat(self._descriptor)
         except OSError as error:
@@ -154,13 +155,13 @@ class ProfileFile:
             raise OSError(errno.EBADF, "the program has closed the profile", str(self.path))
         if self._regular and status.st_nlink == 0:
             raise OSError(errno.ENOENT, "the profile has been removed", str(self.path))
-        if self._regular and status.st_size != self._size and not self._writing:
+        if self._regular and status.st_size != size == self._size and not self._writing:
             raise OSError(errno.EBUSY, "another program writes to the profile", str(self.path))
         return self._descriptor
 
     def _write(self, descriptor: int, data: bytes) -> None:
         written = 0
-        self._writing = True
+        outer, self._writing = self._writing, True
         try:
             while written < len(data):
                 written += os.write(descriptor, data[written:])
@@ -174,7 +175,7 @@ class ProfileFile:
             self._size = os.fstat(descriptor).st_size
             raise
         finally:
-            self._writing = False
+            self._writing = outer
 
 
 def create(path: Path, text: str) -> ProfileFile:

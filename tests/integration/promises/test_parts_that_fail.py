@@ -1,0 +1,152 @@
+"""Every probe and every sink made to raise: said once each, skipped, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+PRELUDE = """
+import sys
+import otel_quant.runtime
+from otel_quant.probes.readers import Probes
+from otel_quant.sinks.sink import Sink
+
+def broken(*args, **kwargs):
+    raise RuntimeError("told to fail")
+
+def break_probes(*names):
+    made = otel_quant.runtime.Probes
+    otel_quant.runtime.Probes = lambda **given: Probes(**{**given, **dict.fromkeys(names, broken)})
+
+def break_sink(kind):
+    for name, method in vars(Sink).items():
+        if callable(method) and name != "forget":
+            setattr(kind, name, broken)
+"""
+BODY = """
+for number in range(3):
+    with otel_quant.step("outer", attributes={"mine": number}):
+        with otel_quant.step("inner"):
+            pass
+print("done")
+sys.exit(5)
+"""
+FIGURES = {
+    "memory": {
+        "quant.memory.start", "quant.memory.end", "quant.memory.delta", "quant.memory.peak",
+        "quant.memory.peak_source", "quant.memory.peak_ratio",
+    },
+    "disk": {
+        "quant.disk.read", "quant.disk.write", "quant.disk.read_chars", "quant.disk.write_chars",
+    },
+    "cpu": {"quant.cpu.user", "quant.cpu.system", "quant.page_faults.major"},
+    "gpu": set(),
+}  # fmt: skip
+IDENTITY = {"quant.run.id", "quant.step.name", "quant.step.kind", "quant.step.index", "mine"}
+TREE = [("quantization", [("outer", [("inner", [])])] * 3)]
+
+
+def run(workshop: Workshop, otlp: OtlpReceiver, before: str) -> list[str]:
+    """Runs the steps; returns the lines on standard error."""
+    finished = workshop.script(PRELUDE + before + BODY).run(
+        {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": "profile.yaml"}
+    )
+    assert (finished.returncode, finished.stdout) == (5, "done\n")
+    return finished.stderr.splitlines()
+
+
+def said(origin: str) -> str:
+    return (
+        f"{origin} failed and is skipped; the program goes on without it: "
+        "RuntimeError: told to fail"
+    )
+
+
+def profile_of(workshop: Workshop) -> list[dict[str, Any]]:
+    content = yaml.safe_load((workshop.folder / "profile.yaml").read_text())
+    records = content["memory_usage"]
+    assert isinstance(records, list)
+    return records
+
+
+@pytest.mark.parametrize("broken", [*((name,) for name in FIGURES), tuple(FIGURES)])
+def test_a_probe_that_raises_leaves_out_its_figures_alone(
+    workshop: Workshop, otlp: OtlpReceiver, broken: tuple[str, ...]
+) -> None:
+    lines = run(workshop, otlp, f"break_probes{broken}\n")
+    assert sorted(lines) == sorted(said(f"probe {name}") for name in broken)
+    assert otlp.tree() == TREE
+    expected = IDENTITY.union(*(keys for name, keys in FIGURES.items() if name not in broken))
+    assert [set(span.attributes) for span in otlp.spans_named("outer")] == [expected] * 3
+    assert len(otlp.records_of("quant.checkpoint")) == 14
+    assert len(profile_of(workshop)) == 14
+
+
+@pytest.mark.parametrize("broken", ["SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"])
+def test_a_sink_that_raises_leaves_the_others_whole(
+    workshop: Workshop, otlp: OtlpReceiver, broken: str
+) -> None:
+    lines = run(workshop, otlp, f"break_sink(otel_quant.runtime.{broken})\n")
+    origins = {
+        "SpansSink": "spans", "MetricsSink": "metrics", "LogsSink": "logs",
+        "QuarkYamlSink": "quark_yaml",
+    }  # fmt: skip
+    assert lines == [said(f"sink {origins[broken]}")]
+    assert otlp.tree() == ([] if broken == "SpansSink" else TREE)
+    assert len(otlp.records_of("quant.checkpoint")) == (0 if broken == "LogsSink" else 14)
+    assert ("quant.step.duration" in otlp.metric_names()) == (broken != "MetricsSink")
+    if broken == "QuarkYamlSink":
+        assert not (workshop.folder / "profile.yaml").exists()
+    else:
+        assert len(profile_of(workshop)) == 14
+
+
+def test_with_everything_broken_the_script_runs_as_it_would(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    lines = run(
+        workshop,
+        otlp,
+        """
+break_probes("memory", "disk", "cpu", "gpu")
+for name in ("SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"):
+    break_sink(getattr(otel_quant.runtime, name))
+otel_quant.runtime.Recorder._checkpoint = broken
+""",
+    )
+    assert len(lines) == len(set(lines)) <= 12
+    assert all("told to fail" in line for line in lines)
+
+
+@pytest.mark.parametrize("part", ["new_run_info", "settings_from", "SpansSink", "Recorder"])
+def test_a_run_that_cannot_even_begin_is_no_run_and_no_error(
+    workshop: Workshop, otlp: OtlpReceiver, part: str
+) -> None:
+    if part == "Recorder":
+        before = "otel_quant.runtime.Recorder.start = broken\n"
+    else:
+        before = f"otel_quant.runtime.{part} = broken\n"
+    lines = run(workshop, otlp, before)
+    assert len(lines) == len(set(lines)) <= 2
+    assert all("told to fail" in line for line in lines)
+    assert otlp.spans == []
+
+
+def test_a_provider_that_raises_is_ours_to_bear(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    lines = run(
+        workshop,
+        otlp,
+        """
+from opentelemetry.sdk.trace import Tracer
+from opentelemetry.sdk.metrics import Histogram
+Tracer.start_span = broken
+Histogram.record = broken
+""",
+    )
+    assert sorted(lines) == [said("sink metrics"), said("sink spans")]
+    assert len(otlp.records_of("quant.checkpoint")) == 14

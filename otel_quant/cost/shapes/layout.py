@@ -145,7 +145,7 @@ def _split(op: Op) -> Sequence[Shape]:
     if op.has(1):
         parts = op.input(1).data or (None,) * len(op.node.outputs)
     if parts is None:
-        count = op.attr("num_outputs", len(op.node.outputs))
+        count = len(op.node.outputs)
         length = shape[axis]
         if length is None:
             parts = (None,) * len(op.node.outputs)

@@ -13,6 +13,7 @@ from otel_quant.cost.shapes.rule import (
     T1,
     ShapeRule,
     always,
+    axis_of,
     broadcast_all,
     like,
     named,
@@ -53,8 +54,7 @@ def _prelu(op: Op) -> list[tuple[int | None, ...]]:
 def _normalization(op: Op) -> list[tuple[int | None, ...]]:
     """LayerNormalization: mean and inverse deviation keep the axes before ``axis``."""
     shape = op.shape(0)
-    axis = op.attr("axis", -1)
-    axis = axis + len(shape) if axis < 0 else axis
+    axis = axis_of(op.attr("axis", -1), len(shape))
     row = (*shape[:axis], *(1,) * (len(shape) - axis))
     return [shape, row, row]
 

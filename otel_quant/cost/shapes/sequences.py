@@ -99,14 +99,14 @@ def _split(op: Op) -> list[Value]:
         keep = op.attr("keepdims", 1) != 0
         if length <= MAX_DATA:
             sizes = (1,) * length
-    if sizes is None:
-        return [_sequence(None, Value(dtype, with_dim(shape, axis, None)))]
 
-    def piece(size: int) -> Shape:
+    def piece(size: int | None) -> Shape:
         if keep:
             return with_dim(shape, axis, size)
         return (*shape[:axis], *shape[axis + 1 :])
 
+    if sizes is None or len(sizes) > MAX_DATA:
+        return [_sequence(None, Value(dtype, piece(None)))]
     return [_sequence(tuple(Value(dtype, piece(size)) for size in sizes), Value(dtype))]
 
 

@@ -1,0 +1,76 @@
+"""What AMD Quark makes of a float model is costed whole, in the precision that was asked for."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from otel_quant.cost import cost_of
+from tests.integration.cost.models import export
+
+pytestmark = pytest.mark.quark
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.depthwise = nn.Conv2d(16, 16, 3, groups=16, padding=1)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = nn.functional.silu(self.depthwise(x))
+        result: torch.Tensor = self.head(x.mean(dim=(2, 3)))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision"),
+    [
+        ("XINT8", "int8"),
+        ("A8W8", "int8"),
+        ("A16W8", "int16"),
+        ("INT16_CNN_DEFAULT", "int16"),
+        ("BF16", "bfloat16"),
+        ("BFP16", "block float"),
+        ("MXINT8", "microscaling"),
+        ("UINT8_DYNAMIC_QUANT", "int8"),
+    ],
+)
+def test_every_operator_is_costed_and_the_contractions_stay_what_they_were(
+    preset: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
+    from onnxruntime.quantization import CalibrationDataReader
+    from quark.onnx import ModelQuantizer
+    from quark.onnx.quantization.config import Config, get_default_config
+
+    class Two(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left = 2
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            if self._left == 0:
+                return None
+            self._left -= 1
+            return {"x": np.random.default_rng(self._left).random((1, 3, 16, 16), np.float32)}
+
+    case = export(Net(), (torch.rand(1, 3, 16, 16),), tmp_path / "net.onnx", names=["x"])
+    path = tmp_path / "quantized.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = Config(global_quant_config=get_default_config(preset))
+        ModelQuantizer(config).quantize_model(str(case.path), str(path), Two())
+    before, after = cost_of(case.path), cost_of(path)
+    assert before.precision == {"float32": 1.0}
+    assert after.precision == {precision: 1.0}
+    assert after.macs_contraction == before.macs_contraction
+    assert after.uncosted_ops == {}
+    assert after.unsized_tensors == 0

@@ -1,0 +1,282 @@
+"""Functions, bodies, sequences, optionals and sparse constants are costed or named."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost.rules.table import COST_RULES
+from otel_quant.cost.shapes.control import CONTROL_RULES
+from otel_quant.cost.shapes.table import SHAPE_RULES
+
+OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)]
+
+
+def info(name: str, dims: list[int] | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+def text_cost(text: str) -> ModelCost:
+    head = '<ir_version: 10, opset_import: ["": 21, "f": 1]> '
+    return cost_of(onnx.parser.parse_model(head + text).SerializeToString())
+
+
+def test_every_cost_rule_has_a_shape_rule_and_a_source() -> None:
+    shaped = set(SHAPE_RULES) | set(CONTROL_RULES) | {"Constant"}
+    assert set(COST_RULES) - shaped == set()
+    assert [kind for kind, rule in COST_RULES.items() if not rule.source] == []
+
+
+def test_a_function_takes_the_callers_attributes_and_its_own_defaults() -> None:
+    cost = text_cost(
+        """
+        g (float[2, 8] x) => (float[] y, float[] z) {
+            y = f.cut <axis = 0> (x)
+            z = f.cut (x)
+        }
+        <domain: "f", opset_import: ["": 21]>
+        cut <axis: int = 1> (a) => (b) { b = ArgMax <axis: int = @axis, keepdims = 0> (a) }
+        """
+    )
+    assert [node.outputs for node in cost.nodes] == [((8,),), ((2,),)]
+    assert [node.name.rpartition("/")[2] for node in cost.nodes] == ["ArgMax_0", "ArgMax_0"]
+
+
+def test_an_operand_that_a_call_leaves_out_is_left_out_inside() -> None:
+    function = helper.make_function(
+        "f",
+        "affine",
+        ["a", "w", "b"],
+        ["c"],
+        [helper.make_node("Gemm", ["a", "w", "b"], ["c"])],
+        OPSETS,
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("affine", ["x", "w", "v"], ["y"], domain="f"),
+            helper.make_node("affine", ["x", "w"], ["z"], domain="f"),
+        ],
+        "g",
+        [info("x", [2, 4]), info("w", [4, 3]), info("v", [3])],
+        [info("y", None), info("z", None)],
+    )
+    model = helper.make_model(graph, functions=[function], opset_imports=OPSETS)
+    assert [node.macs for node in cost_of(model.SerializeToString()).nodes] == [24 + 6, 24]
+
+
+def test_a_function_of_its_own_wins_over_an_operator_of_that_name() -> None:
+    function = helper.make_function(
+        "", "Relu", ["a"], ["b"], [helper.make_node("Exp", ["a"], ["b"])], OPSETS
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "g", [info("x", [10])], [info("y", [10])]
+    )
+    model = helper.make_model(graph, functions=[function], opset_imports=OPSETS)
+    assert cost_of(model.SerializeToString()).op_counts == {"Exp": 1}
+
+
+def test_a_scan_costs_its_body_for_every_slice() -> None:
+    cost = text_cost(
+        """
+        g (float[8] start, float[5, 8] xs, float[8, 8] w) => (float[8] last, float[5, 8] ys) {
+            last, ys = Scan (start, xs) <num_scan_inputs = 1, body = step
+                (float[8] h, float[8] x) => (float[8] h2, float[8] y) {
+                    p = MatMul (h, w) h2 = Add (p, x) y = Identity (h2) }>
+        }
+        """
+    )
+    assert cost.nodes[0].outputs == ((8,), (5, 8))
+    assert cost.macs == 5 * (64 + 8)
+    assert cost.uncosted_ops == {}
+
+
+def test_a_scan_along_another_axis_stacks_along_another_axis() -> None:
+    cost = text_cost(
+        """
+        g (float[3, 5] xs) => (float[3, 5] ys) {
+            ys = Scan (xs) <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+                body = step (float[3] x) => (float[3] y) { y = Relu (x) }>
+        }
+        """
+    )
+    assert cost.nodes[0].outputs == ((3, 5),)
+    assert cost.macs == 15
+
+
+def test_what_a_loop_lets_grow_is_not_known_and_what_it_keeps_is() -> None:
+    cost = text_cost(
+        """
+        g (float[4] x, float[4] k) => (float[N] y, float[4] z) <int64 trips = {3}, bool go = {1}> {
+            y, z = Loop (trips, go, x, k) <body = b (int64 i, bool c, float[M] h, float[4] s)
+                => (bool c2, float[K] h2, float[4] s2) {
+                    c2 = Identity (c) h2 = Concat <axis = 0> (h, k) s2 = Relu (s) }>
+        }
+        """
+    )
+    assert cost.nodes[0].outputs == ((None,), (4,))
+    assert [(node.op_type, node.macs) for node in cost.nodes] == [
+        ("Loop", 0), ("Identity", 0), ("Concat", 0), ("Relu", 12),
+    ]  # fmt: skip
+
+
+def test_a_body_reads_what_is_around_it() -> None:
+    cost = text_cost(
+        """
+        g (float[4, 8] x, bool flag, float[8, 2] w) => (float[4, 2] y) {
+            a = Relu (x)
+            y = If (flag) <then_branch = t () => (float[4, 2] p) { p = MatMul (a, w) },
+                           else_branch = e () => (float[4, 2] q) { q = MatMul (a, w) }>
+        }
+        """
+    )
+    assert cost.nodes[1].outputs == ((4, 2),)
+    assert cost.macs == 32 + 64
+
+
+def test_branches_of_different_shapes_leave_the_difference_open() -> None:
+    cost = text_cost(
+        """
+        g (float[4, 8] x, bool flag, float[8, 2] w, float[8, 3] v) => (float[] y) {
+            y = If (flag) <then_branch = t () => (float[4, 2] p) { p = MatMul (x, w) },
+                           else_branch = e () => (float[4, 3] q) { q = MatMul (x, v) }>
+        }
+        """
+    )
+    assert cost.nodes[0].outputs == ((4, None),)
+    assert cost.macs == 4 * 8 * 3
+
+
+def test_sequences_keep_the_shapes_of_their_members() -> None:
+    cost = text_cost(
+        """
+        g (float[6, 8] x) => (float[] y, float[] z, int64 n)
+        <int64[3] parts = {1, 2, 3}, int64 at = {-1}> {
+            s = SplitToSequence <axis = 0> (x, parts)
+            y = SequenceAt (s, at)
+            z = ConcatFromSequence <axis = 0> (s)
+            n = SequenceLength (s)
+        }
+        """
+    )
+    assert [node.outputs for node in cost.nodes[1:]] == [((3, 8),), ((6, 8),), ((),)]
+    assert cost.uncosted_ops == {}
+
+
+def test_an_optional_gives_back_what_it_holds() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Optional", ["x"], ["o"]),
+            helper.make_node("OptionalGetElement", ["o"], ["e"]),
+            helper.make_node("Relu", ["e"], ["y"]),
+        ],
+        "g",
+        [info("x", [3, 4])],
+        [info("y", [3, 4])],
+    )
+    model = helper.make_model(graph, opset_imports=OPSETS)
+    cost = cost_of(model.SerializeToString())
+    assert cost.nodes[-1].outputs == ((3, 4),)
+    assert (cost.macs, cost.uncosted_ops) == (12, {})
+
+
+def test_a_sparse_constant_counts_what_it_stores() -> None:
+    values = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    indices = helper.make_tensor("i", TensorProto.INT64, [3], [1, 5, 11])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [info("x", [2, 4])],
+        [info("y", [2, 3])],
+    )
+    graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 3]))
+    cost = cost_of(helper.make_model(graph).SerializeToString())
+    assert cost.macs == 24
+    assert (cost.params, cost.weight_bytes) == (3, 3 * 4 + 3 * 8)
+
+
+def linear(weight_type: int, *, activation: int | None, op: str = "MatMul") -> ModelCost:
+    """A contraction whose weight, and perhaps activation, went through Q/DQ."""
+    code = {TensorProto.INT4: "int4", TensorProto.INT8: "int8", TensorProto.INT16: "int16"}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["wf"])]
+    source = "x"
+    initializers = [
+        TensorProto(
+            name="w",
+            data_type=weight_type,
+            dims=[8, 4],
+            raw_data=bytes({"int4": 16, "int8": 32, "int16": 64}[code[weight_type]]),
+        ),
+        numpy_helper.from_array(np.array(1, np.float32), "s"),
+    ]
+    if activation is not None:
+        initializers.append(
+            TensorProto(
+                name="z",
+                data_type=activation,
+                dims=[],
+                raw_data=bytes(2 if "16" in code.get(activation, "") else 1),
+            )
+        )
+        nodes.append(helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]))
+        nodes.append(helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]))
+        nodes.append(helper.make_node("Reshape", ["d", "shape"], ["r"]))
+        initializers.append(helper.make_tensor("shape", TensorProto.INT64, [2], [2, 8]))
+        source = "r"
+    nodes.append(helper.make_node(op, [source, "wf"], ["y"]))
+    graph = helper.make_graph(nodes, "g", [info("x", [2, 8])], [info("y", None)], initializers)
+    return cost_of(helper.make_model(graph, opset_imports=OPSETS).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("weight", "activation", "precision"),
+    [
+        (TensorProto.INT8, TensorProto.INT8, "int8"),
+        (TensorProto.INT8, TensorProto.UINT8, "int8"),
+        (TensorProto.INT8, TensorProto.INT16, "int16"),
+        (TensorProto.INT4, TensorProto.INT8, "int8"),
+        (TensorProto.INT8, None, "int8 weight-only"),
+        (TensorProto.INT4, None, "int4 weight-only"),
+    ],
+)
+def test_a_contraction_executes_in_what_its_operands_were_quantized_to(
+    weight: int, activation: int | None, precision: str
+) -> None:
+    cost = linear(weight, activation=activation)
+    assert cost.precision == {precision: 1.0}
+    assert cost.dequantize_nodes == (2 if activation is not None else 1)
+    assert cost.quantize_nodes == (1 if activation is not None else 0)
+
+
+def test_the_json_is_exactly_the_contract() -> None:
+    cost = text_cost("g (float[N, 8] x, float[8, 4] w) => (float[] y) { [mm] y = MatMul (x, w) }")
+    assert cost.to_json_dict() == {
+        "path": "<bytes>",
+        "rules": "corrected",
+        "total": {
+            "macs": 32,
+            "macs_contraction": 32,
+            "backward_macs": 64,
+            "params": 0,
+            "weight_bytes": 0,
+            "memory_bytes": 16,
+            "peak_activation_bytes": 4 * (8 + 32 + 4),
+        },
+        "nodes": [
+            {
+                "name": "mm",
+                "op_type": "MatMul",
+                "macs": 32,
+                "params": 0,
+                "memory_bytes": 16,
+                "inputs": [[1, 8], [8, 4]],
+                "outputs": [[1, 4]],
+            }
+        ],
+        "precision": {"float32": 1.0},
+        "uncosted_ops": {},
+        "symbolic_dims": {"N": 1},
+        "max_memory_node": "mm",
+    }

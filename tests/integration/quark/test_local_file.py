@@ -1,0 +1,138 @@
+"""The local file of programs that quantize, beside what Quark's own profiler writes of them."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_quant.cli.profile import parse
+from tests.integration.quark.conftest import FloatModels, QuarkRun
+from tests.integration.quark.expected import checkpoints_of, onnx_operations
+from tests.integration.test_quark_file import shape
+
+pytestmark = [
+    pytest.mark.quark,
+    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
+]
+
+# What two readings a moment apart can differ by, on a machine that is busy.
+TOLERANCE = {
+    "timestamp": 0.5,
+    "relative_time_secs": 0.5,
+    "cpu_memory_mb": 64.0,
+    "disk_read_mb": 32.0,
+    "disk_write_mb": 8.0,
+    "total_quantization_time_seconds": 1.0,
+    "peak_memory_mb": 64.0,
+    "total_disk_read_mb": 32.0,
+    "total_disk_write_mb": 8.0,
+    "peak_cache_dir_disk_usage_mb": 1.0,
+}
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def pair(request: pytest.FixtureRequest) -> tuple[QuarkRun, QuarkRun]:
+    """A program with both profilers on and ours strict; the same without us."""
+    beside, alone = {
+        "onnx": ("onnx_beside_quark", "onnx_quark_alone"),
+        "torch": ("torch_run", "torch_quark_alone"),
+    }[request.param]
+    return request.getfixturevalue(beside), request.getfixturevalue(alone)
+
+
+def read(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_bytes())
+    return loaded
+
+
+def names(path: Path) -> list[str]:
+    return [record["step"] for record in read(path)["memory_usage"]]
+
+
+def test_the_strict_file_is_quarks_line_by_line(pair: tuple[QuarkRun, QuarkRun]) -> None:
+    beside, alone = pair
+    ours = shape(beside.cwd / "quark_profile.otel.yaml")
+
+    assert ours == shape(alone.cwd / "quark_profile.yaml")
+    assert ours == shape(beside.cwd / "quark_profile.yaml")
+
+
+def test_quarks_file_is_the_same_with_us_beside(pair: tuple[QuarkRun, QuarkRun]) -> None:
+    beside, alone = pair
+
+    def definitions(run: QuarkRun) -> str:
+        text = (run.cwd / "quark_profile.yaml").read_text()
+        return text[text.index("# Metric Definitions") :]
+
+    assert sorted(path.name for path in beside.cwd.glob("*.yaml")) == [
+        "quark_profile.otel.yaml",
+        "quark_profile.yaml",
+    ]
+    assert names(beside.cwd / "quark_profile.yaml") == names(alone.cwd / "quark_profile.yaml")
+    assert definitions(beside) == definitions(alone)
+
+
+def test_two_profilers_in_one_process_agree(pair: tuple[QuarkRun, QuarkRun]) -> None:
+    beside, _ = pair
+    ours = read(beside.cwd / "quark_profile.otel.yaml")
+    quarks = read(beside.cwd / "quark_profile.yaml")
+
+    pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
+    for mine, theirs in [*pairs, (ours, quarks)]:
+        assert mine.pop("step", None) == theirs.pop("step", None)
+        far = {
+            key: (mine[key], theirs[key])
+            for key in theirs
+            if abs(mine[key] - theirs[key]) > TOLERANCE[key]
+        }
+        assert far == {}
+
+
+def test_the_file_holds_every_step_and_the_costs_unless_it_is_strict(
+    onnx_run: QuarkRun, float_models: FloatModels
+) -> None:
+    path = onnx_run.cwd / "ours.yaml"
+    operations = onnx_operations(str(float_models.onnx), str(onnx_run.out))
+
+    assert names(path) == [name for name, _ in checkpoints_of(operations)]
+    assert [cost["role"] for cost in read(path)["onnx_model_cost"]] == [
+        role for operation in operations for role in operation.costs
+    ]
+    # One peak for each step, as the span has it.
+    peaks = re.findall("^  # peak_memory_mb: ([0-9.]+)$", path.read_text(), re.MULTILINE)
+    ended = sorted(
+        (span for span in onnx_run.otlp.spans if "quant.step.index" in span.attributes),
+        key=lambda span: span.end_ns,
+    )
+    assert [float(peak) for peak in peaks] == [
+        pytest.approx(span.attributes["quant.memory.peak"] / 1024**2, abs=0.01) for span in ended
+    ]
+
+
+def test_otel_quant_show_reads_all_of_quarks_own_file(onnx_quark_alone: QuarkRun) -> None:
+    text = (onnx_quark_alone.cwd / "quark_profile.yaml").read_text()
+
+    profile = parse(text)
+    assert profile.whole
+    assert [record["step"] for record in profile.records] == names(
+        onnx_quark_alone.cwd / "quark_profile.yaml"
+    )
+
+
+def test_the_quantized_models_are_the_same_bit_for_bit_with_and_without_us(
+    pair: tuple[QuarkRun, QuarkRun],
+) -> None:
+    with_us, without = ({
+        path.relative_to(run.out): path.read_bytes()
+        for path in sorted(run.out.rglob("*"))
+        if path.suffix in (".onnx", ".safetensors")
+    } for run in pair)  # fmt: skip
+
+    assert with_us.keys() == without.keys()
+    assert len(with_us) >= 3
+    assert [name for name in with_us if with_us[name] != without[name]] == []

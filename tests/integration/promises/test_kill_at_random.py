@@ -1,0 +1,164 @@
+"""SIGKILL at random moments: the file holds all that had begun, the endpoint all but a second.
+
+The script says on a pipe what has begun, after it has: what the test has read when it
+kills is what must have survived. Quark's own profiler, in the same setting, is the
+control: it keeps records in a buffer.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import select
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+RUNS = 30
+AT_ONCE = 3
+QUARK_RUNS = 2
+LOST_AT_MOST = 1_000_000_000
+"""Nanoseconds before the kill from which on log records may be missing."""
+
+STEPS = """
+import os, random, sys, time
+{imports}
+
+def begun(name):
+    os.write(1, f"{{name}}@{{time.time_ns()}}\\n".encode())
+
+{setup}
+chance = random.Random({seed})
+begun("ready")
+for number in range(100_000):
+    with {scope}(f"outer {{number}}"):
+        begun(f"outer {{number}} Start")
+        time.sleep(chance.uniform(0, 0.01))
+        with {scope}(f"inner {{number}}"):
+            begun(f"inner {{number}} Start")
+            time.sleep(chance.uniform(0, 0.01))
+        begun(f"inner {{number}} End")
+    begun(f"outer {{number}} End")
+"""
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What had begun in a run, and when, as far as was known when it was killed.
+
+    Times are nanoseconds of the wall clock.
+    """
+
+    begun: dict[str, int]
+    killed_ns: int
+    pid: int
+
+
+def killed_after(process: subprocess.Popen[str], seconds: float) -> Killed:
+    """Kills a script some time after it has said that it is ready."""
+    assert process.stdout is not None
+    descriptor, said = process.stdout.fileno(), b""
+    deadline = time.monotonic() + 60
+    until: float | None = None
+    while until is None or time.monotonic() < until:
+        assert time.monotonic() < deadline
+        left = 1.0 if until is None else max(0.0, until - time.monotonic())
+        if select.select([descriptor], [], [], left)[0]:
+            chunk = os.read(descriptor, 65536)
+            assert chunk, "the script has ended by itself"
+            said += chunk
+        if until is None and b"\n" in said:
+            until = time.monotonic() + seconds
+    process.send_signal(signal.SIGKILL)
+    killed_ns = time.time_ns()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+    lines = said.decode().rpartition("\n")[0].split("\n")
+    begun = {name: int(moment) for name, _, moment in (line.partition("@") for line in lines)}
+    del begun["ready"]
+    return Killed(begun, killed_ns, process.pid)
+
+
+def records_in(path: Path) -> list[str]:
+    content: dict[str, Any] | None = yaml.safe_load(path.read_text())
+    return [record["step"] for record in (content or {}).get("memory_usage") or []]
+
+
+def test_a_killed_run_lacks_nothing_that_had_begun(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    chance = random.Random(4711)
+
+    def run(number: int, seconds: float) -> Killed:
+        script = workshop.script(
+            STEPS.format(
+                imports="import otel_quant",
+                setup="",
+                scope="otel_quant.step",
+                seed=number,
+            ),
+            f"script{number}.py",
+        )
+        process = script.start(
+            {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": f"profile{number}.yaml"}
+        )
+        return killed_after(process, seconds)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        moments = [chance.uniform(0, 2.5) for _ in range(RUNS)]
+        runs = list(pool.map(run, range(RUNS), moments))
+
+    arrived: dict[int, set[str]] = {}
+    for record in otlp.records_of("quant.checkpoint"):
+        names = arrived.setdefault(record.attributes["process.pid"], set())
+        names.add(record.attributes["quant.checkpoint.name"])
+
+    assert sum(len(killed.begun) for killed in runs) > 10 * RUNS
+    for number, killed in enumerate(runs):
+        profile = workshop.folder / f"profile{number}.yaml"
+        if not killed.begun and not profile.exists():
+            continue  # killed before its first step
+        written = records_in(profile)
+        assert written[: len(killed.begun) + 1] == ["Start", *killed.begun]
+        assert len(set(written)) == len(written)
+        due = [
+            name
+            for name, moment in killed.begun.items()
+            if moment < killed.killed_ns - LOST_AT_MOST
+        ]
+        missing = [name for name in due if name not in arrived.get(killed.pid, set())]
+        assert missing == [], (number, moments[number])
+
+
+@pytest.mark.quark
+@pytest.mark.skipif(importlib.util.find_spec("quark") is None, reason="Quark is not installed")
+def test_quarks_own_profiler_loses_records_in_the_same_setting(workshop: Workshop) -> None:
+    lost = 0
+    for number in range(QUARK_RUNS):
+        script = workshop.script(
+            STEPS.format(
+                imports="from quark.common.profiler import GlobalProfiler",
+                setup="profiler = GlobalProfiler('quark_profile.yaml')",
+                scope="profiler.scope",
+                seed=number,
+            ),
+            f"quark{number}.py",
+        )
+        process = script.start({"QUARK_PROFILING": "1"}, instrumented=False)
+        killed = killed_after(process, 1.0)
+        assert len(killed.begun) > 10
+        written = set(records_in(workshop.folder / "quark_profile.yaml"))
+        lost += sum(name not in written for name in killed.begun)
+        (workshop.folder / "quark_profile.yaml").unlink()
+    assert lost > 0

@@ -53,6 +53,7 @@ def _matrix() -> object:
         )
         .span(12)
         .with_transformation(panels.transform("reduce", labelsToFields=True, reducers=["max"], mode="seriesToRows"))
+        .with_transformation(panels.transform("renameByRegex", regex=r"^span\.(.*)$", renamePattern="$1"))
         .with_transformation(panels.transform("groupingToMatrix", columnField=semconv.CALIBRATION_METHOD, rowField=semconv.INPUT_PATH, valueField="Max", emptyValue="empty"))
     )  # fmt: skip
 
@@ -75,6 +76,12 @@ def _variants() -> object:
         )
         .span(12)
         .with_transformation(
+            panels.numbers(
+                semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK,
+                semconv.DISK_READ, semconv.DISK_WRITE,
+            )
+        )
+        .with_transformation(
             panels.columns(
                 {
                     "time": "Began", "traceService": "Job", semconv.INPUT_PATH: "Model",
@@ -83,7 +90,7 @@ def _variants() -> object:
                     semconv.MEMORY_PEAK_RATIO: "Share of limit", semconv.GPU_MEMORY_PEAK: "GPU peak",
                     semconv.DISK_READ: "Read", semconv.DISK_WRITE: "Written",
                 },
-                hide=["traceIdHidden", "traceName", "name"],
+                hide=["traceIdHidden", "traceName", "spanID", "name"],
             )
         )
         .override_by_name("Duration", panels.looks("ns"))

@@ -11,7 +11,11 @@ FILE = "cost"
 
 ROLE = names.label(semconv.MODEL_ROLE)
 ROLES = ("float", "quantized")
-PRECISIONS = ("float32", "float16", "bfloat16", "float8", "int16", "int8", "int4")
+PRECISIONS = (
+    "float32", "float16", "bfloat16", "int16", "float8", "int8", "float4", "int4", "int2",
+    "int8 weight-only", "int4 weight-only", "block float", "microscaling",
+)  # fmt: skip
+HEAVIEST = 8
 FIGURES = {
     "size": ("File", "bytes"),
     "params": ("Parameters", "short"),
@@ -54,7 +58,7 @@ def dashboard() -> builders.Dashboard:
         board = board.with_panel(_figures(role))
     for role in ROLES:
         board = board.with_panel(_precision(role))
-    return board
+    return board.with_panel(_heaviest())
 
 
 def _sum(metric: str, role: str) -> str:
@@ -93,6 +97,7 @@ def _figures(role: str) -> object:
             panels.traceql(f"{_costed(role)} | select({selected})"),
         )
         .height(8)
+        .with_transformation(panels.numbers(*(prefix + name for name, (_, unit) in FIGURES.items() if unit)))
         .with_transformation(
             panels.columns(
                 {"time": "Costed", "traceService": "Job", semconv.MODEL_PATH: "Model"}
@@ -107,6 +112,41 @@ def _figures(role: str) -> object:
     return table
 
 
+def _heaviest() -> object:
+    costed = (
+        f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {ROLE}!=""'
+        f' | {names.label(semconv.CHECKPOINT_NAME)}=""'
+    )
+    targets = [
+        panels.logql_table(
+            f"max by (service_name, {ROLE}, node) (max_over_time({costed}"
+            f' | json node="heaviest[{rank}].name", macs="heaviest[{rank}].macs"'
+            " | unwrap macs [$__auto]))",
+            f"rank{rank + 1}",
+        )
+        for rank in range(HEAVIEST)
+    ]
+    return (
+        panels.grid(
+            "Heaviest nodes",
+            "The nodes with the most MACs, from each run's own report. If one of them is still in float, quantizing it is worth more than all that is not in this list.",
+            "short",
+            *targets,
+        )
+        .with_transformation(panels.transform("merge"))
+        .with_transformation(
+            panels.transform("calculateField", mode="reduceRow", alias="MACs", replaceFields=False, reduce={"reducer": "max", "include": [f"Value #rank{rank + 1}" for rank in range(HEAVIEST)]})
+        )
+        .with_transformation(
+            panels.columns(
+                {"service_name": "Job", ROLE: "Model", "node": "Node", "MACs": "MACs"},
+                hide=["Time", *(f"Value #rank{rank + 1}" for rank in range(HEAVIEST))],
+            )
+        )
+        .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}]))
+    )  # fmt: skip
+
+
 def _precision(role: str) -> object:
     figures = [f"precision.{precision}" for precision in PRECISIONS]
     selected = ", ".join(names.model(role, figure) for figure in figures)
@@ -119,6 +159,7 @@ def _precision(role: str) -> object:
             panels.traceql(f"{_costed(role)} | select({names.span(semconv.MODEL_PATH)}, {selected})"),
         )
         .span(12).height(8)
+        .with_transformation(panels.numbers(*(prefix + figure for figure in figures)))
         .with_transformation(
             panels.columns(
                 {"traceService": "Job", semconv.MODEL_PATH: "Model"}

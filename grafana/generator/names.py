@@ -7,6 +7,8 @@ each metric what `prometheus` says.
 
 from __future__ import annotations
 
+import re
+
 from otel_quant import semconv
 
 _UNITS = {"By": "_bytes", "s": "_seconds"}
@@ -57,7 +59,8 @@ def model(role: str, figure: str) -> str:
     """Returns a model's figure in TraceQL."""
     name = f"quant.model.<role>.{figure}"
     _check("quant.model.<role>.precision.<type>" if figure.startswith("precision.") else name)
-    return f"span.{name.replace('<role>', role)}"
+    full = name.replace("<role>", role)
+    return f"span.{full}" if re.fullmatch(r"[\w.]+", full) else f'span."{full}"'
 
 
 def _check(attribute: str) -> None:

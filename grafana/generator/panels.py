@@ -91,6 +91,11 @@ def logql(expr: str, ref: str = "A") -> loki.Dataquery:
     return loki.Dataquery().expr(expr).query_type("range").ref_id(ref).datasource(LOKI)
 
 
+def logql_table(expr: str, ref: str = "A") -> loki.Dataquery:
+    """Returns a query for figures in log lines, as rows."""
+    return loki.Dataquery().expr(expr).query_type("instant").ref_id(ref).datasource(LOKI)
+
+
 def thresholds(*steps: tuple[float | None, str], percent: bool = False) -> Any:
     """Returns thresholds: each colour from its value on, the first from below."""
     return (
@@ -189,6 +194,18 @@ def columns(order: Mapping[str, str], hide: Sequence[str] = ()) -> DataTransform
         excludeByName=dict.fromkeys(hide, True),
         indexByName={name: index for index, name in enumerate(order)},
         renameByName=dict(order),
+    )
+
+
+def numbers(*names: str) -> DataTransformerConfig:
+    """Returns a transformation that makes numbers of a trace search's columns.
+
+    A search gives every attribute as text, which has no unit and sorts by its letters.
+    """
+    return transform(
+        "convertFieldType",
+        fields={},
+        conversions=[{"targetField": name, "destinationType": "number"} for name in names],
     )
 
 

@@ -152,7 +152,7 @@ def _memory() -> object:
 
 def _steps_over_time() -> object:
     return panels.timeline(
-        "Steps",
+        "Steps over time",
         "Which step was open when. A gap is time that no step accounts for: the script's own.",
         panels.promql(f"max by ({STEP}) ({ACTIVE})", f"{{{{{STEP}}}}}"),
     ).mappings([panels.value_map({"0": ("closed", "transparent"), "1": ("open", panels.BLUE)})])  # fmt: skip
@@ -200,10 +200,11 @@ def _steps() -> object:
             "short",
             panels.traceql(query),
         )
+        .with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit)))
         .with_transformation(
             panels.columns(
                 {name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"},
-                hide=["traceService", "traceName", "time", semconv.STEP_NAME],
+                hide=["traceService", "traceName", "spanID", "time", semconv.STEP_NAME],
             )
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))

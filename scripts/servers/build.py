@@ -196,6 +196,8 @@ def main() -> int:
     if all(server.is_built() for server in SERVERS):
         return 0
     with one_at_a_time():
+        for left_over in cache().glob("building-*"):  # by a build that was ended
+            shutil.rmtree(left_over)
         for server in SERVERS:
             if server.is_built():
                 continue

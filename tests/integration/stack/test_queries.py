@@ -69,7 +69,7 @@ class World:
 
     def ask(self, query: Query) -> list[Any]:
         """Returns the rows or series that a query gives, as Grafana would ask it."""
-        text = filled(query.text, self.good)
+        text = filled(query, self.good)
         now = time.time()
         if query.ref == "variable":
             return self.values(text)
@@ -82,6 +82,8 @@ class World:
             return answer["data"]["result"]
         if query.store == "loki":
             url = f"http://127.0.0.1:{self.ports.loki}/loki/api/v1/query_range"
+            if query.instant:
+                url = url.removesuffix("_range")
             answer = fetch(url, query=text, start=int(self.began), end=int(now + 1), limit=1000)
             return answer["data"]["result"]
         url = f"http://127.0.0.1:{self.ports.tempo}/api"
@@ -99,12 +101,14 @@ class World:
         return fetch(url, **{"match[]": selector})["data"]
 
 
-def filled(text: str, trace: str) -> str:
-    """Returns a query with Grafana's variables as the dashboards set them at first."""
+def filled(query: Query, trace: str) -> str:
+    """Returns a query's text with Grafana's variables as the dashboards set them at first."""
+    text = query.text
     for name, value in {
         "$__rate_interval": "1m",
         "$__range": "1h",
-        "$__auto": "1m",
+        # Loki's is the whole range in a query for one moment.
+        "$__auto": "1h" if query.instant else "1m",
         "${trace}": trace,
         "$job": ".+",
         "$instance": ".+",
@@ -115,8 +119,8 @@ def filled(text: str, trace: str) -> str:
     return text
 
 
-def quark(made: Collector, *arguments: str) -> subprocess.Popen[bytes]:
-    """Starts an instrumented quantization."""
+def quark(made: Collector, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Starts an instrumented quantization; Quark leaves a report in its working folder."""
     return subprocess.Popen(
         [
             str(Path(sys.executable).with_name("opentelemetry-instrument")),
@@ -132,6 +136,7 @@ def quark(made: Collector, *arguments: str) -> subprocess.Popen[bytes]:
             "OTEL_METRIC_EXPORT_INTERVAL": "1000",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         },
+        cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -154,22 +159,24 @@ def world(
     try:
         for server in servers:
             server.start()
-        yield run_all(made, ports, servers, tell_run)
+        yield run_all(made, ports, servers, folder, tell_run)
     finally:
         for server in servers:
             server.kill()
 
 
-def run_all(made: Collector, ports: Backends, servers: list[Server], tell_run: TellRun) -> World:
+def run_all(
+    made: Collector, ports: Backends, servers: list[Server], folder: Path, tell_run: TellRun
+) -> World:
     began = time.time() - 1
-    killed = quark(made, "killed")
-    good = quark(made, "good")
+    killed = quark(made, folder, "killed")
+    good = quark(made, folder, "good")
     assert good.wait(180) == 0
     wait_for_calibration(ports)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    failed = quark(made, "failed")
-    assert quark(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(180) == 0
+    failed = quark(made, folder, "failed")
+    assert quark(made, folder, "good", "--model=wide", "--preset=S8S8_AAWS").wait(180) == 0
     assert failed.wait(180) == 1
     tell_run({**made.environment, "OTEL_SERVICE_NAME": "told"}, "good", "--gpu", "--seconds=2")
     first = World(ports, began, len(servers) == 4, "", "")

@@ -60,7 +60,8 @@ def queries() -> Iterator[Query]:
                     target["refId"],
                     target["datasource"]["type"],
                     target.get("expr") or target["query"],
-                    target.get("instant", False) or target.get("metricsQueryType") == "instant",
+                    target.get("instant", False)
+                    or "instant" in (target.get("metricsQueryType"), target.get("queryType")),
                 )
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":

@@ -7,6 +7,7 @@ by name, with what was expected, and the default is used.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -129,8 +130,8 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
     Returns:
         The settings; the default of each variable that is unset, empty or malformed. A
-        malformed one is logged as a warning that names it, its value and what was
-        expected.
+        malformed one is logged, once in a process, as a warning that names it, its value
+        and what was expected.
     """
     default = Settings()
 
@@ -141,12 +142,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         try:
             return parse(text)
         except ValueError:
-            _log.warning(
-                "environment variable %s is %r; expected %s; using the default",
-                name,
-                text,
-                expected,
-            )
+            _warn_once(name, text, expected)
             return fallback
 
     def flag(name: str, fallback: bool) -> bool:
@@ -174,6 +170,14 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         cost_timeout=seconds(OTEL_QUANT_COST_TIMEOUT, default.cost_timeout),
         exit_timeout=seconds(OTEL_QUANT_EXIT_TIMEOUT, default.exit_timeout),
         libraries=libraries or None,
+    )
+
+
+@functools.cache
+def _warn_once(name: str, text: str, expected: str) -> None:
+    # The instrumentor reads the settings, and so does every run of the process.
+    _log.warning(
+        "environment variable %s is %r; expected %s; using the default", name, text, expected
     )
 
 

@@ -1,0 +1,70 @@
+"""Thousands of steps: nothing grows with their number."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+MIB = 1 << 20
+
+SOURCE = """
+import gc, json, os, threading
+import otel_quant
+
+def facts():
+    gc.collect()
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            rss = int(line.split()[1]) * 1024
+    return {
+        "rss": rss,
+        "objects": len(gc.get_objects()),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+    }
+
+def steps(count):
+    for number in range(count):
+        with otel_quant.step("outer", attributes={"number": number}):
+            with otel_quant.step("inner"):
+                pass
+
+steps(1000)
+with otel_quant.step("whole"):
+    before = facts()
+    steps(5000)
+    after = facts()
+print(json.dumps([before, after]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_ten_thousand_steps_leave_nothing_behind(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    finished = workshop.script(SOURCE).run(
+        {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": "profile.yaml"}, timeout=300
+    )
+    assert finished.returncode == 0
+    before, after = json.loads(finished.stdout)
+    # A queue of the SDK's holds some 2000 spans until the next delivery.
+    assert after["rss"] - before["rss"] < 16 * MIB
+    assert after["objects"] - before["objects"] < 60_000 / 2
+    assert set(after["threads"]) - set(before["threads"]) == set()
+    assert len(after["threads"]) <= len(before["threads"])
+    assert after["descriptors"] <= before["descriptors"] + 2
+    assert (workshop.folder / "profile.yaml").read_text().count('"inner End"') == 6000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_ten_thousand_steps_leave_no_object_of_ours_behind(workshop: Workshop) -> None:
+    finished = workshop.script(SOURCE).run({"OTEL_QUANT_PROFILE": "profile.yaml"}, timeout=300)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    before, after = json.loads(finished.stdout)
+    assert after["rss"] - before["rss"] < 4 * MIB
+    assert abs(after["objects"] - before["objects"]) < 500
+    assert after["threads"] == before["threads"]
+    assert after["descriptors"] == before["descriptors"]

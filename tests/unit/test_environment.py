@@ -1,0 +1,110 @@
+"""What each variable means, and what is said of a value that means nothing."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from otel_quant import environment
+from otel_quant.environment import VARIABLES, Settings, settings_from
+
+FLAGS = {
+    "OTEL_QUANT_YAML_STRICT": "yaml_strict",
+    "OTEL_QUANT_EXACT_PEAKS": "exact_peaks",
+    "OTEL_QUANT_GPU": "gpu",
+    "OTEL_QUANT_PATHS": "paths",
+    "OTEL_QUANT_COST": "cost",
+}
+MILLISECONDS = {
+    "OTEL_QUANT_SAMPLE_INTERVAL": "sample_interval",
+    "OTEL_QUANT_COST_TIMEOUT": "cost_timeout",
+    "OTEL_QUANT_EXIT_TIMEOUT": "exit_timeout",
+}
+FREE = {"OTEL_QUANT_PROFILE", "QUARK_PROFILING", "OTEL_TRACES_EXPORTER", "OTEL_QUANT_LIBRARIES"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_has_been_said() -> None:
+    environment._warn_once.cache_clear()
+
+
+def test_every_documented_variable_is_tested_here() -> None:
+    assert {variable.name for variable in VARIABLES} == FLAGS.keys() | MILLISECONDS.keys() | FREE
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert settings_from({}) == Settings()
+    assert settings_from({variable.name: "  " for variable in VARIABLES}) == Settings()
+
+
+@pytest.mark.parametrize(("name", "field"), FLAGS.items())
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("TRUE", True), ("1", True), (" on ", True), ("false", False), ("0", False)],
+)
+def test_flags(name: str, field: str, text: str, value: bool) -> None:
+    assert getattr(settings_from({name: text}), field) is value
+
+
+@pytest.mark.parametrize(("name", "field"), MILLISECONDS.items())
+@pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("250", 0.25), ("1.5", 0.0015)])
+def test_times(name: str, field: str, text: str, value: float) -> None:
+    assert getattr(settings_from({name: text}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted", "path"),
+    [
+        ({"OTEL_QUANT_PROFILE": "out/p.yaml"}, True, "out/p.yaml"),
+        ({"QUARK_PROFILING": "1"}, True, None),
+        ({"QUARK_PROFILING": "true"}, False, None),
+        ({"OTEL_TRACES_EXPORTER": "otlp, quark_yaml"}, True, None),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, False, None),
+    ],
+)
+def test_what_asks_for_the_local_file(
+    environ: dict[str, str], wanted: bool, path: str | None
+) -> None:
+    settings = settings_from(environ)
+    assert (settings.profile_wanted, settings.profile_path) == (wanted, path)
+
+
+def test_libraries_are_names_between_commas() -> None:
+    assert settings_from({"OTEL_QUANT_LIBRARIES": " quark ,,onnxruntime"}).libraries == {
+        "quark",
+        "onnxruntime",
+    }
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("text", ["maybe", "2", "tru", "ja"])
+def test_a_malformed_flag_is_said_once_and_the_default_used(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        assert settings_from({name: text}) == Settings()
+    assert caplog.record_tuples == [
+        (
+            "otel_quant",
+            logging.WARNING,
+            f"environment variable {name} is {text!r}; expected true or false; using the default",
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", MILLISECONDS)
+@pytest.mark.parametrize("text", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"])
+def test_a_malformed_time_is_said_once_and_the_default_used(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        assert settings_from({name: text}) == Settings()
+    assert caplog.record_tuples == [
+        (
+            "otel_quant",
+            logging.WARNING,
+            f"environment variable {name} is {text!r}; expected a number of milliseconds, "
+            "0 or more; using the default",
+        )
+    ]

@@ -97,7 +97,9 @@ def _external(model: Path, tensor: Tensor) -> Opened:
         found = os.fstat(descriptor)
     except OSError as error:
         raise CostError(str(model), f"{what} cannot be opened: {error.strerror}") from error
-    except RuntimeError as error:  # a circle of symbolic links
+    except CostError:  # a ValueError too
+        raise
+    except (RuntimeError, ValueError) as error:  # a circle of symbolic links; a NUL
         raise CostError(str(model), f"{what} cannot be opened: {error}") from error
     length = tensor.external.length
     if length is None:

@@ -66,16 +66,21 @@ class RuleSet:
             if self.name == "onnx_tool" and rule.as_onnx_tool is not None:
                 total = rule.as_onnx_tool(op)
                 inner = rule.contraction(op) if rule.contraction is not None else 0
-                return Macs(min(inner, total), total) if inner >= 0 and total >= 0 else None
+                return Macs(min(inner, total), total) if _counts(inner) and _counts(total) else None
             if rule.contraction is None and rule.rest is None:
                 return None
             inner = rule.contraction(op) if rule.contraction is not None else 0
             rest = rule.rest(op) if rule.rest is not None else 0
         except RULE_ERRORS:
             return None
-        if inner < 0 or rest < 0:  # from a kernel or a group count below zero
+        if not (_counts(inner) and _counts(rest)):
             return None
         return Macs(inner, inner + rest)
+
+
+def _counts(macs: object) -> bool:
+    """Whether a formula gave a count; of a kernel below zero or a rank too low it gives none."""
+    return isinstance(macs, int) and macs >= 0
 
 
 RULE_SETS: Final[dict[str, RuleSet]] = {

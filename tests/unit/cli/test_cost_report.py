@@ -272,6 +272,55 @@ def test_json_is_schema_1_as_documented_nodes_in_order_of_execution(
     }
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "float.onnx", "quantized.onnx", "--by", "total")
+    assert (
+        out.partition("float.onnx -> ")[2]
+        == """\
+quantized.onnx
+
+                                 BEFORE    AFTER  CHANGE
+-----------------------------  --------  -------  -------------
+file and external data, bytes     3,306    1,527  x 0.462
+weights, bytes                    3,008    1,093  x 0.363
+parameters                          752      754  x 1.003
+MACs                              2,496    2,752  x 1.103
+MACs of contractions              2,368    2,368  x 1.000
+memory, bytes                     3,816    2,221  x 0.582
+peak of activations, bytes        1,024    1,024  x 1.000
+nodes                                 4        7  +3
+QuantizeLinear nodes                  0        1  +1
+DequantizeLinear nodes                0        2  +2
+nodes without known MACs              0        0  +0
+contraction MACs in float32    100.00 %  72.97 %  -27.03 points
+contraction MACs in int8         0.00 %  27.03 %  +27.03 points
+"""
+    )
+    document = json.loads(printed(capsys, "float.onnx", "quantized.onnx", "--format", "json"))
+    assert document["comparison"] == [
+        {
+            "baseline": "float.onnx",
+            "path": "quantized.onnx",
+            "file_bytes": {"before": 3306, "after": 1527, "ratio": 1527 / 3306},
+            "weight_bytes": {"before": 3008, "after": 1093, "ratio": 1093 / 3008},
+            "params": {"before": 752, "after": 754, "ratio": 754 / 752},
+            "macs": {"before": 2496, "after": 2752, "ratio": 2752 / 2496},
+            "macs_contraction": {"before": 2368, "after": 2368, "ratio": 1.0},
+            "memory_bytes": {"before": 3816, "after": 2221, "ratio": 2221 / 3816},
+            "peak_activation_bytes": {"before": 1024, "after": 1024, "ratio": 1.0},
+            "nodes": {"before": 4, "after": 7},
+            "quantize_nodes": {"before": 0, "after": 1},
+            "dequantize_nodes": {"before": 0, "after": 2},
+            "uncosted_nodes": {"before": 0, "after": 0},
+            "precision": {
+                "float32": {"before": 1.0, "after": 1728 / 2368},
+                "int8": {"before": 0.0, "after": 640 / 2368},
+            },
+        }
+    ]
+
+
 def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,253 @@
+"""``otel-quant cost`` as a process, on real quantized models and on files that are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+from benchmarks.onnx_models import llama
+
+ROOT = Path(__file__).resolve().parents[3]
+NOT_NEEDED = ("google.protobuf", "numpy", "onnx", "opentelemetry", "yaml")
+
+
+def run(
+    *arguments: object, memory: int | None = None, code: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command, or Python code, with so many bytes of address space."""
+
+    def limit() -> None:
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+    start = ("-c", code) if code else ("-m", "otel_quant")
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, check=False, preexec_fn=limit,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def float_model() -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    weights = {
+        "cw": random.standard_normal((8, 3, 3, 3), np.float32),
+        "cb": random.standard_normal(8, np.float32),
+        "hw": random.standard_normal((8 * 16 * 16, 10), np.float32),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["image", "cw", "cb"], ["c"], name="conv", pads=[1] * 4),
+            helper.make_node("Relu", ["c"], ["r"], name="relu"),
+            helper.make_node("Flatten", ["r"], ["f"], name="flatten"),
+            helper.make_node("MatMul", ["f", "hw"], ["y"], name="head"),
+        ],
+        "net",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 10])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+    def __init__(self) -> None:
+        random = np.random.default_rng(1)
+        self._batches: Iterator[dict[str, np.ndarray]] = iter(
+            [{"image": random.standard_normal((1, 3, 16, 16), np.float32)} for _ in range(2)]
+        )
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._batches, None)
+
+
+def test_what_static_quantization_bought_is_told(tmp_path: Path) -> None:
+    onnx.save(float_model(), tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "int8.onnx", Images(), quant_format=QuantFormat.QDQ
+    )
+
+    done = run("cost", tmp_path / "float.onnx", tmp_path / "int8.onnx", "--format", "json")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    before, after = (
+        path.stat().st_size for path in (tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    )
+    conv, head = 8 * 16 * 16 * 27, 8 * 16 * 16 * 10
+    (comparison,) = document["comparison"]
+    assert {key: comparison[key] for key in ("file_bytes", "macs_contraction", "precision")} == {
+        "file_bytes": {"before": before, "after": after, "ratio": after / before},
+        "macs_contraction": {"before": conv + head, "after": conv + head, "ratio": 1.0},
+        "precision": {
+            "float32": {"before": 1.0, "after": 0.0},
+            "int8": {"before": 0.0, "after": 1.0},
+        },
+    }
+    quantized = onnx.load(tmp_path / "int8.onnx").graph.node
+    kinds = [node.op_type for node in quantized]
+    assert (comparison["quantize_nodes"], comparison["dequantize_nodes"]) == (
+        {"before": 0, "after": kinds.count("QuantizeLinear")},
+        {"before": 0, "after": kinds.count("DequantizeLinear")},
+    )
+
+
+def test_the_command_loads_nothing_that_costing_does_not_need(tmp_path: Path) -> None:
+    onnx.save(float_model(), tmp_path / "m.onnx")
+    code = (
+        "import sys; from otel_quant.cli import main; code = main(); "
+        f"print(sorted(set({NOT_NEEDED!r}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+
+    done = run("cost", tmp_path / "m.onnx", code=code)
+
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    onnx.save(float_model(), tmp_path / "m.onnx")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "cost", str(tmp_path / "m.onnx")],
+        stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    os.close(write)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def damaged(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Files that are no models, each with what is to be said of it."""
+    whole = float_model().SerializeToString()
+    truncated = folder / "truncated.onnx"
+    truncated.write_bytes(whole[: len(whole) // 2])
+    archive = folder / "archive.onnx"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("model", whole)
+    empty = folder / "empty.onnx"
+    empty.write_bytes(b"")
+    pointer = folder / "pointer.onnx"
+    pointer.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    fifo = folder / "fifo.onnx"
+    os.mkfifo(fifo)
+    strange = folder / "a\n\x1b[31m.onnx"
+    strange.write_bytes(b"")
+    return {
+        "truncated": (truncated, " bytes where "),
+        "archive": (archive, ": is a ZIP archive; expected an ONNX ModelProto"),
+        "empty": (empty, ": is empty; expected an ONNX ModelProto"),
+        "pointer": (pointer, ": is a Git LFS pointer, the model itself was not fetched"),
+        "fifo": (fifo, ": is not a regular file; expected an ONNX file"),
+        "strange name": (strange, "a\\n\\x1b[31m.onnx: is empty"),
+        "missing": (folder / "missing.onnx", ": cannot be opened: No such file or directory"),
+        "folder": (folder, ": is not a regular file"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["truncated", "archive", "empty", "pointer", "fifo", "strange name", "missing", "folder"],
+)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_what_is_no_model_is_one_clear_line_and_exit_code_1(
+    tmp_path: Path, name: str, form: str
+) -> None:
+    path, complaint = damaged(tmp_path)[name]
+
+    done = run("cost", path, "--format", form)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("otel-quant: ")
+    assert complaint in done.stderr
+    assert done.stderr.endswith("\n")
+    assert done.stderr[:-1].isprintable()
+
+
+def outside(folder: Path) -> Path:
+    """A model whose weights are said to lie beside its folder."""
+    (folder / "inner").mkdir()
+    (folder / "secret").write_bytes(bytes(4 * 8 * 256 * 10))
+    model = float_model()
+    weight = model.graph.initializer[2]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret")
+    path = folder / "inner" / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_external_data_outside_of_the_folder_is_not_needed_and_never_read(tmp_path: Path) -> None:
+    path = outside(tmp_path)
+
+    cost, zeros = run("cost", path, "--by", "total"), run("cost", path, "--sparsity")
+
+    assert (cost.returncode, cost.stderr) == (0, "")
+    assert (zeros.returncode, zeros.stdout, zeros.stderr) == (
+        1,
+        "",
+        f"otel-quant: {path}: external data '../secret' of tensor hw lies outside the model's "
+        "folder\n",
+    )
+
+
+def test_sparsity_is_a_column_and_a_key_when_asked_for(tmp_path: Path) -> None:
+    model = float_model()
+    weight = np.ones((8 * 16 * 16, 10), np.float32)
+    weight[::2] = 0
+    model.graph.initializer[2].CopyFrom(numpy_helper.from_array(weight, "hw"))
+    onnx.save(model, tmp_path / "m.onnx")
+
+    table = run("cost", tmp_path / "m.onnx", "--sparsity", "--by", "node", "--top", "2")
+    document = run("cost", tmp_path / "m.onnx", "--sparsity", "--format", "json")
+
+    header, _, conv, head = table.stdout.splitlines()[2:6]
+    assert (
+        header.split()[-6:] == ["ZEROS", "BLOCK", "ZERO", "BLOCKS", "2:4", "INPUT", "OUTPUT"][-6:]
+    )
+    assert (conv.split()[0], head.split()[0]) == ("conv", "head")
+    nodes = {node["name"]: node for node in json.loads(document.stdout)["models"][0]["nodes"]}
+    assert nodes["relu"]["sparsity"] is None
+    assert nodes["head"]["sparsity"]["ratio"] == 0.5
+    assert nodes["head"]["sparsity"]["two_of_four"] is True
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_gigabytes_of_weights_take_a_few_megabytes(tmp_path: Path, inside: bool) -> None:
+    llama(tmp_path / "m.onnx", 22 if not inside else 13, inside=inside)
+    whole = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert whole > 2_700_000_000
+
+    done = run("cost", tmp_path / "m.onnx", "--format", "json", memory=200 << 20)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (model,) = json.loads(done.stdout)["models"]
+    assert model["uncosted_ops"] == {}
+    layers, hidden, inner, tokens = (13 if inside else 22), 2048, 5632, 128
+    projections = tokens * hidden * (2 * hidden + 2 * 256 + 3 * inner)
+    attention = 2 * 32 * tokens * tokens * 64
+    assert model["total"]["macs_contraction"] == (
+        layers * (projections + attention) + tokens * hidden * 32_000
+    )
+
+
+def test_external_data_that_is_missing_is_not_needed(tmp_path: Path) -> None:
+    llama(tmp_path / "m.onnx", 1)
+    with_data = run("cost", tmp_path / "m.onnx", "--format", "json")
+    (tmp_path / "m.data").unlink()
+
+    assert run("cost", tmp_path / "m.onnx", "--format", "json").stdout == with_data.stdout

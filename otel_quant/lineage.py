@@ -13,8 +13,8 @@ class Lineage:
 
     Attributes:
         is_worker: Whether this process was forked or spawned by one that is watched. A
-            worker can be terminated at any time between two tasks, so its run ends, and
-            its telemetry leaves, with each outermost operation or step.
+            worker can be terminated at any time between two tasks, so its root span
+            ends, and its telemetry leaves, with each outermost operation or step.
         carrier: W3C trace context, by header name; it goes before the environment's.
     """
 

@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from otel_quant.columns import Columns
@@ -87,6 +87,38 @@ class OpenStep:
             step = step.parent
 
 
+@dataclass(slots=True)
+class _Stretch:
+    """What happened since a reading.
+
+    Attributes:
+        start: The reading.
+        tracker: Peaks since then.
+        steps: Steps that ended.
+        failed: Those of them that failed.
+    """
+
+    start: Reading
+    tracker: PeakTracker
+    steps: int = 0
+    failed: int = 0
+
+    def record(
+        self, info: RunInfo, end: Reading, custom: Mapping[str, object], **fields: Any
+    ) -> RunRecord:
+        """Returns the record of the stretch up to a reading."""
+        return RunRecord(
+            info=info,
+            start=self.start,
+            end=end,
+            peaks=self.tracker.result(),
+            steps=self.steps,
+            failed_steps=self.failed,
+            custom=custom,
+            **fields,
+        )
+
+
 _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
 
 
@@ -130,18 +162,17 @@ class Recorder:
         self._folds = 0
         self._next_step = 0
         self._next_checkpoint = 0
-        self._steps = 0
-        self._failed_steps = 0
         self._last_custom: dict[str, object] = {}
-        self._baseline: Reading | None = None
-        self._run_tracker: PeakTracker | None = None
+        # All of the run, and what of it no root span has told yet; the same but in workers.
+        self._whole: _Stretch | None = None
+        self._untold: _Stretch | None = None
 
     # --- the run --------------------------------------------------------------------------
 
     @property
     def baseline(self) -> Reading | None:
         """The run's first reading; None before it has begun."""
-        return self._baseline
+        return self._whole.start if self._whole is not None else None
 
     @property
     def idle(self) -> bool:
@@ -158,9 +189,8 @@ class Recorder:
             if self._begun or self.ended:
                 return
             self._begun = True  # at once: a signal handler may get here meanwhile
-            reading = self._probes.read()
-            self._baseline = self.latest = reading
-            self._run_tracker = PeakTracker(reading)
+            reading = self.latest = self._probes.read()
+            self._whole = self._untold = _Stretch(reading, PeakTracker(reading))
             checkpoint = self._checkpoint(ProfileStep.START, "start", reading)
             self._tell("run_started", self.info, checkpoint)
             self._reset_marks(reading)
@@ -174,7 +204,8 @@ class Recorder:
         """
         self._sampler.stop()  # without the lock, which its last sample may be waiting for
         with self._lock, FAULTS.kept_in("recorder"):
-            if self.ended or self._baseline is None or self._run_tracker is None:
+            whole, untold = self._whole, self._untold
+            if self.ended or whole is None or untold is None:
                 self.ended = True
                 return
             for step in sorted(self._open.values(), key=lambda step: -step.info.index):
@@ -182,20 +213,26 @@ class Recorder:
             self.ended = True
             reading = self._read()
             checkpoint = self._checkpoint(ProfileStep.END, "end", reading)
-            peaks = self._run_tracker.result()
-            columns, custom = self.columns.at_end(reading, self._baseline, peaks)
-            record = RunRecord(
-                info=self.info,
-                start=self._baseline,
-                end=reading,
-                peaks=peaks,
-                steps=self._steps,
-                failed_steps=self._failed_steps,
-                columns=columns,
-                custom={**self._last_custom, **custom},
-                error=error,
+            peaks = whole.tracker.result()
+            columns, custom = self.columns.at_end(reading, whole.start, peaks)
+            record = untold.record(
+                self.info, reading, {**self._last_custom, **custom}, columns=columns, error=error
             )
             self._tell("run_ended", record, checkpoint)
+
+    def settle(self) -> None:
+        """Has the sinks finish what they can: the process may be terminated from here on.
+
+        For workers between two tasks. The run goes on; does nothing if nothing has
+        happened, or a step is open.
+        """
+        with self._lock, FAULTS.kept_in("recorder"):
+            if self._open or self.ended or self._untold is None or not self._untold.steps:
+                return
+            reading = self._read()
+            record = self._untold.record(self.info, reading, dict(self._last_custom))
+            self._untold = _Stretch(reading, PeakTracker(reading))
+            self._tell("run_settled", record)
 
     def forget(self) -> None:
         """In a forked child: drops the parent's run without a trace of its own.
@@ -243,7 +280,7 @@ class Recorder:
         """
         with FAULTS.kept_in("recorder"):
             self.start()
-            if self.ended or self._baseline is None:
+            if self.ended or self._whole is None:
                 return None
             parent = self.current()
             with self._lock:
@@ -285,8 +322,9 @@ class Recorder:
                 reading = self._read()
                 step.tracker.fold(reading)
                 self._open.pop(step.info.index, None)
-                self._steps += 1
-                self._failed_steps += error is not None
+                for stretch in self._stretches():
+                    stretch.steps += 1
+                    stretch.failed += error is not None
                 record = StepRecord(
                     info=step.info,
                     start=step.start,
@@ -351,7 +389,7 @@ class Recorder:
         """
         with FAULTS.kept_in("recorder"):
             self.start()
-            if self.ended or self._baseline is None:
+            if self.ended or self._whole is None:
                 return
             with self._lock:
                 reading = self._read()
@@ -378,7 +416,7 @@ class Recorder:
         Args:
             costs: One record for each model.
         """
-        if self._baseline is not None and not self.ended:
+        if self._whole is not None and not self.ended:
             self._tell("models_costed", costs)
 
     # --- within -----------------------------------------------------------------------------
@@ -404,10 +442,15 @@ class Recorder:
     def _fold(self, reading: Reading) -> None:
         self._folds += 1
         self.latest = reading
-        if self._run_tracker is not None:
-            self._run_tracker.fold(reading)
+        for stretch in self._stretches():
+            stretch.tracker.fold(reading)
         for step in self._open.values():
             step.tracker.fold(reading)
+
+    def _stretches(self) -> tuple[_Stretch, ...]:
+        if self._whole is None or self._untold is None:
+            return ()
+        return (self._whole,) if self._whole is self._untold else (self._whole, self._untold)
 
     def _reset_marks(self, reading: Reading) -> None:
         memory = reading.memory
@@ -421,9 +464,9 @@ class Recorder:
                 return
             self._fold(replace(reading, memory=memory))
             lowered = reset_high_water(children)
-            for tracker in (self._run_tracker, *(step.tracker for step in self._open.values())):
-                if tracker is not None:
-                    tracker.marks_reset(memory, lowered)
+            trackers = [stretch.tracker for stretch in self._stretches()]
+            for tracker in (*trackers, *(step.tracker for step in self._open.values())):
+                tracker.marks_reset(memory, lowered)
 
     def _checkpoint(
         self,
@@ -433,15 +476,16 @@ class Recorder:
         step: StepInfo | None = None,
         error: str | None = None,
     ) -> Checkpoint:
-        assert self._baseline is not None
-        columns, custom = self.columns.at_checkpoint(name, reading, self._baseline)
+        assert self._whole is not None
+        baseline = self._whole.start
+        columns, custom = self.columns.at_checkpoint(name, reading, baseline)
         self._last_custom.update(custom)
         checkpoint = Checkpoint(
             sequence=self._next_checkpoint,
             name=name,
             phase=phase,
             reading=reading,
-            baseline=self._baseline,
+            baseline=baseline,
             step=step,
             columns=columns,
             custom=custom,

@@ -156,7 +156,7 @@ class Runtime:
     def operation(self) -> Iterator[None]:
         """Marks a call of a library's entry point: what happens within belongs together.
 
-        In a worker the outermost operation is a run of its own.
+        In a worker the outermost operation is a root span of its own.
         """
         self._operations += 1
         try:
@@ -166,12 +166,12 @@ class Runtime:
             self.settle()
 
     def settle(self) -> None:
-        """In a worker, ends the run and sends everything unless something is still open."""
-        if LINEAGE.is_worker and self._operations == 0 and self.is_running:
-            recorder = self.recorder
-            if recorder.idle:
-                self.end_run()
-                self._drain()
+        """In a worker, ends the root span and sends everything, unless something is open."""
+        if not (LINEAGE.is_worker and self._operations == 0 and self.is_running):
+            return
+        if self.recorder.idle:
+            self.recorder.settle()
+            self._drain()
 
     def models_made(self, arguments: Mapping[str, Any], result: object) -> None:
         """An operation has ended well: what it read and wrote is costed.

@@ -61,6 +61,13 @@ class Sink:
     def point(self, checkpoint: Checkpoint) -> None:
         """A checkpoint that belongs to no step's boundary was taken."""
 
+    def run_settled(self, record: RunRecord) -> None:
+        """In a worker, between two tasks: the process may be terminated from here on.
+
+        ``record`` tells what has happened since the run began or was settled before. The
+        run goes on with the next step, if there is one.
+        """
+
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """The run is over; ``checkpoint`` is its ``End``."""
 

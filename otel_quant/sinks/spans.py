@@ -68,7 +68,10 @@ class SpansSink(Sink):
         """Starts the step's span."""
         if self._run is None:
             return
-        if self._root is None or not self._root.get_span_context().is_valid:
+        if self._root is None:  # the one before was ended when the run was settled
+            self._started_ns = checkpoint.reading.time_ns
+            self._start_root(checkpoint)
+        elif not self._root.get_span_context().is_valid:
             # The program has configured OpenTelemetry after its first step: from here on
             # there is a provider, and the run's span begins when the run did.
             self._start_root(checkpoint)
@@ -150,26 +153,15 @@ class SpansSink(Sink):
             if self._root is not None:
                 self._root.set_attributes(totals)
 
+    def run_settled(self, record: RunRecord) -> None:
+        """Ends the root span; the next step begins another."""
+        self._end_root(record)
+
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """Puts the totals on the root span and ends it."""
-        root, self._root, self._run = self._root, None, None
-        self._root_context = None
+        """Ends the root span."""
+        self._end_root(record)
+        self._run = None
         self._spans.clear()
-        if root is None:
-            return
-        totals: dict[str, AttributeValue] = {
-            semconv.RUN_STEPS: record.steps,
-            semconv.RUN_FAILED_STEPS: record.failed_steps,
-            **figures.usage_of(record.start, record.end, record.peaks, record.info.limits.memory),
-            **figures.custom_of(record.custom),
-        }
-        if record.peaks.process_memory is not None:
-            totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
-        root.set_attributes(totals)
-        if record.error is not None:
-            root.set_attribute(semconv.ERROR_TYPE, record.error)
-            root.set_status(StatusCode.ERROR, record.error)
-        root.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def forget(self) -> None:
         """Drops the parent's spans: it will end them itself."""
@@ -195,6 +187,26 @@ class SpansSink(Sink):
         if found and self._root is not None:
             self._root.set_attributes(found)
             self._said_of_run |= found.keys()
+
+    def _end_root(self, record: RunRecord) -> None:
+        """Puts the totals on the root span and ends it."""
+        root, self._root, self._root_context = self._root, None, None
+        if root is None:
+            return
+        totals: dict[str, AttributeValue] = {
+            semconv.RUN_STEPS: record.steps,
+            semconv.RUN_FAILED_STEPS: record.failed_steps,
+            **figures.usage_of(record.start, record.end, record.peaks, record.info.limits.memory),
+            **figures.custom_of(record.custom),
+        }
+        if record.peaks.process_memory is not None:
+            totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
+        root.set_attributes(totals)
+        if record.error is not None:
+            root.set_attribute(semconv.ERROR_TYPE, record.error)
+            root.set_status(StatusCode.ERROR, record.error)
+        # The wall clock may have been set meanwhile; the duration must not show it.
+        root.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def _start_root(self, checkpoint: Checkpoint) -> None:
         assert self._run is not None

@@ -150,6 +150,20 @@ def test_child_writes_a_file_of_its_own(tmp_path: Path, otlp: OtlpReceiver, star
     ]  # fmt: skip
 
 
+def test_worker_of_a_pool_writes_one_file_however_many_its_tasks(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    run(tmp_path, otlp, "grpc", "pool", "fork", OTEL_QUANT_PROFILE="profile.yaml")
+
+    files = list(tmp_path.glob("profile.*.yaml"))
+    assert len(files) <= 2  # the pool has two workers, one of which may have had all tasks
+    task = ["work Start", "inner Start", "inner End", "work End"]
+    steps = [step for path in files for step in _steps(path)]
+    assert [step for step in steps if step not in ("Start", "End")] == task * 3
+    roots = [span for span in otlp.spans_named("quantization") if span.parent_id]
+    assert [root.attributes["quant.run.steps"] for root in roots] == [2, 2, 2]
+
+
 def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:

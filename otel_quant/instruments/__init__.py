@@ -11,6 +11,9 @@ from typing import Final
 from otel_quant.instruments.library import Library
 from otel_quant.instruments.onnxruntime import ONNXRUNTIME
 from otel_quant.instruments.quark import QUARK
+from otel_quant.instruments.torch import TORCH
+from otel_quant.instruments.torchao import TORCHAO
+from otel_quant.instruments.transformers import TRANSFORMERS
 
-LIBRARIES: Final[tuple[Library, ...]] = (QUARK, ONNXRUNTIME)
+LIBRARIES: Final[tuple[Library, ...]] = (QUARK, ONNXRUNTIME, TORCH, TORCHAO, TRANSFORMERS)
 """Every library that otel-quant knows."""

@@ -6,7 +6,6 @@ A table from the names of parameters, as the libraries spell them, to attributes
 from __future__ import annotations
 
 import enum
-import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -112,9 +111,10 @@ def attributes_of(
 
 def _at(arguments: Mapping[str, Any], place: str) -> Any:
     parameter, *path = place.split(".")
-    return functools.reduce(
-        lambda value, name: getattr(value, name, None), path, arguments.get(parameter)
-    )
+    value = arguments.get(parameter)
+    for name in path:
+        value = getattr(value, name, None) if value is not None else None
+    return value
 
 
 def _add(found: dict[str, AttributeValue], attribute: str, value: Any, paths: bool) -> None:
@@ -125,3 +125,5 @@ def _add(found: dict[str, AttributeValue], attribute: str, value: Any, paths: bo
         found[attribute] = value.name
     elif isinstance(value, bool | int | float | str):
         found[attribute] = value
+    elif type(value).__name__ == "dtype":  # of torch or numpy
+        found[attribute] = str(value).removeprefix("torch.")

@@ -9,7 +9,7 @@ import functools
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping, Sized
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
@@ -191,14 +191,26 @@ def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with FAULTS.kept_in("counting layers"):
-            step = RUNTIME.recorder.current() if RUNTIME.is_running else None
-            if step is not None and step.info.library == library.distribution:
-                count = step.attributes.get(semconv.LAYER_COUNT, 0)
-                assert isinstance(count, int)
-                step.attributes[semconv.LAYER_COUNT] = count + 1
+            if RUNTIME.is_running:
+                count_layer({library.distribution})
         return function(*args, **kwargs)
 
     return wrapper
+
+
+def count_layer(owners: Collection[str]) -> None:
+    """Counts one layer for the innermost open step of some distributions, if there is one.
+
+    Args:
+        owners: The distributions.
+    """
+    step = RUNTIME.recorder.current()
+    for around in step.lineage() if step is not None else ():
+        if around.info.library in owners:
+            count = around.attributes.get(semconv.LAYER_COUNT, 0)
+            assert isinstance(count, int)
+            around.attributes[semconv.LAYER_COUNT] = count + 1
+            return
 
 
 def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ once, and every module that holds the old function under some name gets the new 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import sys
@@ -34,11 +35,6 @@ class Hooks:
         # (holder, name, what was there, what is there now), in the order of setting.
         self._patches: list[tuple[Any, str, Any, Any]] = []
         self._libraries: dict[tuple[str, str], Library] = {}
-
-    @property
-    def in_use(self) -> bool:
-        """Whether a hooked library has been imported in this process."""
-        return bool(self._patches)
 
     @property
     def active(self) -> bool:
@@ -135,11 +131,31 @@ def _modules() -> list[ModuleType]:
 
 
 def _wrapped(before: Any, hook: Hook, library: Library) -> Any:
-    module, _, factory = hook.wrap.partition(":")
-    make: Callable[..., Any] = getattr(importlib.import_module(module), factory)
+    make = _deferred if library.is_common else _made
     if isinstance(before, staticmethod | classmethod):
         return type(before)(make(before.__func__, hook, library))
     return make(before, hook, library)
+
+
+def _made(before: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    module, _, factory = hook.wrap.partition(":")
+    make: Callable[..., Callable[..., Any]] = getattr(importlib.import_module(module), factory)
+    return make(before, hook, library)
+
+
+def _deferred(before: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    wrapped: Callable[..., Any] | None = None
+
+    @functools.wraps(before)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal wrapped
+        if wrapped is None:
+            wrapped = before
+            with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):
+                wrapped = _made(before, hook, library)
+        return wrapped(*args, **kwargs)
+
+    return wrapper
 
 
 HOOKS: Final = Hooks()

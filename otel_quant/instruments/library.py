@@ -49,6 +49,8 @@ class Library:
             as ``module:function``; called with the arguments of an operation by name.
         nests: Whether its steps have steps of its own within. Else what a step calls is
             how the step does its work.
+        is_common: Whether many programs import it that never quantize. Nothing of ours is
+            loaded for it until a hooked function is called.
     """
 
     name: str
@@ -57,3 +59,4 @@ class Library:
     covers: frozenset[str] = field(default_factory=frozenset)
     configuration: str = ""
     nests: bool = False
+    is_common: bool = False

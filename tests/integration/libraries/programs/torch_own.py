@@ -1,0 +1,98 @@
+"""Quantizes a small model with torch.ao.quantization, in every way there is."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch.ao import quantization as tq
+from torch.ao.quantization import quantize_fx
+
+import otel_quant
+
+warnings.simplefilter("ignore")
+torch.backends.quantized.engine = "fbgemm"
+
+SAMPLE = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(2)
+    layers = [tq.QuantStub(), torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)]
+    made = torch.nn.Sequential(*layers, tq.DeQuantStub()).eval()
+    made.qconfig = tq.get_default_qconfig("fbgemm")
+    return made
+
+
+def calibrate(prepared: torch.nn.Module, times: int) -> None:
+    for _ in range(times):
+        prepared(SAMPLE)
+
+
+def eager() -> torch.nn.Module:
+    prepared = tq.prepare(model())
+    calibrate(prepared, 2)
+    return tq.convert(prepared)
+
+
+def all_in_one() -> torch.nn.Module:
+    return tq.quantize(model(), calibrate, run_args=(2,))
+
+
+def all_in_one_by_name() -> torch.nn.Module:
+    return tq.quantize(model=model(), run_fn=calibrate, run_args=[2], inplace=True)
+
+
+def dynamic() -> torch.nn.Module:
+    return tq.quantize_dynamic(model()[1:4], {torch.nn.Linear}, dtype=torch.qint8)
+
+
+def dynamic_mapped() -> torch.nn.Module:
+    return tq.quantize_dynamic(model()[1:4], {torch.nn.Linear: tq.float16_dynamic_qconfig})
+
+
+def fx() -> torch.nn.Module:
+    mapping = tq.get_default_qconfig_mapping("fbgemm")
+    prepared = quantize_fx.prepare_fx(model()[1:4], mapping, (SAMPLE,))
+    calibrate(prepared, 2)
+    return quantize_fx.convert_fx(prepared)
+
+
+def failing() -> torch.nn.Module:
+    try:
+        tq.prepare(torch.nn.Linear(2, 2), inplace=True, allow_list=0)
+    except TypeError:
+        return torch.nn.Identity()
+    raise AssertionError("expected a TypeError")
+
+
+WAYS = (eager, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, failing)
+
+
+def quantized(way: Callable[[], torch.nn.Module]) -> torch.Tensor:
+    """Quantizes in one way and returns what the model answers."""
+    return way()(SAMPLE)
+
+
+def main() -> None:
+    """Quantizes in every way, first watched and then not: the answers have to be the same."""
+    # A program that only imports these pays nothing for us.
+    assert "otel_quant.runtime" not in sys.modules
+    functions = [tq.prepare, tq.quantize_dynamic, quantize_fx.prepare_fx]
+    assert pickle.loads(pickle.dumps(functions)) == functions
+    watched = []
+    for way in WAYS:
+        with otel_quant.step(way.__name__):
+            watched.append(quantized(way))
+    otel_quant.QuantInstrumentor().uninstrument()
+    for way, before in zip(WAYS, watched, strict=True):
+        assert torch.equal(quantized(way), before), way
+    restored = [tq.prepare, tq.quantize_dynamic, quantize_fx.prepare_fx]
+    assert [function.__wrapped__ for function in functions] == restored
+
+
+if __name__ == "__main__":
+    main()

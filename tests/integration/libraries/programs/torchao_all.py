@@ -1,0 +1,90 @@
+"""Quantizes small models with torchao, by itself and through transformers."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+
+import torch
+import transformers
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
+    X86InductorQuantizer,
+    get_default_x86_inductor_quantization_config,
+)
+
+import otel_quant
+
+warnings.simplefilter("ignore")
+SAMPLE = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
+TOKENS = torch.arange(4).reshape(1, 4)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(2)
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
+
+
+def in_place() -> torch.Tensor:
+    made = model()
+    quantize_(made, Int8WeightOnlyConfig(version=2))
+    return made(SAMPLE)
+
+
+def pt2e() -> torch.Tensor:
+    exported = torch.export.export(model(), (SAMPLE,)).module()
+    quantizer = X86InductorQuantizer()
+    quantizer.set_global(get_default_x86_inductor_quantization_config())
+    prepared = prepare_pt2e(exported, quantizer)
+    prepared(SAMPLE)
+    return convert_pt2e(prepared)(SAMPLE)
+
+
+def language_model() -> torch.Tensor:
+    config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
+    made = transformers.AutoModelForCausalLM.from_pretrained("tiny", quantization_config=config)
+    return made(TOKENS).logits
+
+
+def not_quantized() -> torch.Tensor:
+    return transformers.AutoModelForCausalLM.from_pretrained("tiny")(TOKENS).logits
+
+
+def failing() -> torch.Tensor:
+    try:
+        quantize_(model(), None)
+    except AssertionError as error:
+        return torch.tensor(len(str(error)))
+    raise AssertionError("expected an exception")
+
+
+WAYS: tuple[Callable[[], torch.Tensor], ...] = (
+    in_place, pt2e, language_model, not_quantized, failing
+)  # fmt: skip
+
+
+def main() -> None:
+    """Quantizes in every way, first watched and then not: the answers have to be the same."""
+    # A program that only imports these pays nothing for us.
+    assert "otel_quant.runtime" not in sys.modules
+    torch.manual_seed(3)
+    tiny = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, vocab_size=32,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
+    watched = []
+    for way in WAYS:
+        with otel_quant.step(way.__name__):
+            watched.append(way())
+    load = transformers.PreTrainedModel.from_pretrained.__func__
+    otel_quant.QuantInstrumentor().uninstrument()
+    for way, before in zip(WAYS, watched, strict=True):
+        assert torch.equal(way(), before), way
+    assert load.__wrapped__ is transformers.PreTrainedModel.from_pretrained.__func__
+
+
+if __name__ == "__main__":
+    main()

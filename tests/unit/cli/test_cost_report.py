@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -319,6 +320,17 @@ contraction MACs in int8         0.00 %  27.03 %  +27.03 points
             },
         }
     ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text()
+
+    example = page.partition("```json\n")[2].partition("```")[0]
+    assert example == printed(capsys, "float.onnx", "--format", "json")
+    comparison = printed(capsys, "float.onnx", "quantized.onnx", "--by", "total")
+    table = comparison[comparison.index("float.onnx -> ") :]
+    assert textwrap.indent(table, "    ") in page
 
 
 def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(

@@ -55,6 +55,31 @@ def test_by_default_the_exit_is_held_up_for_5_seconds_at_most(
     assert "could not be delivered within 5 s" in finished.stderr
 
 
+def test_an_endpoint_that_hangs_does_not_hold_up_every_fork(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment("http/protobuf")
+    otlp.become(Mode.HANG)
+    finished = workshop.script(
+        """
+        import os, time
+        import otel_quant
+
+        with otel_quant.step("step"):
+            time.sleep(0.5)  # the flush is under way, and hangs
+            began = time.monotonic()
+            for _ in range(20):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+            print(time.monotonic() - began)
+        """
+    ).run({**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0"})
+    assert finished.returncode == 0
+    assert float(finished.stdout) < 10, "each of 20 forks waited"
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_exit_timeout_of_0_waits_for_nothing(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol

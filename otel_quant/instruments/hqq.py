@@ -1,0 +1,24 @@
+"""HQQ: half-quadratic quantization of the linear layers of a PyTorch model."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant import semconv
+from otel_quant.instruments.library import Hook, Library
+from otel_quant.steps import ProfileStep
+
+_CONFIG: Final = (
+    ("quant_config.weight_quant_params.nbits", semconv.BITS),
+    ("quant_config.weight_quant_params.group_size", semconv.BLOCK_SIZE),
+)
+
+HQQ: Final = Library(
+    name="hqq",
+    distribution="hqq",
+    covers=frozenset({"torch"}),
+    hooks=(
+        Hook("hqq.models.base", "BaseHQQModel.quantize_model", "otel_quant.instruments.calls:step", ProfileStep.MODEL_QUANTIZATION, reads=_CONFIG),
+        Hook("hqq.core.quantize", "HQQLinear.quantize", "otel_quant.instruments.calls:layer"),
+    ),
+)  # fmt: skip

@@ -50,6 +50,7 @@ class Delivery:
         self._thread: threading.Thread | None = None
         self._flushing = threading.Lock()
         self._forking = threading.local()
+        self._answers = True  # the endpoint, at the last flush
         self._is_fork = False
 
     def soon(self) -> None:
@@ -90,9 +91,12 @@ class Delivery:
 
         A child that is forked in the middle of a flush inherits an exporter that waits
         for ever: for a lock of a connection pool, or a poller of gRPC's, whose thread
-        exists in the parent alone.
+        exists in the parent alone. An endpoint that hangs holds up one fork, not each.
         """
-        self._forking.holds = self._flushing.acquire(timeout=FORK_PATIENCE)
+        holds = self._flushing.acquire(timeout=FORK_PATIENCE if self._answers else 0)
+        self._forking.holds = holds
+        if not holds:
+            self._answers = False
 
     def after_fork_in_parent(self) -> None:
         """Goes on."""
@@ -122,6 +126,7 @@ class Delivery:
             with self._flushing:
                 for signal in ("logs", "traces"):
                     _call(signal, "force_flush", "delivery")
+            self._answers = True
             time.sleep(self._spacing)
 
 

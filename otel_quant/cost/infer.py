@@ -28,6 +28,7 @@ from otel_quant.cost.ir import (
 )
 from otel_quant.cost.op import RULE_ERRORS, Body, Op
 from otel_quant.cost.order import ordered
+from otel_quant.cost.rules.table import COST_RULES
 from otel_quant.cost.shapes.control import CONTROL_RULES
 from otel_quant.cost.shapes.folding import folded, folding_effort
 from otel_quant.cost.shapes.table import shape_rule
@@ -62,6 +63,12 @@ _RANDOM: Final = frozenset(
         "Dropout",
     }
 )
+
+
+_CONTRACTIONS: Final = frozenset(
+    kind for kind, rule in COST_RULES.items() if rule.contraction is not None
+)
+"""Counted whenever they run, even on constants: a paper's count of MACs has them."""
 
 
 class Scope:
@@ -397,6 +404,7 @@ class Walk:
         constant = (
             bool(op.inputs)
             and op.node.op_type not in _RANDOM
+            and op.kind not in _CONTRACTIONS
             and all(value is None or value.constant for value in op.inputs)
         )
         for value in outputs:

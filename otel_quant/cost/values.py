@@ -35,7 +35,8 @@ class Value:
         element: Of a sequence or optional: what is known of everything in it.
         items: Of a sequence whose length is known: its members.
         weight: The constant that it is, if it stands in the file as one.
-        constant: It depends on nothing but constants, so that it is computed once.
+        constant: It depends on nothing but constants and no contraction, so that it is computed
+            once.
         alias: The value whose bytes it is a view of, or None.
         producer: Number of the operation that made it; None for inputs and initializers.
     """

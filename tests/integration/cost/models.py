@@ -268,6 +268,164 @@ def detector(folder: Path) -> Case:
     )
 
 
+class Called(nn.Module):
+    """A model of transformers, called with its inputs by name."""
+
+    def __init__(self, model: nn.Module, names: list[str], result: str) -> None:
+        super().__init__()
+        self.model = model
+        self._names = names
+        self._result = result
+
+    def call(self, *values: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = getattr(
+            self.model(**dict(zip(self._names, values, strict=True))), self._result
+        )
+        return made
+
+
+class CalledWithOne(Called):
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        return self.call(a)
+
+
+class CalledWithTwo(Called):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.call(a, b)
+
+
+def gpt2_dynamo(folder: Path) -> Case:
+    from transformers import GPT2Config, GPT2Model
+
+    config = GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4, use_cache=False)
+    model = CalledWithOne(GPT2Model(config), ["input_ids"], "last_hidden_state")
+    return export(
+        model,
+        (_tokens(2, 10)[0],),
+        folder / "gpt2_dynamo.onnx",
+        names=["input_ids"],
+        dynamic={"input_ids": {0: "batch", 1: "seq"}},
+        dynamo=True,
+    )
+
+
+def t5(folder: Path) -> Case:
+    """Encoder and decoder: cross attention, relative positions in buckets."""
+    from transformers import T5Config, T5Model
+
+    config = T5Config(
+        vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, use_cache=False
+    )
+    names = ["input_ids", "decoder_input_ids"]
+    return export(
+        CalledWithTwo(T5Model(config), names, "last_hidden_state"),
+        (_tokens(1, 10)[0], _tokens(1, 7)[0]),
+        folder / "t5.onnx",
+        names=names,
+        dynamic={"input_ids": {1: "seq"}, "decoder_input_ids": {1: "target"}},
+    )
+
+
+def deberta(folder: Path) -> Case:
+    """Disentangled attention: contractions of constants, positions by shape arithmetic."""
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    config = DebertaV2Config(
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_buckets=16,
+    )
+    return export(
+        CalledWithOne(DebertaV2Model(config), ["input_ids"], "last_hidden_state"),
+        (_tokens(1, 12)[0],),
+        folder / "deberta.onnx",
+        names=["input_ids"],
+        dynamic={"input_ids": {0: "batch", 1: "seq"}},
+    )
+
+
+def wav2vec2(folder: Path) -> Case:
+    """Sound: one-dimensional convolutions with groups, then a transformer."""
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    config = Wav2Vec2Config(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_dim=[16] * 7,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+    )
+    return export(
+        CalledWithOne(Wav2Vec2Model(config), ["input_values"], "last_hidden_state"),
+        (torch.rand(1, 4000),),
+        folder / "wav2vec2.onnx",
+        names=["input_values"],
+        dynamic={"input_values": {0: "batch", 1: "samples"}},
+    )
+
+
+def segformer(folder: Path) -> Case:
+    """Segmentation: attention on reduced maps, resizing to computed sizes."""
+    from transformers import SegformerConfig, SegformerForSemanticSegmentation
+
+    config = SegformerConfig(
+        hidden_sizes=[8, 16, 16, 32], num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=16
+    )
+    return export(
+        CalledWithOne(SegformerForSemanticSegmentation(config), ["pixel_values"], "logits"),
+        (torch.rand(1, 3, 64, 64),),
+        folder / "segformer.onnx",
+        names=["pixel_values"],
+        dynamic={"pixel_values": {0: "batch", 2: "height", 3: "width"}},
+    )
+
+
+def volumetric(folder: Path) -> Case:
+    """Three dimensions: convolution, pooling, transposed convolution, resizing."""
+    model = nn.Sequential(
+        nn.Conv3d(2, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.MaxPool3d(2),
+        nn.ConvTranspose3d(4, 2, 2, 2),
+        nn.PReLU(),
+        nn.Upsample(scale_factor=2, mode="trilinear"),
+    )
+    return export(
+        model,
+        (torch.rand(1, 2, 8, 8, 8),),
+        folder / "volumetric.onnx",
+        names=["x"],
+        dynamic={"x": {2: "depth"}},
+    )
+
+
+def upscaler(folder: Path) -> Case:
+    """Super-resolution: shuffled pixels, padding by reflection, cubic resizing."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 12, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.PixelUnshuffle(2),
+        nn.ReflectionPad2d(3),
+        nn.Upsample(scale_factor=1.5, mode="bicubic"),
+        nn.AvgPool2d(3, 2, ceil_mode=True),
+        nn.Hardsigmoid(),
+    )
+    return export(
+        model,
+        (torch.rand(1, 3, 15, 15),),
+        folder / "upscaler.onnx",
+        names=["x"],
+        dynamic={"x": {2: "height"}},
+    )
+
+
 def _readers(case: Case) -> object:
     from onnxruntime.quantization import CalibrationDataReader
 
@@ -437,5 +595,12 @@ FAMILY: dict[str, Callable[[Path], Case]] = {
         fused,
         fused_attention,
         control_flow,
+        gpt2_dynamo,
+        t5,
+        deberta,
+        wav2vec2,
+        segformer,
+        volumetric,
+        upscaler,
     )
 }

@@ -27,6 +27,7 @@ GIVES_UP = {
     "bert_dynamic": "IsNaN",
     "bert_dynamo": "IsNaN",
     "bert_dynamo_dynamic": "Squeeze of an axis that is not 1, which it folded itself",
+    "gpt2_dynamo": "Squeeze of an axis that is not 1, which it folded itself",
     "recurrent": "RNN",
     "qoperator": "QLinearSigmoid",
     "dynamic_int8": "DynamicQuantizeLinear",

@@ -15,6 +15,7 @@ from io import BytesIO, FileIO
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from otel_quant.cost import elements
 from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.ir import Tensor
 
@@ -123,8 +124,12 @@ def pieces(source: Source, tensor: Tensor) -> Iterator[Iterator[bytes] | None]:
         yield None
         return
     file, start, length = opened
+    needed = elements.stored_bytes(tensor.dtype, tensor.elements)
     try:
-        yield _chunks(file, start, length)
+        if needed is None or length < needed:  # the shape says something else than the bytes
+            yield None
+        else:
+            yield _chunks(file, start, needed)
     finally:
         file.close()
 

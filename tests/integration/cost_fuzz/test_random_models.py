@@ -189,3 +189,17 @@ def test_both_rule_sets_survive_the_same_graphs(
         path = tmp_path / f"{seed}.onnx"
         path.write_bytes(RandomModel(seed).model().SerializeToString())
         check(limited.cost(path, rules=rules), tmp_path)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1025, 1 << 20])
+def test_a_weight_of_another_size_than_its_shape_says_has_no_sparsity_or_that_of_its_shape(
+    limited: Limited, tmp_path: Path, size: int
+) -> None:
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[16, 16], raw_data=bytes(size))
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    x = onnx.helper.make_tensor_value_info("x", 1, [1, 16])
+    graph = onnx.helper.make_graph([node], "g", [x], [], [tensor])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
+
+    check(limited.cost(path, sparsity=True), tmp_path)

@@ -41,7 +41,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "onnx_tool": ("-m", "onnx_tool", "-m", "profile", "-i"),
     "onnx.shape_inference": ("-c", SHAPE_INFERENCE),
 }
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 400.0
 
 
 @dataclass(frozen=True, slots=True)

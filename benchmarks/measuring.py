@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def compiled_into(folder: Path) -> dict[str, str]:
+    """Returns the environment in which Python keeps its compiled modules in a folder.
+
+    As they are after ``pip install``, whatever this environment says (containers often
+    forbid it): a process that compiles its modules anew spends its time on that.
+    """
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
 
 
 def take_turns(rounds: int, candidates: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:

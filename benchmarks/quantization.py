@@ -14,16 +14,27 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 
-def write_model(path: Path) -> None:
-    """Writes a ResNet with the blocks of ResNet-50 and half its width."""
+def write_model(path: Path, name: str) -> int:
+    """Writes a model with random weights.
+
+    Args:
+        path: Where to.
+        name: ``resnet50``, or ``small``: its blocks with half the width.
+
+    Returns:
+        Height and width of its input image.
+    """
     from resnet50 import STAGES, write_resnet50
 
-    write_resnet50(
-        path, size=96, width=32, stages=[(blocks, width // 2) for blocks, width in STAGES]
-    )
+    if name == "resnet50":
+        write_resnet50(path)
+        return 224
+    halved = [(blocks, width // 2) for blocks, width in STAGES]
+    write_resnet50(path, size=96, width=32, stages=halved)
+    return 96
 
 
-def quantize(model: Path, target: Path, samples: int) -> float:
+def quantize(model: Path, target: Path, size: int, samples: int) -> float:
     """Quantizes a model to INT8.
 
     Returns:
@@ -38,7 +49,10 @@ def quantize(model: Path, target: Path, samples: int) -> float:
         def __init__(self) -> None:
             random = np.random.default_rng(0)
             self._images = iter(
-                [{"input": random.random((1, 3, 96, 96), dtype=np.float32)} for _ in range(samples)]
+                [
+                    {"input": random.random((1, 3, size, size), dtype=np.float32)}
+                    for _ in range(samples)
+                ]
             )
 
         def get_next(self) -> dict[str, np.ndarray] | None:
@@ -54,6 +68,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--samples", type=int, default=16)
-    arguments = parser.parse_args()
-    print(f"quantized in {quantize(arguments.model, arguments.target, arguments.samples):.3f} s")
+    parser.add_argument("size", type=int)
+    parser.add_argument("samples", type=int)
+    given = parser.parse_args()
+    print(f"quantized in {quantize(given.model, given.target, given.size, given.samples):.3f} s")

@@ -22,6 +22,7 @@ about a minute. Budget: 1 %.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -30,10 +31,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from measuring import compiled_into, median_ratio, print_table, take_turns
 from quantization import write_model
@@ -98,6 +99,9 @@ def main() -> None:
     parser.add_argument(
         "--model", choices=("small", "resnet50"), default="small", help="resnet50 takes a minute"
     )
+    parser.add_argument(
+        "--sums", action="store_true", help="only add up otel-quant's own time, compare nothing"
+    )
     parser.add_argument("--samples", type=int, default=16, help="calibration images of a run")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
@@ -143,59 +147,51 @@ def main() -> None:
         taken = take_turns(
             arguments.rounds,
             {
-                **{name: (lambda kind=kind: run(*kind, core)) for name, kind in kinds.items()},
+                **{
+                    name: functools.partial(run, *kind, core)
+                    for name, kind in kinds.items()
+                    if not arguments.sums
+                },
                 "accounted": account,
             },
         )
         os.chdir(HERE)
     del taken["accounted"]
-    show(taken, sums)
+    show_sums(sums)
+    if taken:
+        show_runs(taken)
 
 
-def show(
-    taken: Mapping[str, list[tuple[float, float, float]]], sums: list[dict[str, dict[str, float]]]
-) -> None:
-    """Prints both tables and the ratios."""
-    rounds = len(sums)
-    columns = {name: list(zip(*figures, strict=True)) for name, figures in taken.items()}
+def show_sums(sums: Sequence[Mapping[str, Any]]) -> None:
+    """Prints what otel-quant's parts took, and their share of the process's CPU time."""
     rows = []
-    for name, (cpu, wall, quantizing) in columns.items():
-        ratio = median_ratio(cpu, columns["alone"][0])
-        medians = (statistics.median(figures) for figures in (cpu, wall, quantizing))
-        rows.append((name, *(f"{middle:.2f}" for middle in medians), f"{ratio:.3f}"))
-    print(f"a whole process in seconds, median of {rounds}")
-    print_table(("", "CPU", "wall", "quantizing", "CPU, ratio to alone"), rows)
-
-    parts = sorted({part for figures in sums for part in figures["cpu"]})
-    rows = []
-    for part in parts:
-        cpu = statistics.median(figures["cpu"].get(part, 0.0) for figures in sums)
-        wall = statistics.median(figures["wall"].get(part, 0.0) for figures in sums)
+    for part in sorted({part for figures in sums for part in figures["cpu"]}):
+        cpu, wall = (
+            statistics.median(figures[clock].get(part, 0.0) for figures in sums)
+            for clock in ("cpu", "wall")
+        )
         rows.append((part, f"{cpu * 1e3:.1f}", f"{wall * 1e3:.1f}"))
-    print("\notel-quant within it, in milliseconds")
+    process = statistics.median(figures["process"] for figures in sums)
+    print(f"otel-quant in a process of {process:.1f} s of CPU, in milliseconds")
     print_table(("", "CPU", "wall, main thread"), rows)
+    share = statistics.median(sum(figures["cpu"].values()) / figures["process"] for figures in sums)
+    print(f"\nratio: {share:.4f} (otel-quant's CPU time / the process's; budget: 0.01)")
 
-    whole = [sum(figures["cpu"].values()) / _process(figures) for figures in sums]
-    steady = [
-        sum(spent for part, spent in figures["cpu"].items() if part not in ("imports", "exit"))
-        / _process(figures)
-        for figures in sums
-    ]
-    print(
-        f"\nshare of the process's CPU time: {statistics.median(whole):.2%} with loading and exit, "
-        f"{statistics.median(steady):.2%} without (budget: 1 %)"
-    )
+
+def show_runs(taken: Mapping[str, Sequence[tuple[float, float, float]]]) -> None:
+    """Prints how the kinds of run compare."""
+    columns = {name: list(zip(*figures, strict=True)) for name, figures in taken.items()}
+    alone = columns["alone"]
+    rows = []
+    for name, figures in columns.items():
+        medians = (f"{statistics.median(figure):.2f}" for figure in figures)
+        ratio = median_ratio(figures[0], alone[0])
+        rows.append((name, *medians, f"{ratio:.3f}"))
+    print(f"\na whole process in seconds, median of {len(taken['alone'])}")
+    print_table(("", "CPU", "wall", "quantizing", "CPU / alone"), rows)
     ours, bare = columns["... and otel_quant"], columns["opentelemetry-instrument"]
-    print(
-        f"ratio: {median_ratio(ours[0], bare[0]):.3f} (CPU time with otel_quant / bare "
-        f"opentelemetry-instrument), {median_ratio(ours[0], columns['alone'][0]):.3f} (/ alone)"
-    )
-
-
-def _process(figures: Mapping[str, object]) -> float:
-    seconds = figures["process"]
-    assert isinstance(seconds, float)
-    return seconds
+    ratio = median_ratio(ours[0], bare[0])
+    print(f"\nratio: {ratio:.3f} (CPU time with otel_quant / bare opentelemetry-instrument)")
 
 
 if __name__ == "__main__":

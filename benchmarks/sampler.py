@@ -98,8 +98,8 @@ def mprof(children: int, interval: float, seconds: float) -> tuple[float, int]:
 def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="stretches for each case")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a stretch")
+    parser.add_argument("--rounds", type=int, default=2, help="stretches for each case")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a stretch")
     parser.add_argument("--interval", type=float, default=50.0, help="milliseconds")
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0 or arguments.interval <= 0:

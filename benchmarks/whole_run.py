@@ -15,8 +15,8 @@ otel-quant's own CPU time is added up as well, in runs of their own: see
 
 Run ``python benchmarks/whole_run.py --rounds 7`` for figures worth quoting, in an
 environment where otel-quant is installed. A part of what we cost does not depend on how
-long a run is, and the default is a run of a few seconds: ``--model resnet50`` is one of
-about a minute. Budget: 1 %.
+long a run is, and the default is a run of a few seconds: ``--model resnet50`` is a
+longer one, of some ten seconds of CPU. Budget: 1 %.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1, help="runs of each kind")
     parser.add_argument(
-        "--model", choices=("small", "resnet50"), default="small", help="resnet50 takes a minute"
+        "--model",
+        choices=("small", "resnet50"),
+        default="small",
+        help="resnet50 takes twice as long",
     )
     parser.add_argument(
         "--sums", action="store_true", help="only add up otel-quant's own time, compare nothing"

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.servers import build
 from tests.integration.stack.otlp_receiver import Receiver
-from tests.integration.stack.processes import ROOT, Backends
+from tests.integration.stack.processes import ROOT, Backends, Collector
 
 HERE = Path(__file__).parent
 NOT_BUILT = "the servers are not built here: python scripts/servers/build.py (needs Go, minutes)"
@@ -46,7 +46,40 @@ def receiver() -> Iterator[Receiver]:
     made.stop()
 
 
+JOB = "stack-test"
+"""The service that the quantizations report as."""
+
 TellRun = Callable[..., str]
+Quantize = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(scope="session")
+def quantize(tmp_path_factory: pytest.TempPathFactory) -> Quantize:
+    """Returns what starts a real, instrumented quantization that reports to a Collector."""
+    folder = tmp_path_factory.mktemp("quark")  # Quark leaves a report where it runs
+
+    def start(made: Collector, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("opentelemetry-instrument")),
+                sys.executable,
+                str(HERE / "quark_run.py"),
+                *arguments,
+            ],
+            env={
+                **os.environ,
+                **made.environment,
+                "PYTHONPATH": str(ROOT),
+                "OTEL_SERVICE_NAME": JOB,
+                "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+                "OTEL_BSP_SCHEDULE_DELAY": "500",
+            },
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from concurrent import futures
 from dataclasses import dataclass, field
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
+
+FAILED = trace_pb2.Status.STATUS_CODE_ERROR
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,18 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         """Returns the names of a trace's spans, sorted."""
         with self.lock:
             return sorted(span.name for span in self.spans if span.trace == trace)
+
+    def find(self, *names: str, told: Collection[str] = ()) -> Received | None:
+        """Returns a span of a trace that holds a failed span of each name but the first.
+
+        Args:
+            names: The span's own name, then those of failed spans beside it.
+            told: Traces that do not count.
+        """
+        with self.lock:
+            failed = {(s.trace, s.name) for s in self.spans if s.span.status.code == FAILED}
+            for span in self.spans:
+                found = span.name == names[0] and span.trace not in told
+                if found and all((span.trace, name) in failed for name in names[1:]):
+                    return span
+        return None

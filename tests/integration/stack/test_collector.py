@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.stack.conftest import TellRun
+from tests.integration.stack.conftest import JOB, Quantize, TellRun
 from tests.integration.stack.otlp_receiver import Receiver
 from tests.integration.stack.processes import (
     CONFIGS,
@@ -107,30 +107,37 @@ def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollec
     assert [line for line in log.splitlines() if "\terror\t" in line] == []
 
 
-def test_one_run_arrives_whole_in_every_store(
+@pytest.mark.quark
+def test_a_real_quantization_arrives_whole_in_every_store(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
     receiver: Receiver,
-    tell_run: TellRun,
+    quantize: Quantize,
 ) -> None:
     receiver.start()
     for server in stores:
         server.start()
-    made = start("config")
-    trace = tell_run(made.environment, "good", "--seconds=1")
-    eventually(lambda: receiver.names(trace) == WHOLE_RUN, "the run's spans")
-    eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
+    assert quantize(start("config"), "good").wait(180) == 0
+    root = eventually(lambda: receiver.find("quantization"), "the run's root span")
+    said = eventually(lambda: ended(checkpoints(ports, root.trace)), "the run's checkpoints")
+    steps = sorted(name.removesuffix(" End") for name in said if name.endswith(" End"))
     eventually(
-        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
-        "the durations of the run's steps",
+        lambda: receiver.names(root.trace) == sorted([*steps, "quantization", *["model cost"] * 2]),
+        "one span for each step that the checkpoints tell of",
     )
+    assert sample(ports, f'sum(quant_step_duration_seconds_count{{job="{JOB}"}})') == [len(steps)]
     # What the run left out about its host is filled in; the connector counts its spans.
     assert sample(ports, 'count(quant_run_memory_usage_bytes{host_name=~".+"})') == [1]
     eventually(
         lambda: sample(ports, 'traces_span_metrics_calls_total{span_name="Calibration"}') == [1],
         "the span's count from the connector",
     )
+
+
+def ended(names: list[str]) -> list[str]:
+    """Returns the checkpoints of a run without its own two, once it has ended."""
+    return names[1:-1] if names[:1] == ["Start"] and names[-1:] == ["End"] else []
 
 
 def test_stores_that_are_away_for_a_while_miss_nothing(
@@ -202,12 +209,14 @@ def two_gateways(start: StartCollector, tmp_path: Path) -> tuple[list[Collector]
     return gateways, agent
 
 
+@pytest.mark.quark
 def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
     receiver: Receiver,
     tell_run: TellRun,
+    quantize: Quantize,
     two_gateways: tuple[list[Collector], Path],
 ) -> None:
     gateways, config = two_gateways
@@ -221,6 +230,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
         OTELCOL_GATEWAY_PORT=str(gateways[0].grpc),
     )
     environment = agent.environment
+    real = quantize(agent, "failed")
     ordinary = [tell_run(environment, "good", "--seconds=0.5") for _ in range(4)]
     failed = tell_run(environment, "failed", "--seconds=0.5")
     critical = tell_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
@@ -235,7 +245,12 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     assert [receiver.names(trace) for trace in ordinary] == [[], [], [], []]
     for trace in ordinary:
         eventually(lambda t=trace: checkpoints(ports, t) == CHECKPOINTS, "an ordinary run's log")
-    everyone = len(ordinary) + 4
+    assert real.wait(120) == 1
+    eventually(
+        lambda: receiver.find("quantization", "Calibration", told={failed}),
+        "the real run that failed",
+    )
+    everyone = len(ordinary) + 5
     eventually(
         lambda: sample(ports, "count(quant_run_memory_usage_bytes)") == [everyone],
         "every run's memory",

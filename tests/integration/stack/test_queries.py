@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_quant import semconv
-from tests.integration.stack.conftest import NO_TEMPO, TellRun
+from tests.integration.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun
 from tests.integration.stack.processes import (
     CONFIGS,
-    ROOT,
     Backends,
     Collector,
     Server,
@@ -37,8 +33,6 @@ from tests.unit.stack.dashboards import QUERIES, Query
 
 pytestmark = [pytest.mark.servers, pytest.mark.quark]
 
-HERE = Path(__file__).parent
-JOB = "stack-test"
 
 # Queries that have nothing to show after these runs, and why that is right.
 RIGHTLY_EMPTY = {
@@ -119,32 +113,12 @@ def filled(query: Query, trace: str) -> str:
     return text
 
 
-def quark(made: Collector, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """Starts an instrumented quantization; Quark leaves a report in its working folder."""
-    return subprocess.Popen(
-        [
-            str(Path(sys.executable).with_name("opentelemetry-instrument")),
-            sys.executable,
-            str(HERE / "quark_run.py"),
-            *arguments,
-        ],
-        env={
-            **os.environ,
-            **made.environment,
-            "PYTHONPATH": str(ROOT),
-            "OTEL_SERVICE_NAME": JOB,
-            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
-            "OTEL_BSP_SCHEDULE_DELAY": "500",
-        },
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture(scope="module")
 def world(
-    binaries: dict[str, str], tmp_path_factory: pytest.TempPathFactory, tell_run: TellRun
+    binaries: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    tell_run: TellRun,
+    quantize: Quantize,
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     ports = Backends()
@@ -159,24 +133,24 @@ def world(
     try:
         for server in servers:
             server.start()
-        yield run_all(made, ports, servers, folder, tell_run)
+        yield run_all(made, ports, servers, quantize, tell_run)
     finally:
         for server in servers:
             server.kill()
 
 
 def run_all(
-    made: Collector, ports: Backends, servers: list[Server], folder: Path, tell_run: TellRun
+    made: Collector, ports: Backends, servers: list[Server], quantize: Quantize, tell_run: TellRun
 ) -> World:
     began = time.time() - 1
-    killed = quark(made, folder, "killed")
-    good = quark(made, folder, "good")
+    killed = quantize(made, "killed")
+    good = quantize(made, "good")
     assert good.wait(180) == 0
     wait_for_calibration(ports)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    failed = quark(made, folder, "failed")
-    assert quark(made, folder, "good", "--model=wide", "--preset=S8S8_AAWS").wait(180) == 0
+    failed = quantize(made, "failed")
+    assert quantize(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(180) == 0
     assert failed.wait(180) == 1
     tell_run({**made.environment, "OTEL_SERVICE_NAME": "told"}, "good", "--gpu", "--seconds=2")
     first = World(ports, began, len(servers) == 4, "", "")

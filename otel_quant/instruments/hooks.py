@@ -112,10 +112,18 @@ class Hooks:
                     "%s has no %s in this version; that hook is left out", hook.module, hook.target
                 )
                 return
+            if self._is_ours(holder, name, before):
+                return
             after = _wrapped(before, hook, library)
             self.replace(holder, name, before, after)
             if late and not path:
                 self._replace_aliases(before, after, module)
+
+    def _is_ours(self, holder: Any, name: str, value: Any) -> bool:
+        return any(
+            patched is holder and attribute == name and after is value
+            for patched, attribute, _, after in self._patches
+        )
 
     def _replace_aliases(self, before: Any, after: Any, owner: ModuleType) -> None:
         for module in _modules():

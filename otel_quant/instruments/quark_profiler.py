@@ -10,24 +10,32 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any, Final
 
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.faults import FAULTS
-from otel_quant.instruments.calls import as_library_step
+from otel_quant.instruments.calls import as_library_step, open_library_step
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.instruments.progress import counting
 from otel_quant.profiles import DEFAULT_PATH
+from otel_quant.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
-from otel_quant.scope import Activation, as_step
+from otel_quant.scope import Activation, as_step, qualified_name
 from otel_quant.steps import ALL_STEPS, ProfileStep
+
+_DECORATORS_MODULE: Final = "quark.common.profiler.profiler"
 
 # Labels of scopes that the wrapped decorator has opened a step for, innermost last.
 _DECORATED: Final[ContextVar[tuple[str, ...]]] = ContextVar("otel_quant_decorated", default=())
-# The label that ``scope()`` was called with, until the ``with`` statement enters it.
-_PENDING: Final[ContextVar[str | None]] = ContextVar("otel_quant_pending", default=None)
+# The label that ``scope()`` was called with, and the function of Quark's that its decorator
+# opens the scope for, until the ``with`` statement enters it.
+_PENDING: Final[ContextVar[tuple[str, Callable[..., Any] | None] | None]] = ContextVar(
+    "otel_quant_pending", default=None
+)
 # What the scopes entered in this context have opened, innermost last.
 _ENTERED: Final[ContextVar[tuple[Activation, ...]]] = ContextVar("otel_quant_entered", default=())
 
@@ -79,12 +87,34 @@ def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
         decorated = _DECORATED.get()
         if decorated and decorated[-1] == label:
             _DECORATED.set((*decorated[:-1], ""))  # the decorator's own scope: seen already
-            _PENDING.set("")
+            _PENDING.set(None)
         else:
-            _PENDING.set(label)
+            _PENDING.set((label, None))
+            with FAULTS.kept_in("owner of a scope"):
+                _PENDING.set((label, _decorated_by_quark(sys._getframe(1))))
         return result
 
     return wrapper
+
+
+def _decorated_by_quark(caller: FrameType) -> Callable[..., Any] | None:
+    """Returns the function whose call opens a scope, if it is Quark's and was decorated early.
+
+    Args:
+        caller: Frame that called ``scope``: the decorator's wrapper, or the program.
+    """
+    if caller.f_globals.get("__name__") != _DECORATORS_MODULE:
+        return None
+    function = caller.f_locals.get("func")
+    module = getattr(function, "__module__", None) or ""
+    return function if module.partition(".")[0] == "quark" else None
+
+
+def _open(label: str, function: Callable[..., Any] | None, library: Library) -> OpenStep | None:
+    kind = label if label in ALL_STEPS else ProfileStep.USER_DEFINED
+    if function is None:
+        return RUNTIME.recorder.open(kind, label=label)
+    return open_library_step(kind, library, label=label, function=qualified_name(function))
 
 
 def enter(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -95,11 +125,10 @@ def enter(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
         activation = Activation(None)
         with FAULTS.kept_in("opening a step"):
             RUNTIME.columns.adopt(self)
-            label = _PENDING.get()
+            pending = _PENDING.get()
             _PENDING.set(None)
-            if label:
-                kind = label if label in ALL_STEPS else ProfileStep.USER_DEFINED
-                activation = Activation(RUNTIME.recorder.open(kind, label=label))
+            if pending is not None:
+                activation = Activation(_open(*pending, library))
         activation.__enter__()
         _ENTERED.set((*_ENTERED.get(), activation))
         token = _AT_A_BOUNDARY.set(True)

@@ -257,11 +257,18 @@ class Runtime:
             exact_peaks=settings.exact_peaks,
         )
         if not self._watches_exit:
-            # At exit the last registered comes first: by now the program has most likely
-            # configured its providers, which shut themselves down after this.
-            atexit.register(self.leave)
+            self._be_first_at_exit()
             self._watches_exit = True
         return recorder
+
+    def _be_first_at_exit(self) -> None:
+        """Has the run end before the program's providers shut themselves down.
+
+        At exit the last registered comes first, and providers register when they are
+        made: most likely before the first step, else this is called again.
+        """
+        atexit.unregister(self.leave)
+        atexit.register(self.leave)
 
     def _profile_path(self, settings: Settings, info: RunInfo) -> Path:
         profile, self._profile = self._profile, None
@@ -278,7 +285,7 @@ class Runtime:
 
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
-            spans = self._spans = SpansSink()
+            spans = self._spans = SpansSink(self._be_first_at_exit)
             self._sinks = (
                 spans,
                 MetricsSink(self._reading_now, spans.context_of),

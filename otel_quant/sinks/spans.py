@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from typing import Any, Final
 
@@ -41,11 +41,16 @@ class SpansSink(Sink):
     The run's span is a child of the span that is current when the run begins, or else
     of the trace context that the process was given in its environment. A step's span is
     a child of the current span if one of our steps encloses it, or else of the run's.
+
+    Args:
+        provider_found: Called when a provider turns up that was not there when the run
+            began.
     """
 
     name = "spans"
 
-    def __init__(self) -> None:
+    def __init__(self, provider_found: Callable[[], None] = lambda: None) -> None:
+        self._provider_found = provider_found
         self._tracer: Tracer = trace.get_tracer(
             semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
         )
@@ -75,6 +80,8 @@ class SpansSink(Sink):
             # The program has configured OpenTelemetry after its first step: from here on
             # there is a provider, and the run's span begins when the run did.
             self._start_root(checkpoint)
+            if self._root is not None and self._root.get_span_context().is_valid:
+                self._provider_found()
         known: dict[str, AttributeValue] = {
             semconv.RUN_ID: self._run.id,
             **figures.identity_of(step),

@@ -75,9 +75,14 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-def command(program: str | Path, *arguments: str | Path, instrumented: bool) -> list[str]:
+def command(
+    program: str | Path,
+    *arguments: str | Path,
+    instrumented: bool,
+    python: str | Path = sys.executable,
+) -> list[str]:
     """Returns the command of a program, behind ``opentelemetry-instrument`` if wanted."""
-    script = [sys.executable, str(PROGRAMS / program), *map(str, arguments)]
+    script = [str(python), str(PROGRAMS / program), *map(str, arguments)]
     if not instrumented:
         return script
     return [str(Path(sys.executable).with_name("opentelemetry-instrument")), *script]
@@ -90,6 +95,8 @@ def run_program(
     *,
     otlp: OtlpReceiver | None = None,
     protocol: Protocol = "grpc",
+    launcher: bool = True,
+    python: str | Path = sys.executable,
     environment: Mapping[str, str] | None = None,
 ) -> QuarkRun:
     """Runs a program of ``programs/``; with a receiver it is instrumented and sends there.
@@ -100,6 +107,8 @@ def run_program(
         cwd: Where it runs; its second argument is ``out`` there.
         otlp: Where it sends.
         protocol: How it sends.
+        launcher: Whether it is instrumented by ``opentelemetry-instrument``; else by itself.
+        python: The interpreter that runs it.
         environment: More variables for it.
     """
     out = cwd / "out"
@@ -107,7 +116,7 @@ def run_program(
     env = clean_environment() | (otlp.environment(protocol) if otlp else {})
     env["OTEL_QUANT_GPU"] = "false"  # what is tested here is the same on every machine
     process = subprocess.Popen(
-        command(program, source, out, instrumented=otlp is not None),
+        command(program, source, out, instrumented=otlp is not None and launcher, python=python),
         cwd=cwd,
         env=env | dict(environment or {}),
         stdout=subprocess.PIPE,

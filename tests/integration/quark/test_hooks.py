@@ -1,0 +1,171 @@
+"""Hooks on real Quark: set late, set twice, taken off; and nothing changes for the program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.integration.quark.conftest import (
+    TIMEOUT,
+    FloatModels,
+    QuarkRun,
+    Run,
+    clean_environment,
+    command,
+)
+
+pytestmark = [
+    pytest.mark.quark,
+    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
+]
+
+DYNAMIC = ["Model Caching", "Quantization (Dynamic)", "model cost", "model cost"]
+
+
+@pytest.fixture(scope="module")
+def late(run: Run, float_models: FloatModels) -> QuarkRun:
+    """The notebook that comes late."""
+    return run("late.py", float_models.onnx, launcher=False, protocol="http/protobuf")
+
+
+@pytest.fixture(scope="module")
+def told(late: QuarkRun) -> dict[str, object]:
+    """What it found out about itself."""
+    found: dict[str, object] = json.loads((late.out / "told.json").read_text())
+    return found
+
+
+def test_a_late_instrument_reaches_the_aliases_in_other_modules(told: dict[str, object]) -> None:
+    hooked = told["hooked"]
+    assert isinstance(hooked, list)
+    assert {
+        ("__main__", "quantize_dynamic"),
+        ("quark.onnx", "quantize_dynamic"),
+        ("quark.onnx.quantization.quantize", "quantize_dynamic"),
+        ("quark.onnx.quantization.quantize", "check_onnx_model"),
+        ("quark.onnx.utils.model_utils", "check_onnx_model"),
+        ("quark.onnx.quantization.api", "ModelQuantizer.quantize_model"),
+        ("subprocess", "Popen.__init__"),
+    } <= {(module, name) for module, name in hooked}
+    assert told["alias replaced"] is True
+
+
+def test_instrumenting_twice_changes_nothing(told: dict[str, object]) -> None:
+    assert told["by a second instrument()"] == []
+
+
+def test_uninstrument_puts_every_object_back(told: dict[str, object]) -> None:
+    assert told["left by uninstrument()"] == []
+    assert told["restored"] is True
+    assert told["hooked again"] == told["hooked"]
+
+
+def test_a_hooked_function_pickles_and_runs_in_a_pool(
+    told: dict[str, object], late: QuarkRun
+) -> None:
+    assert told["pickles"] is True
+    assert (late.out / "pool.onnx").read_bytes() == (late.out / "alias.onnx").read_bytes()
+
+
+def test_providers_that_are_set_after_the_first_step_get_the_rest_of_the_run(
+    late: QuarkRun, float_models: FloatModels
+) -> None:
+    otlp = late.otlp
+    root = next(span for span in otlp.by_start() if span.name == "quantization")
+    assert root.parent_id == ""
+    names = [child.name for child in otlp.children(root) if child.name != "quantization"]
+    assert names == [*DYNAMIC, *DYNAMIC, "Look at it"]
+    # The run's span begins when the run did, and the pool's worker continues its trace.
+    first = min(span.start_ns for span in otlp.spans if span.name == "Model Caching")
+    assert root.start_ns < first
+    worker = next(child for child in otlp.children(root) if child.name == "quantization")
+    assert [child.name for child in otlp.children(worker)] == DYNAMIC
+    assert {span.trace_id for span in otlp.spans} == {root.trace_id}
+    assert root.attributes["process.pid"] != worker.attributes["process.pid"]
+
+    assert {"quant.step.duration", "quant.model.size"} <= otlp.metric_names("otel_quant")
+    records = [r for r in otlp.records_of("quant.checkpoint") if r.span_id]
+    assert [r.body for r in records if r.span_id == root.span_id] == ["End"]
+    # Quark's decorator was applied before we came: its scopes say whose they are.
+    step = otlp.children(root)[0]
+    assert step.attributes["quant.library.name"] == "amd-quark"
+    assert step.attributes["quant.input.path"] == f"{float_models.onnx}/matmul.onnx"
+    assert step.attributes["code.function.name"] == (
+        "quark.onnx.utils.model_utils.cache_onnx_model_and_infer_shapes"
+    )
+
+
+def fails(
+    models: Path, folder: Path, *, otlp: OtlpReceiver | None
+) -> subprocess.CompletedProcess[str]:
+    folder.mkdir()
+    return subprocess.run(
+        command("fails.py", models, folder, instrumented=otlp is not None),
+        cwd=folder,
+        env=clean_environment() | (otlp.environment() if otlp else {}),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def test_an_exception_within_quark_ends_the_program_as_without_us(
+    float_models: FloatModels, tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    with_us = fails(float_models.onnx, tmp_path / "with", otlp=otlp)
+    without = fails(float_models.onnx, tmp_path / "without", otlp=None)
+
+    last = with_us.stderr.strip().splitlines()[-1]
+    assert with_us.returncode == without.returncode == 1
+    assert last == without.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: The calibration failed")
+
+    span = otlp.span("Calibration")
+    kind, _, message = last.partition(": ")
+    assert span.status == "ERROR"
+    assert span.attributes["error.type"] == kind
+    assert span.status_message == message
+    assert [event.name for event in span.events] == ["exception"]
+    assert span.events[0].attributes["exception.message"] == message
+    root = otlp.span("quantization")
+    assert root.status == "ERROR"
+    assert root.attributes["quant.run.failed_steps"] == 1
+    assert kind.endswith(root.attributes["error.type"])
+    record = otlp.records_of("quant.checkpoint")[-2]
+    assert (record.body, record.severity) == ("Calibration End", "ERROR")
+    assert record.attributes["error.type"] == kind
+
+
+HEAVY = {"torch", "onnx", "onnxruntime", "numpy", "quark"}
+
+
+def test_loading_the_instrumentor_imports_nothing_heavy() -> None:
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("opentelemetry-instrument")),
+            *(sys.executable, "-c", "import sys; print(*sys.modules, sep='\\n')"),
+        ],
+        env={
+            **clean_environment(),
+            "OTEL_TRACES_EXPORTER": "none",
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_LOGS_EXPORTER": "none",
+        },
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=True,
+    )
+
+    modules = set(done.stdout.splitlines())
+    assert "otel_quant.instrumentor" in modules
+    assert modules & HEAVY == set()
+    # Nor what measures: that comes with the first library.
+    assert modules & {"otel_quant.recorder", "otel_quant.runtime"} == set()

@@ -1,0 +1,75 @@
+"""The release of Quark before: the same programs report the same steps.
+
+It is laid over the packages that these tests run with, in an environment of its own: one
+small wheel instead of a second torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.integration.quark.conftest import FloatModels, Run
+from tests.integration.quark.expected import onnx_operations, steps_of, torch_operations, tree_of
+
+VERSION = "0.12.post1"
+
+pytestmark = [
+    pytest.mark.quark,
+    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter that OTEL_QUANT_TEST_OLDER_QUARK names, or one made here."""
+    named = os.environ.get("OTEL_QUANT_TEST_OLDER_QUARK")
+    if named:
+        return Path(named)
+    folder = tmp_path_factory.mktemp("older") / "venv"
+    venv.create(folder, symlinks=True, with_pip=False)
+    python = folder / "bin" / "python"
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    uv = shutil.which("uv")
+    installer = [uv, "pip"] if uv else [sys.executable, "-m", "pip"]
+    done = subprocess.run(
+        [*installer, "install", "--no-deps", f"--target={packages}", f"amd-quark=={VERSION}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"amd-quark {VERSION} cannot be installed: {done.stderr.strip()[-300:]}")
+    lines = [f"import site; site.addsitedir({path!r})" for path in site.getsitepackages()]
+    (packages / "beneath.pth").write_text("\n".join(lines) + "\n")
+    return python
+
+
+@pytest.mark.parametrize("program", ["onnx_all.py", "torch_all.py"])
+def test_the_release_before_reports_the_same_steps(
+    run: Run, float_models: FloatModels, older: Path, program: str
+) -> None:
+    if program == "onnx_all.py":
+        done = run(program, float_models.onnx, python=older)
+        operations = onnx_operations(str(float_models.onnx), str(done.out))
+    else:
+        done = run(program, float_models.checkpoint, python=older)
+        operations = torch_operations(str(float_models.checkpoint), str(done.out))
+
+    otlp = done.otlp
+    assert otlp.tree() == tree_of(operations)
+    spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
+    spans.sort(key=lambda span: span.attributes["quant.step.index"])
+    for span, (_, said) in zip(spans, steps_of(operations), strict=True):
+        assert {key: span.attributes.get(key) for key in said} == said
+    assert {span.attributes["quant.library.version"] for span in spans} == {VERSION}

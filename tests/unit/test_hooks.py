@@ -1,0 +1,121 @@
+"""Hooks on modules of the test's own: what is set, what is left alone, what comes back."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from otel_quant.instruments.hooks import Hooks
+from otel_quant.instruments.library import Hook, Library
+
+WRAP = f"{__name__}:wrapped"
+
+SOURCE = """
+class Base:
+    def inherited(self): return "base"
+class Tool(Base):
+    def method(self): return "method"
+    @staticmethod
+    def static(value): return value
+    @classmethod
+    def of_class(cls): return cls.__name__
+def function(): return "function"
+"""
+
+
+def wrapped(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return library.name, original(*args, **kwargs)
+
+    return wrapper
+
+
+def library(*targets: str) -> Library:
+    return Library("test", "test", tuple(Hook("hooked_here", target, WRAP) for target in targets))
+
+
+@pytest.fixture
+def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hooks]:
+    (tmp_path / "hooked_here.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    hooks = Hooks()
+    yield hooks
+    hooks.remove()
+    sys.modules.pop("hooked_here", None)
+
+
+def load() -> ModuleType:
+    return importlib.import_module("hooked_here")
+
+
+def test_a_hook_waits_for_its_module_and_loads_nothing(hooks: Hooks) -> None:
+    hooks.set([library("function")])
+    assert "hooked_here" not in sys.modules
+
+    assert load().function() == ("test", "function")
+
+
+def test_static_methods_and_class_methods_stay_what_they_are(hooks: Hooks) -> None:
+    hooks.set([library("Tool.method", "Tool.static", "Tool.of_class")])
+    tool = load().Tool
+
+    assert tool().method() == ("test", "method")
+    assert tool.static(1) == tool().static(1) == ("test", 1)
+    assert tool.of_class() == ("test", "Tool")
+    assert isinstance(vars(tool)["static"], staticmethod)
+    assert isinstance(vars(tool)["of_class"], classmethod)
+
+
+@pytest.mark.parametrize("target", ["gone", "Gone.method", "Tool.gone", "Tool.inherited"])
+def test_what_another_version_lacks_is_a_debug_log_and_nothing_else(
+    hooks: Hooks, caplog: pytest.LogCaptureFixture, target: str
+) -> None:
+    with caplog.at_level(logging.DEBUG, "otel_quant"):
+        hooks.set([library(target, "function")])
+        module = load()
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", f"hooked_here has no {target} in this version; that hook is left out")
+    ]
+    assert module.function() == ("test", "function")
+    assert module.Tool().inherited() == "base"
+
+
+def test_a_late_hook_reaches_aliases_and_removal_puts_the_same_objects_back(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = load()
+    before = {**vars(module), **vars(module.Tool)}
+    user = ModuleType("user")
+    user.alias = module.function  # type: ignore[attr-defined] # a module made here
+    monkeypatch.setitem(sys.modules, "user", user)
+
+    hooks.set([library("function", "Tool.static", "Tool.method")])
+    hooks.set([library("function", "Tool.static", "Tool.method")])
+    assert module.function() == user.alias() == ("test", "function")
+
+    hooks.remove()
+    after = {**vars(module), **vars(module.Tool)}
+    assert {name for name in before if after[name] is not before[name]} == set()
+    assert user.alias is module.function
+
+
+def test_what_someone_else_put_over_a_hook_is_left_alone(hooks: Hooks) -> None:
+    hooks.set([library("function")])
+    module = load()
+
+    def theirs() -> str:
+        return "theirs"
+
+    module.function = theirs  # type: ignore[attr-defined] # a module made here
+    hooks.remove()
+    assert module.function is theirs

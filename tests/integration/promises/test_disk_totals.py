@@ -207,6 +207,9 @@ def test_our_own_reading_of_proc_is_not_the_programs(disk: Workshop, otlp: OtlpR
         disk,
         otlp,
         """
+with otel_quant.step("first"):
+    pass
+time.sleep(1)  # the exporters load what they need
 with otel_quant.step("outer"):
     for _ in range(300):
         with otel_quant.step("inner"):
@@ -214,8 +217,8 @@ with otel_quant.step("outer"):
 """,
         OTEL_QUANT_SAMPLE_INTERVAL="1",
     )
-    # What remains is the delivery of 600 log records, where the exporter uses read().
-    assert steps["outer"]["read_chars"] < 20_000
+    # 600 readings are some 900 kB of /proc; what remains is the exporters' own reading.
+    assert steps["outer"]["read_chars"] < 200_000
 
 
 def test_totals_never_fall_while_children_come_and_go(disk: Workshop, otlp: OtlpReceiver) -> None:

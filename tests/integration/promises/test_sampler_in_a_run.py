@@ -105,7 +105,8 @@ with otel_quant.step("parent"):
     )
     finished = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_SAMPLE_INTERVAL": "1"})
     assert (finished.returncode, finished.stderr) == (0, "")
-    assert json.loads(finished.stdout) == [[0, 1, 0]] * 20
+    # A worker is one run, which lasts until it ends.
+    assert json.loads(finished.stdout) == [[0, 1, 1]] * 20
     run_of_parent = otlp.span("parent").attributes["quant.run.id"]
     runs = {otlp.span(f"child {n}").attributes["quant.run.id"] for n in range(20)}
     assert len(runs) == 20

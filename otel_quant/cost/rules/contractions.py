@@ -179,7 +179,7 @@ def _det(op: Op) -> int:
 TABLE: Final[dict[str, CostRule]] = {
     "Conv": CostRule("|y|*|W[1:]|, +|y| with bias", _conv(1), _bias(2), _conv_tool),
     "ConvTranspose": CostRule(
-        "|x|*|W[1:]| (onnx_tool: |y|), +|y| with bias",
+        "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
         _conv_transpose,
         _bias(2),
         _conv_transpose_tool,
@@ -192,18 +192,20 @@ TABLE: Final[dict[str, CostRule]] = {
     "ConvInteger": CostRule("|y|*|W[1:]|", _conv(1), zero),
     "QLinearConv": CostRule("|y|*|W[1:]|, +|y| with bias", _conv(3), _bias(8)),
     "MatMul": CostRule("|y|*K", _matmul(0, 1), None, _matmul_tool),
-    "MatMulInteger": CostRule("|y|*K; zero points are free", _matmul(0, 1), None, _matmul_tool),
+    "MatMulInteger": CostRule(
+        "|y|*K; zero points are free (onnx_tool: one is a bias)", _matmul(0, 1), None, _matmul_tool
+    ),
     "QLinearMatMul": CostRule("|y|*K", _matmul(0, 3), None, _qlinear_matmul_tool),
     "Gemm": CostRule("|y|*K, +|y| with C", _gemm(0), _bias(2)),
     "Einsum": CostRule("product over the letters, operands pairwise", _einsum, _einsum_alone),
     "LSTM": CostRule(
-        "(|W|+|R|)*b*s; biases; 180 per state",
+        "(|W|+|R|)*b*s; biases; 180 per state (onnx_tool: states of one direction)",
         _recurrent,
         _recurrent_rest(4, _LSTM_STATE),
         _recurrent_tool(4, _LSTM_STATE),
     ),
     "GRU": CostRule(
-        "(|W|+|R|)*b*s; biases; 110 per state",
+        "(|W|+|R|)*b*s; biases; 110 per state (onnx_tool: states of one direction)",
         _recurrent,
         _recurrent_rest(3, _GRU_STATE),
         _recurrent_tool(3, _GRU_STATE),

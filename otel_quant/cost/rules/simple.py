@@ -233,35 +233,43 @@ _ELEMENTWISE: Final[dict[str, tuple[int, int | None]]] = {
 TABLE: Final[dict[str, CostRule]] = {
     **{name: CostRule("moves or makes elements", rest=zero) for name in _FREE.split()},
     **{
-        name: elementwise(f"{macs} per result", macs, tool)
+        name: elementwise(
+            f"{macs} per result" + ("" if tool is None else f" (onnx_tool: {tool})"), macs, tool
+        )
         for name, (macs, tool) in _ELEMENTWISE.items()
     },
-    "Max": CostRule("n-1 per result", rest=_nary(), as_onnx_tool=per_output0(CMP)),
-    "Min": CostRule("n-1 per result", rest=_nary(), as_onnx_tool=per_output0(CMP)),
+    "Max": CostRule("n-1 per result (onnx_tool: 1)", rest=_nary(), as_onnx_tool=per_output0(CMP)),
+    "Min": CostRule("n-1 per result (onnx_tool: 1)", rest=_nary(), as_onnx_tool=per_output0(CMP)),
     "Sum": CostRule(
         "n-1 per result",
         rest=_nary(),
         as_onnx_tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
     ),
     "Mean": CostRule("n-1 and a division per result", rest=_nary(DIV)),
-    "Pow": CostRule("by the exponent, else as exp", rest=_power, as_onnx_tool=per_output0(EXP)),
+    "Pow": CostRule(
+        "by a constant exponent, else 32 (onnx_tool: 32)",
+        rest=_power,
+        as_onnx_tool=per_output0(EXP),
+    ),
     "Gelu": CostRule(
-        "erf or tanh and the polynomial around it",
+        "erf 50, or tanh 46, per result (onnx_tool: 34)",
         rest=_gelu,
         as_onnx_tool=per_output0(EXP + 2 * MUL),
     ),
     "DynamicQuantizeLinear": CostRule("minimum, maximum, scale, shift", rest=per_output(4)),
     "BatchNormalization": CostRule(
-        "3 per element, 28 per channel",
+        "3 per element, 28 per channel (onnx_tool: 31 per element)",
         rest=_batch_normalization,
         as_onnx_tool=per_output0(2 * ADD + SQRT + DIV + MUL),
     ),
     "InstanceNormalization": CostRule(
-        "7 per element, 29 per channel", rest=_per_group(_channels), as_onnx_tool=per_output0(7)
+        "7 per element, 29 per channel (onnx_tool: 7 per element)",
+        rest=_per_group(_channels),
+        as_onnx_tool=per_output0(7),
     ),
     "GroupNormalization": CostRule("7 per element, 29 per group", rest=_per_group(_group_count)),
     "LayerNormalization": CostRule(
-        "7 per element, 29 per row",
+        "7 per element, 29 per row (onnx_tool: rows of one axis)",
         rest=layer_normalization,
         as_onnx_tool=_layer_normalization_tool,
     ),
@@ -272,7 +280,7 @@ TABLE: Final[dict[str, CostRule]] = {
         rest=lambda op: 5 * op.size(0) + ROW * op.dims(0)[1],
     ),
     "LpNormalization": CostRule(
-        "5 per element, a square root per row",
+        "5 per element, a square root per row (onnx_tool: 33 per element)",
         rest=_lp_normalization,
         as_onnx_tool=per_output0(EXP + ADD),
     ),
@@ -281,8 +289,12 @@ TABLE: Final[dict[str, CostRule]] = {
         rest=lambda op: (DIV + EXP + ADD + op.attr("size", 1)) * op.out_size(),
     ),
     "RotaryEmbedding": CostRule("a rotation: 3 per element", rest=per_input(3)),
-    "MaxPool": CostRule("window size per result", rest=_pool, as_onnx_tool=_pool_tool),
-    "AveragePool": CostRule("window size per result", rest=_pool, as_onnx_tool=_pool_tool),
+    "MaxPool": CostRule(
+        "window size per result (onnx_tool: two axes at most)", rest=_pool, as_onnx_tool=_pool_tool
+    ),
+    "AveragePool": CostRule(
+        "window size per result (onnx_tool: two axes at most)", rest=_pool, as_onnx_tool=_pool_tool
+    ),
     "LpPool": CostRule(
         "window size and a square root per result", rest=added(_pool, per_output(SQRT))
     ),
@@ -293,30 +305,44 @@ TABLE: Final[dict[str, CostRule]] = {
     ),
     "GlobalMaxPool": CostRule("|x|", rest=per_input(CMP)),
     "GlobalLpPool": CostRule("|x| and a square root per result", rest=_reduce(MUL, SQRT)),
-    "MaxRoiPool": CostRule("data-dependent"),
-    "RoiAlign": CostRule("taps per sample", rest=_roi_align, as_onnx_tool=zero),
-    "GridSample": CostRule("taps per result", rest=_grid_sample, as_onnx_tool=zero),
+    "MaxRoiPool": CostRule("data-dependent, not costed"),
+    "RoiAlign": CostRule(
+        "5 per sample of a result (onnx_tool: 0)", rest=_roi_align, as_onnx_tool=zero
+    ),
+    "GridSample": CostRule(
+        "2 or 4 taps per axis and result (onnx_tool: 0)", rest=_grid_sample, as_onnx_tool=zero
+    ),
     "Resize": CostRule("nearest 0, linear 4, cubic 8 per result", rest=_resize),
     "Upsample": CostRule("nearest 0, linear 4, cubic 8 per result", rest=_resize),
-    "ReduceMean": _reduction("|x| + 4|y|", ADD, DIV),
+    "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
     "ReduceSum": _reduction("|x|", ADD),
     "ReduceProd": _reduction("|x|", MUL),
     "ReduceMax": _reduction("|x|", CMP),
     "ReduceMin": _reduction("|x|", CMP),
     "ReduceL1": _reduction("2|x|", CMP + ADD),
-    "ReduceL2": _reduction("|x| + 24|y|", MUL, SQRT, tool=ADD + SQRT),
+    "ReduceL2": _reduction("|x| + 24|y| (onnx_tool: 25|x|)", MUL, SQRT, tool=ADD + SQRT),
     "ReduceSumSquare": _reduction("|x|", MUL),
     "ReduceLogSum": _reduction("|x| + 43|y|", ADD, LOG),
     "ReduceLogSumExp": _reduction("33|x| + 43|y|", EXP + ADD, LOG),
-    "ArgMax": CostRule("|x| comparisons", rest=per_input(CMP), as_onnx_tool=zero),
-    "ArgMin": CostRule("|x| comparisons", rest=per_input(CMP), as_onnx_tool=zero),
-    "TopK": CostRule("|x| comparisons at least", rest=per_input(CMP), as_onnx_tool=zero),
-    "NonMaxSuppression": CostRule("data-dependent", as_onnx_tool=zero),
+    "ArgMax": CostRule("|x| comparisons (onnx_tool: 0)", rest=per_input(CMP), as_onnx_tool=zero),
+    "ArgMin": CostRule("|x| comparisons (onnx_tool: 0)", rest=per_input(CMP), as_onnx_tool=zero),
+    "TopK": CostRule(
+        "|x| comparisons at least (onnx_tool: 0)", rest=per_input(CMP), as_onnx_tool=zero
+    ),
+    "NonMaxSuppression": CostRule("data-dependent, not costed (onnx_tool: 0)", as_onnx_tool=zero),
     "Scatter": CostRule("moves elements", rest=zero),
-    "ScatterElements": CostRule("|updates| if it reduces", rest=_scatter, as_onnx_tool=zero),
-    "ScatterND": CostRule("|updates| if it reduces", rest=_scatter, as_onnx_tool=zero),
-    "RandomUniformLike": CostRule("depends on the generator", as_onnx_tool=zero),
-    "RandomNormalLike": CostRule("depends on the generator", as_onnx_tool=zero),
+    "ScatterElements": CostRule(
+        "|updates| if it reduces (onnx_tool: 0)", rest=_scatter, as_onnx_tool=zero
+    ),
+    "ScatterND": CostRule(
+        "|updates| if it reduces (onnx_tool: 0)", rest=_scatter, as_onnx_tool=zero
+    ),
+    "RandomUniformLike": CostRule(
+        "depends on the generator, not costed (onnx_tool: 0)", as_onnx_tool=zero
+    ),
+    "RandomNormalLike": CostRule(
+        "depends on the generator, not costed (onnx_tool: 0)", as_onnx_tool=zero
+    ),
     "NegativeLogLikelihoodLoss": CostRule("|target|", rest=lambda op: 2 * op.size(1)),
     "SoftmaxCrossEntropyLoss": CostRule(
         "LogSoftmax and |target|", rest=lambda op: 80 * op.size(0) + 2 * op.size(1)

@@ -1,0 +1,81 @@
+"""Writes docs/cost-rules.md from the table in `otel_quant/cost/rules/`.
+
+    python scripts/cost_rules_docs.py
+
+A test runs `document()` and compares, so the page cannot fall behind the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from otel_quant.cost.rules import formula
+from otel_quant.cost.rules.formula import CostRule
+from otel_quant.cost.rules.table import COST_RULES
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cost-rules.md"
+
+_INTRO = """\
+# Cost rules
+
+<!-- Made by scripts/cost_rules_docs.py from the tables in otel_quant/cost/rules/. Edit those. -->
+
+What each operator costs in MACs; how they are read is in [cost.md](cost.md). `x` and `y` are
+the first operand and result, `W` and `R` weights, `K` the length that is summed over, `|t|` a
+tensor's number of elements, `b` batch and `s` sequence length. A **contraction** counts under
+`macs_contraction`; biases, activations and normalizations beside it only under `macs`. Where
+the rule set `onnx_tool` differs, its figure stands in brackets; where onnx_tool 1.0.1 aborts,
+it takes the same figure. An operator that is not here is counted in `uncosted_ops`.
+
+| constant | MACs |
+|---|---|
+"""
+
+_CONSTANTS = {
+    "multiplication, addition, comparison": formula.MUL,
+    "division": formula.DIV,
+    "exp, pow": formula.EXP,
+    "log": formula.LOG,
+    "sin, cos": formula.SIN,
+    "sqrt": formula.SQRT,
+    "tanh": formula.TANH,
+    "atan": formula.ATAN,
+    "erf (onnx_tool: 0)": formula.ERF,
+}
+
+_TITLES = {
+    "": "ONNX",
+    "com.microsoft": "onnxruntime (`com.microsoft`)",
+    "com.amd.quark": "AMD Quark (`com.amd.quark`, and `com.vai.quantize` alike)",
+}
+
+
+def document() -> str:
+    """Returns the page."""
+    constants = "".join(f"| {name} | {macs} |\n" for name, macs in _CONSTANTS.items())
+    return _INTRO + constants + "".join(_section(domain) for domain in _TITLES)
+
+
+def _section(domain: str) -> str:
+    lines = [f"\n## {_TITLES[domain]}\n", "| operators | contraction | MACs |", "|---|---|---|"]
+    return "\n".join([*lines, *_rows(domain), ""])
+
+
+def _rows(domain: str) -> Iterator[str]:
+    """One row per rule; operators that share its words share the row."""
+    rows: dict[tuple[bool, str], list[str]] = {}
+    for kind, rule in COST_RULES.items():
+        home, _, name = kind.rpartition(":")
+        if home == domain:
+            rows.setdefault((rule.contraction is not None, _words(rule)), []).append(f"`{name}`")
+    for (contraction, words), names in rows.items():
+        yield f"| {' '.join(sorted(names))} | {'yes' if contraction else ''} | {words} |"
+
+
+def _words(rule: CostRule) -> str:
+    return rule.source.replace("|", "\\|").replace("*", "\\*")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(document(), encoding="utf-8")

@@ -188,7 +188,8 @@ def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, O
         held += bytes_more
     memory: int | None = held
     if op.kind not in _BODY_OWNERS and op.kind != "Constant":
-        memory = held + _results(op, rules) if _sized(op, rules) else None
+        results = _result_bytes(op, rules)
+        memory = None if results is None else held + results
     macs = inner = backward = None
     if run.macs is not None and run.times is not None:
         macs = run.macs.total * run.times
@@ -219,15 +220,14 @@ def _counted(op: Op, rules: RuleSet) -> list[Value]:
     ]
 
 
-def _sized(op: Op, rules: RuleSet) -> bool:
-    return all(value.bytes is not None for value in _counted(op, rules))
-
-
-def _results(op: Op, rules: RuleSet) -> int:
+def _result_bytes(op: Op, rules: RuleSet) -> int | None:
     total = 0
     for value in _counted(op, rules):
+        size = value.bytes
+        if size is None:
+            return None
         if rules.scalars_count or value.shape != ():
-            total += value.bytes or 0
+            total += size
     return total
 
 
@@ -270,7 +270,10 @@ def _summed(
         symbolic_dims=dict(assumed),
         uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
         unsized_tensors=sum(
-            value.bytes is None for op in executed for value in _counted(op, rules)
+            value.bytes is None
+            for node, op in zip(nodes, executed, strict=True)
+            if node.memory_bytes is None
+            for value in _counted(op, rules)
         ),
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
         sparsity=sparsity,

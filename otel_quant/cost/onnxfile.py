@@ -566,7 +566,8 @@ class StructureReader:
             )
 
     def _name(self, number: int, kind: int, length: int) -> str:
-        self._want(number, kind, LENGTH)
+        if kind != LENGTH:
+            self._want(number, kind, LENGTH)
         return self._text(length)
 
     def _text(self, length: int) -> str:

@@ -5,7 +5,6 @@ An unknown is None and stays None: nothing here guesses.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final, Literal, TypeAlias
 
 from otel_quant.cost import elements
@@ -97,10 +96,12 @@ def volume(shape: Shape | None) -> int | None:
     """Returns the number of elements (rank 0 has one), or None where it is not known."""
     if shape is None:
         return None
-    known = [dim for dim in shape if dim is not None]
-    if 0 in known:
-        return 0
-    return prod(known) if len(known) == len(shape) else None
+    total = 1
+    for dim in shape:
+        if dim is None:
+            return 0 if 0 in shape else None
+        total *= dim
+    return total
 
 
 def merged(values: list[Value]) -> Value:

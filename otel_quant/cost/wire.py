@@ -91,7 +91,13 @@ class Reader:
         """
         while self.pos < end:
             start = self.pos
-            key = self.varint()
+            # Keys and lengths are nearly always of one byte: a call for each would cost a
+            # tenth of the reading.
+            i = start - self._base
+            if 0 <= i <= self._limit and (key := self._buffer[i]) < 0x80:
+                self.pos = start + 1
+            else:
+                key = self.varint()
             number = key >> 3
             kind = key & 7
             if number == 0:
@@ -100,7 +106,11 @@ class Reader:
             if not self._fields & 0xFFF:
                 self._check_bounds()
             if kind == LENGTH:
-                length = self.varint()
+                i = self.pos - self._base
+                if 0 <= i <= self._limit and (length := self._buffer[i]) < 0x80:
+                    self.pos += 1
+                else:
+                    length = self.varint()
                 stop = self.pos + length
                 if stop > end:
                     raise self.error(

@@ -1,8 +1,8 @@
 """Time and memory of costing a model: otel-quant, onnx_tool and onnx's shape inference.
 
 Whole processes, as a user starts them, each with its own imports. They take turns, and the
-best of several rounds counts: what a shared machine adds is never negative. Memory is the
-kernel's high-water mark of the process. This program itself imports nothing large, since
+best of several rounds counts: what a shared machine adds is never negative. Figures are wall
+time, processor time of all threads, and the kernel's high-water mark of memory. This program itself imports nothing large, since
 a child's mark begins with its parent's.
 
     python benchmarks/model_cost.py [--rounds 7] [--large] [--folder DIR]
@@ -46,9 +46,10 @@ LIMIT_SECONDS = 400.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One process: its wall time in seconds, its peak RSS in MiB, and whether it succeeded."""
+    """One process: wall and processor time in seconds, peak RSS in MiB, and its success."""
 
     seconds: float
+    cpu_seconds: float
     peak_mib: float
     succeeded: bool
 
@@ -72,7 +73,8 @@ def run(arguments: tuple[str, ...], model: Path) -> Run:
         time.sleep(0.001)
     seconds = time.perf_counter() - begin
     child.returncode = os.waitstatus_to_exitcode(status)
-    return Run(seconds, usage.ru_maxrss / 1024, child.returncode == 0)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Run(seconds, cpu, usage.ru_maxrss / 1024, child.returncode == 0)
 
 
 def measure(models: dict[str, Path], rounds: int, *, large: bool) -> dict[tuple[str, str], Run]:
@@ -93,6 +95,7 @@ def measure(models: dict[str, Path], rounds: int, *, large: bool) -> dict[tuple[
                 before = best.get(key, found)
                 best[key] = Run(
                     min(before.seconds, found.seconds),
+                    min(before.cpu_seconds, found.cpu_seconds),
                     min(before.peak_mib, found.peak_mib),
                     found.succeeded,
                 )
@@ -102,11 +105,16 @@ def measure(models: dict[str, Path], rounds: int, *, large: bool) -> dict[tuple[
 def _text(found: Run | None) -> str:
     if found is None:
         return "not run"
-    return f"{found.seconds:.2f} s, {found.peak_mib:,.0f} MiB" if found.succeeded else "fails"
+    if not found.succeeded:
+        return "fails"
+    return f"{found.seconds:.2f} s, {found.cpu_seconds:.2f} s, {found.peak_mib:,.0f} MiB"
 
 
 def _ratio(ours: Run, other: Run | None) -> str:
-    return "-" if other is None or not other.succeeded else f"{other.seconds / ours.seconds:.1f}"
+    """Of processor time, which other work on the machine changes least."""
+    if other is None or not other.succeeded:
+        return "-"
+    return f"{other.cpu_seconds / ours.cpu_seconds:.1f}"
 
 
 def main() -> None:

@@ -23,6 +23,10 @@ SEEN: Final = {
     "torch": "2.13",
     "torchao": "0.18",
     "transformers": "5.23",
+    "optimum-onnx": "0.1",
+    "nncf": "3.4",
+    "optimum-quanto": "0.2.7",
+    "hqq": "0.2.8",
 }
 """Versions that real quantizations have been run with."""
 
@@ -32,6 +36,7 @@ _ROLES: Final = {
         "an entry point: its arguments go with the steps within, and both models are costed"
     ),
     "calls:sample": "counts one calibration sample",
+    "calls:samples": "each item that it yields is one calibration sample",
     "calls:layer": "counts one layer of the step around it",
     "onnxruntime_calls:collect": "step **{step}**; counts what `get_next` of its reader returns",
     "onnxruntime_calls:compute": "the end of that step, or a step **{step}** of its own",
@@ -42,6 +47,12 @@ _ROLES: Final = {
     "torch_calls:calibrating": "an entry point; the `{parameter}` it is handed is step **{step}**",
     "torch_calls:step_or_layer": "step **{step}**; within one of `transformers` a layer of it",
     "transformers_calls:from_pretrained": "step **{step}**, if called with `quantization_config`",
+    "optimum_onnx_calls:quantize": (
+        "an entry point: its arguments go with onnxruntime's steps within, and both models are "
+        "costed"
+    ),
+    "quanto_calls:enter": "begins the step **{step}**",
+    "quanto_calls:leave": "ends it",
     "quark_configuration:named": "names the configuration that it makes",
     "quark_profiler:profile_scope": "each function that it decorates is a step",
     "quark_profiler:scope": "a step, as named",

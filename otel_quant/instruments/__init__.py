@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from otel_quant.instruments.hqq import HQQ
 from otel_quant.instruments.library import Library
+from otel_quant.instruments.nncf import NNCF
 from otel_quant.instruments.onnxruntime import ONNXRUNTIME
+from otel_quant.instruments.optimum_onnx import OPTIMUM_ONNX
+from otel_quant.instruments.quanto import QUANTO
 from otel_quant.instruments.quark import QUARK
 from otel_quant.instruments.torch import TORCH
 from otel_quant.instruments.torchao import TORCHAO
 from otel_quant.instruments.transformers import TRANSFORMERS
 
-LIBRARIES: Final[tuple[Library, ...]] = (QUARK, ONNXRUNTIME, TORCH, TORCHAO, TRANSFORMERS)
+LIBRARIES: Final[tuple[Library, ...]] = (
+    QUARK, ONNXRUNTIME, TORCH, TORCHAO, TRANSFORMERS, OPTIMUM_ONNX, NNCF, QUANTO, HQQ,
+)  # fmt: skip
 """Every library that otel-quant knows."""

@@ -113,7 +113,10 @@ def _at(arguments: Mapping[str, Any], place: str) -> Any:
     parameter, *path = place.split(".")
     value = arguments.get(parameter)
     for name in path:
-        value = getattr(value, name, None) if value is not None else None
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif value is not None:
+            value = getattr(value, name, None)
     return value
 
 

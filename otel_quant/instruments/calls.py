@@ -9,7 +9,7 @@ import functools
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Callable, Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
@@ -135,7 +135,7 @@ def operation(function: Callable[..., Any], hook: Hook, library: Library) -> Cal
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _operating(arguments, args, kwargs, hook, library):
+        with operating_on(arguments, args, kwargs, hook, library):
             return function(*args, **kwargs)
 
     return wrapper
@@ -148,7 +148,7 @@ def quantization(function: Callable[..., Any], hook: Hook, library: Library) -> 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         costs = makes_models(library)
-        with _operating(arguments, args, kwargs, hook, library, costs_models=costs):
+        with operating_on(arguments, args, kwargs, hook, library, costs_models=costs):
             result = function(*args, **kwargs)
             if costs:
                 with FAULTS.kept_in("model cost"):
@@ -166,7 +166,7 @@ def makes_models(library: Library) -> bool:
     return False
 
 
-def _operating(
+def operating_on(
     arguments: Arguments,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -175,6 +175,16 @@ def _operating(
     *,
     costs_models: bool = False,
 ) -> AbstractContextManager[Operation]:
+    """Makes an operation of a call, described by the call's arguments.
+
+    Args:
+        arguments: What reads them.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        hook: The hook on the function.
+        library: Whose function it is.
+        costs_models: Whether the models that it reads and writes are costed at its end.
+    """
     known: dict[str, AttributeValue] = {}
     with FAULTS.kept_in(f"arguments of {hook.target}"):
         bound = arguments.bound(args, kwargs)
@@ -192,7 +202,7 @@ def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with FAULTS.kept_in("counting layers"):
             if RUNTIME.is_running:
-                count_layer({library.distribution})
+                count_layer({library.distribution, *COVERED_BY.get(library.name, ())})
         return function(*args, **kwargs)
 
     return wrapper
@@ -223,6 +233,19 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
             with FAULTS.kept_in("counting calibration samples"):
                 count_sample(args[0])
         return result
+
+    return wrapper
+
+
+def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Counts what the iterator that a call returns yields, for the calibration around it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        for item in function(*args, **kwargs):
+            with FAULTS.kept_in("counting calibration samples"):
+                count_sample(args[0])
+            yield item
 
     return wrapper
 

@@ -22,7 +22,7 @@ class Hook:
         parameter: Name of the argument that the wrapper is about, where it is about one.
         filled_in: Whether the step is one that the library's own profiler does not report.
         reads: What is worth knowing beside the arguments that `arguments.py` lists: a
-            place as ``parameter.attribute.attribute``, and the attribute that the value
+            place as ``parameter.attribute.attribute`` (or a key of a mapping), and the attribute that the value
             there makes. Of several for one attribute the first that is there counts.
     """
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from otel_quant.faults import FAULTS
 from otel_quant.instruments.arguments import Arguments
-from otel_quant.instruments.calls import cost_after, makes_models, operating_on
+from otel_quant.instruments.calls import makes_models, operating_on
 from otel_quant.instruments.library import Hook, Library
+from otel_quant.runtime import RUNTIME
 
 
 def quantize(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -28,7 +29,7 @@ def quantize(function: Callable[..., Any], hook: Hook, library: Library) -> Call
                     before = Path(self.onnx_model_path)
                     name = f"{before.stem}_{suffix}" if suffix else before.stem
                     after = Path(folder) / f"{name}.onnx"
-                    cost_after(before, after)
+                    RUNTIME.models_made({"input_model": before, "output_model": after}, None)
             return folder
 
     return wrapper

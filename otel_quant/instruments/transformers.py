@@ -10,7 +10,7 @@ from otel_quant.steps import ProfileStep
 TRANSFORMERS: Final = Library(
     name="transformers",
     distribution="transformers",
-    covers=frozenset({"torch", "torchao"}),
+    covers=frozenset({"torch", "torchao", "hqq", "optimum-quanto"}),
     hooks=(
         Hook(
             "transformers.modeling_utils",

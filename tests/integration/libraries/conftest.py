@@ -73,3 +73,25 @@ class Program:
 def program(tmp_path: Path, otlp: OtlpReceiver) -> Program:
     """Runs programs in this test's folder."""
     return Program(tmp_path, otlp)
+
+
+def steps_below(program: Program, span: Span) -> list[Any]:
+    """Returns what is known of each step below a span, with the steps within it.
+
+    A step is its name, its attributes without those that repeat the name, and a list of
+    the same for the steps within it. Spans of model cost are their paths.
+    """
+    return [
+        ("model cost", child.attributes["quant.model.path"])
+        if child.name == "model cost"
+        else (
+            child.name,
+            {
+                name: value
+                for name, value in program.told(child).items()
+                if name not in ("quant.step.name", "quant.step.kind")
+            },
+            steps_below(program, child),
+        )
+        for child in program.otlp.children(span)
+    ]

@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 
 SEEN: Final = {
     "quark": "0.13",
-    "onnxruntime": "1.31",
+    "onnxruntime": "1.20, 1.31",
     "torch": "2.13",
     "torchao": "0.18",
     "transformers": "5.23",

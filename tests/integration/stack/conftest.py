@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,9 @@ def quantize(tmp_path_factory: pytest.TempPathFactory) -> Quantize:
     """Returns what starts a real, instrumented quantization that reports to a Collector."""
     folder = tmp_path_factory.mktemp("quark")  # Quark leaves a report where it runs
 
-    def start(made: Collector, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(
+        made: Collector, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [
                 str(Path(sys.executable).with_name("opentelemetry-instrument")),
@@ -68,7 +70,7 @@ def quantize(tmp_path_factory: pytest.TempPathFactory) -> Quantize:
             ],
             env={
                 **os.environ,
-                **made.environment,
+                **(environment or made.environment),
                 "PYTHONPATH": str(ROOT),
                 "OTEL_SERVICE_NAME": JOB,
                 "OTEL_METRIC_EXPORT_INTERVAL": "1000",

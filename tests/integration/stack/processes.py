@@ -215,6 +215,14 @@ class Collector:
             "OTEL_EXPORTER_OTLP_INSECURE": "true",
         }
 
+    @property
+    def over_http(self) -> dict[str, str]:
+        """Returns the same for OTLP over HTTP."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.http}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        }
+
 
 def collector(
     binary: str, folder: Path, config: Path, ports: Backends, name: str = "otelcol", **extra: str

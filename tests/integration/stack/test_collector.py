@@ -118,7 +118,9 @@ def test_a_real_quantization_arrives_whole_in_every_store(
     receiver.start()
     for server in stores:
         server.start()
-    assert quantize(start("config"), "good").wait(180) == 0
+    # As docker-compose.yml names the host; over HTTP, since the other tests use gRPC.
+    made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
+    assert quantize(made, "good", environment=made.over_http).wait(180) == 0
     root = eventually(lambda: receiver.find("quantization"), "the run's root span")
     said = eventually(lambda: ended(checkpoints(ports, root.trace)), "the run's checkpoints")
     steps = sorted(name.removesuffix(" End") for name in said if name.endswith(" End"))

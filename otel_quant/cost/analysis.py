@@ -111,8 +111,7 @@ def _with_sparsity(
     result: list[NodeCost] = []
     found: dict[str, WeightSparsity] = {}
     for node, op in zip(nodes, executed, strict=True):
-        walk.check_time()
-        zeros = weight_sparsity(op, source)
+        zeros = weight_sparsity(op, source, walk.check_time)
         if zeros is not None:
             found.setdefault(zeros.weight, zeros)
         result.append(replace(node, sparsity=zeros))

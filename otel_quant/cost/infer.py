@@ -268,7 +268,7 @@ class Walk:
     def check_time(self) -> None:
         """Raises CostError if the time limit has passed."""
         if self._deadline is not None and monotonic() > self._deadline:
-            raise CostError(self.source, "the time limit passed while shapes were inferred")
+            raise CostError(self.source, "the time limit passed")
 
     def _constant(
         self,

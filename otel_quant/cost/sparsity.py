@@ -12,6 +12,7 @@ out of ten.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,12 +72,13 @@ _NUMPY: Final = {
 }
 
 
-def weight_sparsity(op: Op, source: Source) -> WeightSparsity | None:
+def weight_sparsity(op: Op, source: Source, check: Callable[[], None]) -> WeightSparsity | None:
     """Returns the sparsity of an operation's largest weight.
 
     Args:
         op: The operation.
         source: Where weights lie.
+        check: Called every few megabytes; raises CostError when the time is up.
 
     Returns:
         None if it has no weight of two dimensions or more and ``MIN_ELEMENTS``, or its
@@ -97,10 +99,10 @@ def weight_sparsity(op: Op, source: Source) -> WeightSparsity | None:
     if not candidates:
         return None
     tensor, i = max(candidates, key=lambda pair: pair[0].elements)
-    bits = _zero_bits(tensor, _zero_point(op, i), source)
+    bits = _zero_bits(tensor, _zero_point(op, i), source, check)
     if bits is None:
         return None
-    zeros = _Zeros(bits, tensor.dims)
+    zeros = _Zeros(bits, tensor.dims, check)
     ratio = zeros.count() / tensor.elements
     block, block_ratio = zeros.block(ratio) if ratio > SEARCHED_FROM else ((1, 1), ratio)
     two_of_four = ratio >= 0.5 and zeros.two_of_four(_input_axis(op))
@@ -126,7 +128,7 @@ def _zero_point(op: Op, i: int) -> tuple[int, ...]:
 
 
 def _zero_bits(
-    tensor: Tensor, zero_point: tuple[int, ...], source: Source
+    tensor: Tensor, zero_point: tuple[int, ...], source: Source, check: Callable[[], None]
 ) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     """Reads a tensor once; returns one bit per element, packed, set where it is zero."""
     import numpy as np
@@ -145,6 +147,7 @@ def _zero_bits(
         if chunks is None:
             return None
         for chunk in chunks:
+            check()
             data = left + chunk
             keep = len(data) % 64  # whole elements, and whole bytes of eight bits
             left = data[len(data) - keep :] if keep else b""
@@ -180,8 +183,14 @@ def _packed(
 class _Zeros:
     """Which elements of a weight are zero, seen as [outer, inner, window]."""
 
-    def __init__(self, bits: np.ndarray[Any, np.dtype[np.uint8]], dims: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        bits: np.ndarray[Any, np.dtype[np.uint8]],
+        dims: tuple[int, ...],
+        check: Callable[[], None],
+    ) -> None:
         self._bits = bits
+        self._check = check
         self._outer, self._inner = dims[0], dims[1]
         self._window = prod(dims[2:])
         self._total = prod(dims)
@@ -203,6 +212,7 @@ class _Zeros:
         row = self._inner * self._window
         step = max(1, _ROWS // max(1, row) // height) * height
         for start in range(0, self._outer, step):
+            self._check()
             stop = min(self._outer, start + step)
             first, last = start * row, stop * row
             bits = np.unpackbits(self._bits[first // 8 : -(-last // 8)])

@@ -215,6 +215,25 @@ def test_external_data_that_is_missing_or_short_is_an_error_only_if_it_is_read(
         cost_of(path, sparsity=True)
 
 
+def test_a_time_limit_ends_the_reading_of_a_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = dense(1024, 2048)  # eight pieces
+    path = external(tmp_path, "w.bin", weight)
+    (tmp_path / "w.bin").write_bytes(weight.tobytes())
+    now = [0.0]
+    monkeypatch.setattr("otel_quant.cost.analysis.monotonic", lambda: now[0])
+
+    def later() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr("otel_quant.cost.infer.monotonic", later)
+    with pytest.raises(CostError, match="the time limit passed"):
+        cost_of(path, sparsity=True, time_limit=4.5)
+    assert now[0] == 5.0
+
+
 def test_a_model_in_memory_has_its_zeros_counted_too() -> None:
     weight = strewn(0.4, 256, 256)
     cost = cost_of(matmul(weight), sparsity=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-
-from scripts.servers import build
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVERS = ROOT / "scripts" / "servers"
@@ -91,13 +88,3 @@ def test_visitors_of_grafana_can_look_and_nothing_more(compose: dict[str, Any]) 
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert not [key for key in environment if "PASSWORD" in key]
-
-
-@pytest.mark.servers
-def test_the_file_is_as_the_compose_specification_says(compose: dict[str, Any]) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = build.listing()["compose-spec.json"]
-    if schema is None:
-        pytest.skip("not fetched: python scripts/servers/build.py")
-    validator = jsonschema.Draft202012Validator(json.loads(Path(schema).read_text()))
-    assert [error.message for error in validator.iter_errors(compose)] == []

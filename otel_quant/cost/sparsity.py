@@ -106,7 +106,9 @@ def weight_sparsity(op: Op, source: Source, check: Callable[[], None]) -> Weight
     ratio = zeros.count() / tensor.elements
     block, block_ratio = zeros.block(ratio) if ratio > SEARCHED_FROM else ((1, 1), ratio)
     two_of_four = ratio >= 0.5 and zeros.two_of_four(_input_axis(op))
-    return WeightSparsity(tensor.name, ratio, block, block_ratio, two_of_four)
+    value = op.inputs[i]
+    name = tensor.name or (value.name if value is not None else "")  # a Constant node's has none
+    return WeightSparsity(name, ratio, block, block_ratio, two_of_four)
 
 
 def _input_axis(op: Op) -> int:

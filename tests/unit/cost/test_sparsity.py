@@ -241,6 +241,19 @@ def test_a_model_in_memory_has_its_zeros_counted_too() -> None:
     assert [zeros.ratio for zeros in cost.sparsity] == [float((weight == 0).mean())]
 
 
+def test_a_constant_nodes_weight_is_called_after_its_result() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(dense(64, 64))),
+            helper.make_node("MatMul", ["x", "k"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
+    )
+    assert found(helper.make_model(graph)).weight == "k"
+
+
 def test_the_json_has_sparsity_only_if_it_was_asked_for() -> None:
     data = matmul(strewn(0.5, 64, 64)).SerializeToString()
     assert "sparsity" not in cost_of(data).to_json_dict()["nodes"][0]

@@ -78,7 +78,6 @@ RUN_RANK: Final = "quant.run.rank"
 RUN_WORLD_SIZE: Final = "quant.run.world_size"
 RUN_STEPS: Final = "quant.run.steps"
 RUN_FAILED_STEPS: Final = "quant.run.failed_steps"
-RUN_PROFILE_PATH: Final = "quant.run.profile.path"
 
 STEP_NAME: Final = "quant.step.name"
 STEP_KIND: Final = "quant.step.kind"
@@ -169,7 +168,6 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
-    Attribute(RUN_PROFILE_PATH, "string", "", "Path of the YAML file that the run writes.", ("run",), "quark_profile.yaml"),
     Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step.", ("step", "checkpoint", "metric"), "Calibration"),
     Attribute(STEP_KIND, "string", "", "The ProfileStep constant that the step was opened with.", ("step", "checkpoint"), "Calibration"),
     Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint"), "3"),

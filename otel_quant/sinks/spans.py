@@ -60,6 +60,7 @@ class SpansSink(Sink):
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
         self._said_of_run: set[str] = set()
+        self._totals: dict[str, dict[str, AttributeValue]] = {}
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts the root span."""
@@ -136,7 +137,10 @@ class SpansSink(Sink):
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Adds a span for each model that was costed; their totals go on the root too."""
+        """Adds a span for each model that was costed.
+
+        The totals of the last one of each role go on the root too, at its end.
+        """
         if self._run is None:
             return
         for cost in costs:
@@ -157,8 +161,9 @@ class SpansSink(Sink):
             if cost.error is not None:
                 span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
             span.end(end_time=cost.end_ns)
-            if self._root is not None:
-                self._root.set_attributes(totals)
+            # Said at the root's end: an attribute cannot be taken back, and the next
+            # quantization of the run may have other ones.
+            self._totals[cost.role] = totals
 
     def run_settled(self, record: RunRecord) -> None:
         """Ends the root span; the next step begins another."""
@@ -206,6 +211,9 @@ class SpansSink(Sink):
             **figures.usage_of(record.start, record.end, record.peaks, record.info.limits.memory),
             **figures.custom_of(record.custom),
         }
+        for models in self._totals.values():
+            totals |= models
+        self._totals = {}
         if record.peaks.process_memory is not None:
             totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
         root.set_attributes(totals)

@@ -119,11 +119,6 @@ def test_the_root_says_what_the_run_was(case: Case) -> None:
         "process.pid": told["process.pid"],
         "quant.run.steps": len(steps_of(case.operations)),
         "quant.run.failed_steps": 0,
-        **(
-            {"quant.run.profile.path": root["quant.run.profile.path"]}
-            if "quant.run.profile.path" in root
-            else {}
-        ),
     }
     assert {key: type(root.get(key)) for key in measured} == measured
     assert re.fullmatch("[0-9a-f]{16}", root["quant.run.id"])

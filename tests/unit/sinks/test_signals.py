@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from otel_quant.readings import Checkpoint, Peaks, Reading
+from otel_quant.readings import Checkpoint, Peaks, Reading, RunRecord
 from otel_quant.sinks import logs as logs_module
 from otel_quant.sinks.logs import LogsSink
 from otel_quant.sinks.metrics import MetricsSink
@@ -26,6 +27,7 @@ from tests.unit.sinks.literal_run import (
     BEGAN,
     BLIND_LATER,
     BLIND_START,
+    COSTED,
     LATER,
     RUN,
     SECOND,
@@ -221,6 +223,23 @@ def test_each_costed_model_is_a_span_beside_the_steps(spans: InMemorySpanExporte
     assert [(event.name, plain(event.attributes)) for event in bad.events] == [
         ("quant.model.cost.failed", {"message": "m.onnx is cut short"})
     ]
+
+
+def test_totals_of_the_last_quantization_stand_on_the_root_and_no_other(
+    spans: InMemorySpanExporter,
+) -> None:
+    sink = SpansSink()
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", BLIND_START, BLIND_START))
+    for figures in ({"params": 1, "precision.int8": 1.0}, {"params": 2, "precision.float16": 1.0}):
+        sink.models_costed([replace(COSTED, figures=figures)])
+    record = RunRecord(RUN, BLIND_START, BLIND_LATER, Peaks(), 0, 0)
+    sink.run_ended(record, Checkpoint(1, "End", "end", BLIND_LATER, BLIND_START))
+
+    said = plain(by_name(spans)["quantization"].attributes)
+    assert {key: value for key, value in said.items() if key.startswith("quant.model.")} == {
+        "quant.model.float.params": 2,
+        "quant.model.float.precision.float16": 1.0,
+    }
 
 
 # --- metrics --------------------------------------------------------------------------------

@@ -163,7 +163,11 @@ REQUANTIZE: Final = 4
 _conv_rest = added(_present(2), _present(3), _activation)
 
 _onnxruntime: Final[dict[str, CostRule]] = {
-    "Gelu": CostRule("erf and the polynomial around it", rest=per_output(GELU_ERF)),
+    "Gelu": CostRule(
+        "erf 50 per result (onnx_tool: 34)",
+        rest=per_output(GELU_ERF),
+        as_onnx_tool=SIMPLE["Gelu"].as_onnx_tool,
+    ),
     "BiasGelu": CostRule("an addition and a Gelu", rest=per_output(ADD + GELU_ERF)),
     "FastGelu": CostRule(
         "tanh and the polynomial around it", rest=added(per_output(GELU_TANH), _present(1))

@@ -12,8 +12,13 @@ from torch import nn
 
 from otel_quant.cost import cost_of
 from tests.integration.cost.models import export
+from tests.integration.cost.test_against_onnx_tool import ours, tool_graph, totals
 
 pytestmark = pytest.mark.quark
+
+
+KNOWN_TO_THE_TOOL = {"XINT8", "A8W8", "A16W8", "INT16_CNN_DEFAULT"}
+"""Presets of whose operators onnx_tool knows every one."""
 
 
 class Net(nn.Module):
@@ -74,3 +79,5 @@ def test_every_operator_is_costed_and_the_contractions_stay_what_they_were(
     assert after.macs_contraction == before.macs_contraction
     assert after.uncosted_ops == {}
     assert after.unsized_tensors == 0
+    if preset in KNOWN_TO_THE_TOOL:
+        assert ours(path, {}) == totals(tool_graph(path, None))

@@ -16,5 +16,5 @@ from tests.integration.stack.processes import ROOT
 def test_the_file_is_as_the_compose_specification_says(binaries: dict[str, str]) -> None:
     schema = json.loads(Path(binaries["compose-spec.json"]).read_text())
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    found = jsonschema.Draft202012Validator(schema).iter_errors(compose)
+    found = jsonschema.validators.validator_for(schema)(schema).iter_errors(compose)
     assert [error.message for error in found] == []

@@ -108,7 +108,9 @@ class Runtime:
             profile: Path of the local profile to write; None leaves that to the
                 environment.
         """
-        self._profile = profile
+        if profile is not None and not self.is_running:
+            self._profile = profile
+            self._recorder = None  # one may have been made before anyone asked for a file
         self.recorder.start()
 
     def write_profile(self, path: str) -> None:

@@ -43,13 +43,14 @@ def main() -> int:
     }
     if arguments.endpoint:
         env["OTEL_EXPORTER_OTLP_ENDPOINT"] = arguments.endpoint
-    command = ["opentelemetry-instrument", "python", "examples/quark_onnx.py",
+    command = ["opentelemetry-instrument", "python", str(ROOT / "examples" / "quark_onnx.py"),
                "--folder", str(OUT), "--samples", arguments.samples]  # fmt: skip
     print("$", " ".join(command).replace(f"{ROOT}{os.sep}", ""))
     print(f"  (Quark says a lot; it goes to {log.relative_to(ROOT)})", flush=True)
     with log.open("w") as quark:
+        # In OUT, because Quark writes a table of its own into the current folder.
         code = subprocess.run(
-            [programs / command[0], *command[1:]], cwd=ROOT, env=env, stdout=quark, stderr=quark
+            [programs / command[0], *command[1:]], cwd=OUT, env=env, stdout=quark, stderr=quark
         ).returncode
     if code:
         print(*log.read_text().splitlines()[-15:], sep="\n", file=sys.stderr)
@@ -69,6 +70,7 @@ def main() -> int:
             code or subprocess.run([programs / "otel-quant", *map(str, show)], cwd=ROOT).returncode
         )
     print(f"\nThe profile is {profile.relative_to(ROOT)}, the models are beside it.")
+    print(f"The programs above are in {programs.relative_to(ROOT)}.")
     return code
 
 

@@ -137,6 +137,18 @@ def _as_table(profiles: Mapping[str, Profile]) -> str:
 
 def _one_table(profile: Profile) -> str:
     steps = steps_of(profile.records)
+    text = _steps_table(profile, steps) if steps else "no steps\n"
+    if profile.summary:
+        text += "\n" + _pairs(profile.summary)
+    for cost in profile.costs:
+        heading = cost.get("role") or cost.get("path") or "model"
+        text += f"\nmodel cost: {printable(str(heading))}\n" + _pairs(
+            {key: value for key, value in cost.items() if not isinstance(value, dict | list)}
+        )
+    return text + _end(profile) + _warning(profile, steps)
+
+
+def _steps_table(profile: Profile, steps: Sequence[Step]) -> str:
     columns = list(_columns(profile, steps))
     keys = {column.key for column in columns}
     columns = [column for column in columns if column.unless not in keys]
@@ -150,15 +162,7 @@ def _one_table(profile: Profile) -> str:
             for step in steps
         ],
     )
-    text += "(memory and disk in MiB)\n" if "cpu_memory_peak_mb" in keys else _SEEN
-    if profile.summary:
-        text += "\n" + _pairs(profile.summary)
-    for cost in profile.costs:
-        heading = cost.get("role") or cost.get("path") or "model"
-        text += f"\nmodel cost: {printable(str(heading))}\n" + _pairs(
-            {key: value for key, value in cost.items() if not isinstance(value, dict | list)}
-        )
-    return text + _end(profile) + _warning(profile, steps)
+    return text + ("(memory and disk in MiB)\n" if "cpu_memory_peak_mb" in keys else _SEEN)
 
 
 def _end(profile: Profile) -> str:
@@ -184,7 +188,7 @@ def _warning(profile: Profile, steps: Sequence[Step]) -> str:
     if records[-1].get("step") == "End":
         return "\ntruncated: all checkpoints are here, but what follows them is not whole\n"
     open_steps = " > ".join(printable(step.name) for step in steps if step.state == "open")
-    last = ", ".join(
+    figures = ", ".join(
         f"{value:.2f} {unit}"
         for key, unit in ((_TIME, "s"), (_MEMORY, "MiB"), (_GPU, "MiB on GPUs"))
         if (value := _number(records[-1], key)) is not None
@@ -192,7 +196,8 @@ def _warning(profile: Profile, steps: Sequence[Step]) -> str:
     return (
         "\ntruncated: the run has no End: it goes on, or it was killed\n"
         f"  open steps:      {open_steps or 'none'}\n"
-        f"  last checkpoint: {printable(str(records[-1].get('step', '')))} ({last})\n"
+        f"  last checkpoint: {printable(str(records[-1].get('step', '')))}"
+        f"{f' ({figures})' if figures else ''}\n"
     )
 
 

@@ -197,6 +197,18 @@ def test_a_run_that_failed_says_what_ended_it(
     assert show(capsys, whole) == TABLE + "\nthe run ended with MemoryError\n"
 
 
+def test_a_run_without_steps_says_so(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
+
+    assert show(capsys, whole) == (
+        "no steps\n"
+        "\n"
+        "truncated: the run has no End: it goes on, or it was killed\n"
+        "  open steps:      none\n"
+        "  last checkpoint: Start\n"
+    )
+
+
 def records_of(text: str) -> list[Record]:
     return parse(text).records
 

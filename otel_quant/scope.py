@@ -155,7 +155,13 @@ def step(
     Returns:
         The scope. One scope serves any number of calls as a decorator; as a context
         manager it serves one block at a time.
+
+    Raises:
+        TypeError: It is used as ``@step``, with no name.
     """
+    if callable(kind):
+        name = getattr(kind, "__qualname__", kind)
+        raise TypeError(f'step() is given {name}; expected a name: @step("Calibration")')
     return Scope(kind, label, attributes)
 
 

@@ -1,0 +1,14 @@
+"""How a step may not be asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+import otel_quant
+
+
+def test_a_decorator_without_a_name_is_refused_where_it_stands() -> None:
+    with pytest.raises(TypeError, match=r"^step\(\) is given .*quantize; expected a name"):
+
+        @otel_quant.step  # type: ignore[arg-type]  # the mistake that is tested
+        def quantize() -> None: ...

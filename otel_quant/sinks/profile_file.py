@@ -200,9 +200,8 @@ def create(path: Path, text: str) -> ProfileFile:
             return _on_device(target, mode, text)
         return _create_plainly(target, text) if fcntl is None else _create_locked(target, text)
     except OSError as error:
-        error.filename = str(target)  # not the hidden name
-        error.filename2 = None
-        raise
+        # Another error: this one may name the hidden file, and a second.
+        raise OSError(error.errno, error.strerror, str(target)) from error
 
 
 def _on_device(target: Path, mode: int, text: str) -> ProfileFile:

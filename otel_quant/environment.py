@@ -55,6 +55,9 @@ OTEL_QUANT_LIBRARIES: Final = "OTEL_QUANT_LIBRARIES"
 
 _T = TypeVar("_T")
 
+_LONGEST: Final = 1e6
+"""Seconds; more than any run takes, and less than the system's timers overflow at."""
+
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
 
@@ -106,9 +109,9 @@ class Variable:
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
-    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`). Setting it asks for the file."),
+    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`), in a folder that exists. Setting it asks for the file. One that is there already is kept, as `quark_profile.1.yaml` and so on."),
     Variable(QUARK_PROFILING, "0", "`1` asks for the local profile, as it asks Quark's own profiler for its file."),
-    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list asks for the local profile, alone or beside `otlp`."),
+    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list asks for the local profile, alone or beside `otlp`. Metrics and log records go to `otlp` all the same unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` leaves out of the local profile what Quark's own does not hold (`onnx_model_cost`, the errors of failed steps)."),
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to stay below 0.5 % of a core."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step's peak is the kernel's. Other tools that read the mark (`/usr/bin/time`) see the reset."),
@@ -194,4 +197,4 @@ def _parse_milliseconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
         raise ValueError(text)
-    return value / 1000
+    return min(value / 1000, _LONGEST)

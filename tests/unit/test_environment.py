@@ -48,7 +48,9 @@ def test_flags(name: str, field: str, text: str, value: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), MILLISECONDS.items())
-@pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("250", 0.25), ("1.5", 0.0015)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0.0), ("250", 0.25), ("1.5", 0.0015), ("1e300", 1e6)]
+)
 def test_times(name: str, field: str, text: str, value: float) -> None:
     assert getattr(settings_from({name: text}), field) == value
 

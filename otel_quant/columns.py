@@ -52,6 +52,8 @@ class Columns:
             All values that there are, by key, in the order of the metrics; and those of
             them that come from metrics that are not built in.
         """
+        with FAULTS.kept_in("watch of the cache directories"):
+            self.cache_dirs.look_again()
         memory, gpus, disk = reading.memory, reading.gpus, reading.disk
         first_memory, first_disk = baseline.memory, baseline.disk
         context = MetricContext(

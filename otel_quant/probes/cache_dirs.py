@@ -31,6 +31,7 @@ class CacheDirs:
         self._pid = os.getpid()
         self._first: dict[Path, int] = {}
         self._peak = 0
+        self._rested = 0.0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -51,6 +52,15 @@ class CacheDirs:
                     target=self._run, name="otel-quant-cache-dirs", daemon=True
                 )
                 self._thread.start()
+
+    def look_again(self) -> None:
+        """Looks between two looks of the thread: what a step leaves there may not last.
+
+        Does nothing where nothing is watched, or where the last look took so long that
+        this one would take more than its share.
+        """
+        if self._thread is not None and time.monotonic() >= self._rested:
+            self._look()
 
     def finish(self) -> float | None:
         """Looks a last time and stops.
@@ -73,18 +83,20 @@ class CacheDirs:
     def _run(self) -> None:
         wait = self._interval
         while not self._stopped.wait(wait):
-            began = time.monotonic()
             with FAULTS.kept_in("watch of the cache directories"):
                 self._look()
-            wait = max(self._interval, _REST * (time.monotonic() - began))
+            wait = max(self._interval, self._rested - time.monotonic())
 
     def _look(self) -> None:
+        began = time.monotonic()
         with self._lock:
             watched = tuple(self._first.items())
         for path, first in watched:
             size = size_of(path)
             if size is not None:
                 self._peak = max(self._peak, size - first)
+        ended = time.monotonic()
+        self._rested = ended + _REST * (ended - began)
 
 
 def size_of(path: Path) -> int | None:

@@ -281,7 +281,10 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
         )
 
     ours, quarks = shape(tmp_path / "ours.yaml"), shape(tmp_path / "quarks.yaml")
-    assert ours == quarks
+    # Quark looks at the cache directories once a second; ours at each checkpoint as well.
+    grown = "peak_cache_dir_disk_usage_mb: AS IT IS"
+    assert grown in ours
+    assert [line for line in ours if line != grown] == [line for line in quarks if line != grown]
     assert '- step: "Calibration Start"' in ours
     # Quark's own profiler wrote as well, where it writes unless it is told otherwise.
     assert (tmp_path / "quark_profile.yaml").exists()

@@ -47,6 +47,8 @@ QUARK: Final = Library(
         Hook(_EXPORT, "export_gguf", _STEP, ProfileStep.EXPORT_GGUF, filled_in=True),
         Hook("quark.onnx.utils.model_utils", "check_onnx_model", _STEP, ProfileStep.FLOAT_MODEL_VALIDATION, filled_in=True),
         Hook("quark.onnx.utils.model_utils", "run_onnx_model", _STEP, ProfileStep.FLOAT_MODEL_VALIDATION, filled_in=True),
+        # Takes all that the program's reader has before the first step of Quark's own: minutes, maybe.
+        Hook("quark.onnx.calibration.data_readers", "CachedDataReader.__init__", _STEP, ProfileStep.DATASET_LOADING, filled_in=True),
         # Entry points, and the progress of calibration.
         Hook(f"{_ONNX}.api", "ModelQuantizer.quantize_model", _OPERATION),
         Hook(f"{_ONNX}.quantize", "quantize_static", _QUANTIZATION),

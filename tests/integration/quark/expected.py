@@ -70,6 +70,7 @@ def calibration(samples: int) -> Step:
 CACHING = Step("Model Caching", "onnx.utils.model_utils.cache_onnx_model_and_infer_shapes")
 CHECKING = Step("Float Model Validation", "onnx.utils.model_utils.check_onnx_model")
 RUNNING = Step("Float Model Validation", "onnx.utils.model_utils.run_onnx_model")
+LOADING = Step("Dataset Loading", "onnx.calibration.data_readers.CachedDataReader.__init__")
 PRE_PROCESS = Step("Pre-process", "onnx.preprocess.preproc.apply_pre_process")
 STATIC = Step("Quantization (Static)", "onnx.quantizers.interface.run_static_quantization")
 POST_PROCESS = Step("Post-process", "onnx.postprocess.postproc.apply_post_process")
@@ -81,7 +82,17 @@ FAST_FINETUNE = Step(
 
 
 def static(samples: int, post: Step = POST_PROCESS) -> tuple[Step, ...]:
-    return (CACHING, CHECKING, PRE_PROCESS, CACHING, RUNNING, calibration(samples), STATIC, post)
+    return (
+        CACHING,
+        CHECKING,
+        LOADING,
+        PRE_PROCESS,
+        CACHING,
+        RUNNING,
+        calibration(samples),
+        STATIC,
+        post,
+    )
 
 
 BOTH_MODELS = ("float", "quantized")
@@ -167,6 +178,7 @@ def onnx_operations(models: str, out: str) -> list[Operation]:
             (
                 CACHING,
                 CHECKING,
+                LOADING,
                 PRE_PROCESS,
                 CACHING,
                 Step(

@@ -49,6 +49,10 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
                     ", ".join(sorted(known)),
                 )
             chosen = [library for library in LIBRARIES if wanted is None or library.name in wanted]
+            if not chosen:
+                _log.warning(
+                    "%s names no library that is known: none reports", OTEL_QUANT_LIBRARIES
+                )
             HOOKS.set([*chosen, PROCESSES])
 
     def _uninstrument(self, **kwargs: Any) -> None:

@@ -157,11 +157,15 @@ def step(
         manager it serves one block at a time.
 
     Raises:
-        TypeError: It is used as ``@step``, with no name.
+        TypeError: It is used as ``@step``, with no name; or the attributes are no mapping.
     """
     if callable(kind):
         name = getattr(kind, "__qualname__", kind)
         raise TypeError(f'step() is given {name}; expected a name: @step("Calibration")')
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise TypeError(
+            f"step() is given attributes={attributes!r}; expected a mapping of names to values"
+        )
     return Scope(kind, label, attributes)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from otel_quant.cli import cost, show
 from otel_quant.cli.command import Command, UserError
+from otel_quant.version import VERSION
 
 COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, cost.COMMAND)
 """The subcommands, in the order of the help."""
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="otel-quant", description="Looks at what quantization runs and their models cost."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         subparser = subparsers.add_parser(

@@ -175,7 +175,11 @@ def _end(profile: Profile) -> str:
 
 def _pairs(values: Mapping[str, object]) -> str:
     width = max((len(key) for key in values), default=0)
-    return "".join(f"{printable(f'{key:{width}}  {value}')}\n" for key, value in values.items())
+    shown = (
+        (key, round(value, 4) if isinstance(value, float) else value)
+        for key, value in values.items()
+    )
+    return "".join(f"{printable(f'{key:{width}}  {value}')}\n" for key, value in shown)
 
 
 def _warning(profile: Profile, steps: Sequence[Step]) -> str:

@@ -12,3 +12,11 @@ def test_a_decorator_without_a_name_is_refused_where_it_stands() -> None:
 
         @otel_quant.step  # type: ignore[arg-type]  # the mistake that is tested
         def quantize() -> None: ...
+
+
+def test_attributes_that_are_no_mapping_are_refused_where_they_are_given() -> None:
+    with pytest.raises(TypeError) as refused:
+        otel_quant.step("Calibration", attributes=[1])  # type: ignore[arg-type]  # the mistake
+    assert str(refused.value) == (
+        "step() is given attributes=[1]; expected a mapping of names to values"
+    )

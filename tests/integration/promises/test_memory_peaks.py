@@ -124,7 +124,7 @@ with otel_quant.step("high"):
     spike(700)
 with otel_quant.step("low"):
     block = bytearray(b"x") * (500 * MIB)
-    time.sleep(1)
+    time.sleep(5)  # a sample that was dear, on a busy machine, is paid for with a long pause
     del block
 """,
         OTEL_QUANT_SAMPLE_INTERVAL="20",

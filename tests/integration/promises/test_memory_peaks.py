@@ -124,7 +124,7 @@ with otel_quant.step("high"):
     spike(700)
 with otel_quant.step("low"):
     block = bytearray(b"x") * (500 * MIB)
-    time.sleep(5)  # a sample that was dear, on a busy machine, is paid for with a long pause
+    time.sleep(5)  # waiting for the GIL while "high" held it is paid for with a long pause
     del block
 """,
         OTEL_QUANT_SAMPLE_INTERVAL="20",
@@ -211,7 +211,7 @@ with otel_quant.step("high"):
 with otel_quant.step("low"):
     child = Child()
     mark = child.spike(500)
-    time.sleep(1)  # the child lives on, and so can be looked at
+    time.sleep(5)  # the child lives on, and so can be looked at
     child.end()
     rss = status("VmRSS")
 print(json.dumps({"expected": mark + rss}))

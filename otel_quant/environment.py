@@ -109,7 +109,7 @@ class Variable:
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
-    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`), in a folder that exists. Setting it asks for the file. One that is there already is kept, as `quark_profile.1.yaml` and so on. The name gets the process id in a child process, and `.otel` where Quark's own profiler writes to the path."),
+    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); folders that are missing are made. Setting it asks for the file. One that is there already is kept, as `quark_profile.1.yaml` and so on. The name gets the process id in a child process, and `.otel` where Quark's own profiler writes to the path."),
     Variable(QUARK_PROFILING, "0", "`1` asks for the local profile, as it asks Quark's own profiler for its file."),
     Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list asks for the local profile, alone or beside `otlp`. Metrics and log records go to `otlp` all the same unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` leaves out of the local profile what Quark's own does not hold (`onnx_model_cost`, the errors of failed steps)."),

@@ -22,26 +22,30 @@ class ProfileRequests:
     Attributes:
         wanted: Whether a file has been asked for.
         path: The path that was named last; None if none was.
+        parents: Whether folders that are missing on the way there are made.
     """
 
     def __init__(self) -> None:
         self.wanted = False
         self.path: str | None = None
+        self.parents = True
 
 
 REQUESTS: Final = ProfileRequests()
 """The process's own; a run looks at it when it begins."""
 
 
-def request_profile(path: str | None = None) -> None:
+def request_profile(path: str | None = None, *, parents: bool = True) -> None:
     """Asks for the local file of the runs that begin from now on in this process.
 
     Args:
         path: Where to write it; None leaves that to the environment.
+        parents: Whether folders that are missing on the way to the path are made.
     """
     REQUESTS.wanted = True
     if path is not None:
         REQUESTS.path = path
+        REQUESTS.parents = parents
 
 
 def beside(path: Path, tag: str) -> Path:

@@ -114,12 +114,14 @@ class Runtime:
         self.recorder.start()
 
     def write_profile(self, path: str) -> None:
-        """Asks for the local profile at a path, whether or not the run has begun.
+        """Asks for the local profile as Quark's profiler does: at a path in a folder that exists.
+
+        The run may have begun.
 
         Args:
             path: Where to write it.
         """
-        request_profile(path)
+        request_profile(path, parents=False)
         with self._lock, FAULTS.kept_in("local profile"):
             if self._recorder is None or self._recorder.ended:
                 return
@@ -247,8 +249,13 @@ class Runtime:
         self._profile_sink = None
         if self._profile is not None or settings.profile_wanted or REQUESTS.wanted:
             with FAULTS.kept_in("sink quark_yaml"):
-                path = self._profile_path(settings, info)
-                self._profile_sink = QuarkYamlSink(path, self.columns, strict=settings.yaml_strict)
+                parents = self._profile is not None or REQUESTS.parents
+                self._profile_sink = QuarkYamlSink(
+                    self._profile_path(settings, info),
+                    self.columns,
+                    strict=settings.yaml_strict,
+                    parents=parents,
+                )
                 sinks.insert(0, self._profile_sink)
         recorder = Recorder(
             info,

@@ -178,7 +178,7 @@ class ProfileFile:
             self._writing = outer
 
 
-def create(path: Path, text: str) -> ProfileFile:
+def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
     """Creates a file with its first piece in it.
 
     Args:
@@ -186,15 +186,18 @@ def create(path: Path, text: str) -> ProfileFile:
             one is created beside it, with the process id in its name; any other file
             there is kept under the next free number. A device is written to as it is.
         text: The first piece; see :meth:`ProfileFile.append`.
+        parents: Whether folders that are missing on the way there are made.
 
     Returns:
         The file, locked until it is closed or the process ends.
 
     Raises:
-        OSError: It could not be created; nothing has changed.
+        OSError: It could not be created; nothing has changed, but for folders.
     """
     target = path.resolve()
     try:
+        if parents and not target.parent.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
         mode = _mode(target)
         if mode is not None and not stat.S_ISREG(mode):
             return _on_device(target, mode, text)

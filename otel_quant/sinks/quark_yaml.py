@@ -49,14 +49,18 @@ class QuarkYamlSink(Sink):
             :func:`otel_quant.sinks.profile_file.create`.
         columns: The metrics, for their definitions at the end.
         strict: Whether to write only what Quark's profiler writes.
+        parents: Whether folders that are missing on the way to the file are made.
     """
 
     name = "quark_yaml"
 
-    def __init__(self, path: str | Path, columns: Columns, *, strict: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, columns: Columns, *, strict: bool = False, parents: bool = False
+    ) -> None:
         self._wanted = Path(path)
         self._columns = columns
         self._strict = strict
+        self._parents = parents
         self._file: profile_file.ProfileFile | None = None
         self._costs: list[CostedModel] = []
 
@@ -92,7 +96,8 @@ class QuarkYamlSink(Sink):
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Creates the file with its first record."""
-        self._file = profile_file.create(self._wanted, _HEADER + self._record(checkpoint))
+        text = _HEADER + self._record(checkpoint)
+        self._file = profile_file.create(self._wanted, text, parents=self._parents)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]

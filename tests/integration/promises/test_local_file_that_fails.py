@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,9 +95,10 @@ def test_a_limit_on_the_size_of_files(workshop: Workshop, otlp: OtlpReceiver) ->
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("missing/profile.yaml", "No such file or directory"),
         ("script.py/profile.yaml", "Not a directory"),
+        ("script.py/missing/profile.yaml", "Not a directory"),
         ("/proc/profile.yaml", "No such file or directory"),
+        ("/proc/missing/profile.yaml", "No such file or directory"),
         ("x" * 300 + ".yaml", "File name too long"),
     ],
 )
@@ -108,7 +108,28 @@ def test_a_path_that_cannot_be_written(
     said = run(workshop, otlp, "", path)
     assert said.count("\n") == 1
     assert "sink quark_yaml failed" in said
-    assert reason in said
+    assert f"{reason}: '" in said
+    assert said.endswith(f"{path}'\n")
+
+
+@pytest.mark.parametrize("path", ["out/of/run/profile.yaml", "out/"])
+def test_folders_that_are_missing_are_made(
+    workshop: Workshop, otlp: OtlpReceiver, path: str
+) -> None:
+    assert run(workshop, otlp, "", path) == ""
+    folder = (workshop.folder / path).parent if path.endswith(".yaml") else workshop.folder / path
+    assert [records_of(file) for file in folder.iterdir()] == [expected_records()]
+
+
+def test_a_notebooks_run_makes_its_folder(workshop: Workshop) -> None:
+    script = workshop.script(
+        PRELUDE
+        + "from otel_quant import run\nwith run('out/profile.yaml'):\n    step('a').__enter__()"
+    )
+    assert script.run({}).returncode == 0
+    assert records_of(workshop.folder / "out" / "profile.yaml") == [
+        "Start", "a Start", "a End", "End",
+    ]  # fmt: skip
 
 
 def test_a_file_system_that_may_not_be_written_to(
@@ -121,14 +142,16 @@ def test_a_file_system_that_may_not_be_written_to(
     assert str(small_disk) in said
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written_to(workshop: Workshop, otlp: OtlpReceiver) -> None:
     folder = workshop.folder / "locked"
     folder.mkdir(mode=0o500)
-    said = run(workshop, otlp, "", str(folder / "profile.yaml"))
-    assert said.count("\n") == 1
-    assert "Permission denied" in said
-    assert str(folder) in said
+    # root may write anywhere, unless it gives that up: capset(2), version 3, no capability
+    powerless = "import ctypes, struct; ctypes.CDLL(None).capset(struct.pack('Ii', 0x20080522, 0), bytes(24))"
+    for path in (folder / "profile.yaml", folder / "missing" / "profile.yaml"):
+        otlp.clear()
+        said = run(workshop, otlp, powerless, str(path))
+        assert said.count("\n") == 1
+        assert f"Permission denied: {str(path)!r}" in said
 
 
 def test_a_descriptor_that_the_program_has_closed_and_used_again(

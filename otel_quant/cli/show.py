@@ -15,6 +15,7 @@ from typing import Final
 
 from otel_quant.cli.command import Command, UserError
 from otel_quant.cli.profile import NotAProfileError, Profile, Record, parse
+from otel_quant.cli.profile_cost import cost_text
 from otel_quant.cli.profile_steps import Step, numbers, steps_of
 from otel_quant.cli.table import printable, table
 
@@ -141,10 +142,7 @@ def _one_table(profile: Profile) -> str:
     if profile.summary:
         text += "\n" + _pairs(profile.summary)
     for cost in profile.costs:
-        heading = cost.get("role") or cost.get("path") or "model"
-        text += f"\nmodel cost: {printable(str(heading))}\n" + _pairs(
-            {key: value for key, value in cost.items() if not isinstance(value, dict | list)}
-        )
+        text += "\n" + cost_text(cost)
     return text + _end(profile) + _warning(profile, steps)
 
 

@@ -101,8 +101,59 @@ total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
 
 model cost: float
-role  float
-macs  4089
+MACs  4,089
+"""
+
+COST = """\
+
+onnx_model_cost:
+- role: "quantized"
+  path: "out/int8.onnx"
+  size: 26738688
+  params: 25557032
+  macs: 4133742592
+  macs_contraction: 4089284608
+  backward_macs: 8178569216
+  weight_bytes: 25600000
+  memory: 134217728
+  peak_activation_bytes: 6422528
+  nodes: 420
+  qdq_nodes: 296
+  max_memory_node: "Conv_0"
+  integer_mac_share: 0.999712
+  precision.int8: 0.999712
+  precision.float32: 0.000288
+  uncosted_ops: ["Foo:1", "Bar:2"]
+  colour: 1234567
+- path: "huge.onnx"
+  size: {huge}
+  error: "cannot be costed"
+""".replace("{huge}", "9" * 400)
+
+COST_SHOWN = f"""\
+model cost: quantized
+path                       out/int8.onnx
+file and external data     25.50 MiB
+parameters                 25,557,032
+MACs                       4,133,742,592
+MACs of contractions       4,089,284,608
+backward MACs              8,178,569,216
+weights                    24.41 MiB
+memory                     128.00 MiB
+peak of activations        6.12 MiB
+nodes                      420
+(De)QuantizeLinear nodes   296
+node with the most memory  Conv_0
+contractions in integers   99.97 %
+contractions in int8       99.97 %
+contractions in float32    0.03 %
+nodes without known MACs   Foo:1, Bar:2
+colour                     1234567
+
+model cost: huge.onnx
+path                    huge.onnx
+file and external data  {"9" * 400}
+error                   cannot be costed
 """
 
 
@@ -120,6 +171,11 @@ def whole(tmp_path: Path) -> Path:
 
 def test_the_steps_are_a_table(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(capsys, whole) == TABLE
+
+
+def test_the_cost_of_models_is_for_people(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole.write_text(WHOLE.partition("\nonnx_model_cost:")[0] + COST)
+    assert show(capsys, whole).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
 
 
 def test_several_files_are_told_apart(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:

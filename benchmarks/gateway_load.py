@@ -2,7 +2,7 @@
 
     python benchmarks/gateway_load.py [--runs 1000]
 
-A real quantization (tests/integration/stack/quark_run.py) reports to a recorder; what it
+A real quantization (tests/stack/quark_run.py) reports to a recorder; what it
 sent is then replayed to a gateway with the committed configuration, each time as another
 run, and the gateway's own CPU time is read before and after. The stores behind it accept
 and forget, in this process: their cost is not in the figures. CPU time does not depend on
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from scripts.servers import build  # noqa: E402 - needs the checkout on the path
-from tests.integration.stack.processes import (  # noqa: E402
+from tests.stack.processes import (  # noqa: E402
     CONFIGS,
     Backends,
     collector,
@@ -115,7 +115,7 @@ def record_run() -> dict[str, list[bytes]]:
             [
                 str(Path(sys.executable).with_name("opentelemetry-instrument")),
                 sys.executable,
-                str(ROOT / "tests/integration/stack/quark_run.py"),
+                str(ROOT / "tests/stack/quark_run.py"),
                 "good",
             ],
             cwd=folder,

@@ -40,13 +40,11 @@ def main() -> int:
         code = (
             _pytest(programs, "tests/unit")
             or _oldest()
-            or _pytest(
-                programs, "tests/oldest", "tests/integration", "--ignore=tests/integration/stack"
-            )
+            or _pytest(programs, "tests/oldest", "tests/integration")
         )
         if code:
             return code
-        return servers.wait() or _pytest(programs, "tests/integration/stack")
+        return servers.wait() or _pytest(programs, "tests/stack")
     finally:
         servers.terminate()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.stack.conftest import JOB, Quantize, TellRun
-from tests.integration.stack.otlp_receiver import Receiver
-from tests.integration.stack.processes import (
+from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+from tests.stack.conftest import JOB, Quantize, TellRun
+from tests.stack.processes import (
     CONFIGS,
     Backends,
     Collector,
@@ -25,7 +25,7 @@ from tests.integration.stack.processes import (
     loki,
     prometheus,
 )
-from tests.integration.stack.told_run import STEPS
+from tests.stack.told_run import STEPS
 
 pytestmark = pytest.mark.servers
 
@@ -37,8 +37,8 @@ StartCollector = Callable[..., Collector]
 
 
 @pytest.fixture
-def ports(receiver: Receiver) -> Backends:
-    return Backends(tempo_otlp=receiver.port)
+def ports(receiver: OtlpReceiver) -> Backends:
+    return Backends(tempo_otlp=receiver.grpc_port)
 
 
 @pytest.fixture
@@ -68,6 +68,26 @@ def stores(binaries: dict[str, str], tmp_path: Path, ports: Backends) -> Iterato
     yield made
     for server in made:
         server.kill()
+
+
+def span_names(receiver: OtlpReceiver, trace: str) -> list[str]:
+    """Returns the names of a trace's spans, sorted."""
+    return sorted(span.name for span in receiver.spans if span.trace_id == trace)
+
+
+def root_span(receiver: OtlpReceiver, failed: str = "", but: str = "") -> Span | None:
+    """Returns a run's root span.
+
+    Args:
+        receiver: Where it is to have arrived.
+        failed: Name of a failed span that the trace must hold too, if given.
+        but: A trace that does not count.
+    """
+    with_failed = {s.trace_id for s in receiver.spans if s.name == failed and s.status == "ERROR"}
+    for span in receiver.spans_named("quantization"):
+        if span.trace_id != but and (not failed or span.trace_id in with_failed):
+            return span
+    return None
 
 
 def checkpoints(ports: Backends, trace: str) -> list[str]:
@@ -112,7 +132,7 @@ def test_a_real_quantization_arrives_whole_in_every_store(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
-    receiver: Receiver,
+    receiver: OtlpReceiver,
     quantize: Quantize,
 ) -> None:
     receiver.start()
@@ -121,11 +141,14 @@ def test_a_real_quantization_arrives_whole_in_every_store(
     # As docker-compose.yml names the host; over HTTP, since the other tests use gRPC.
     made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
     assert quantize(made, "good", environment=made.over_http).wait(180) == 0
-    root = eventually(lambda: receiver.find("quantization"), "the run's root span")
-    said = eventually(lambda: ended(checkpoints(ports, root.trace)), "the run's checkpoints")
+    root = eventually(lambda: root_span(receiver), "the run's root span")
+    said = eventually(lambda: ended(checkpoints(ports, root.trace_id)), "the run's checkpoints")
     steps = sorted(name.removesuffix(" End") for name in said if name.endswith(" End"))
     eventually(
-        lambda: receiver.names(root.trace) == sorted([*steps, "quantization", *["model cost"] * 2]),
+        lambda: (
+            span_names(receiver, root.trace_id)
+            == sorted([*steps, "quantization", *["model cost"] * 2])
+        ),
         "one span for each step that the checkpoints tell of",
     )
     assert sample(ports, f'sum(quant_step_duration_seconds_count{{job="{JOB}"}})') == [len(steps)]
@@ -146,7 +169,7 @@ def test_stores_that_are_away_for_a_while_miss_nothing(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
-    receiver: Receiver,
+    receiver: OtlpReceiver,
     tell_run: TellRun,
 ) -> None:
     made = start("config")
@@ -155,7 +178,7 @@ def test_stores_that_are_away_for_a_while_miss_nothing(
     receiver.start()
     for server in stores:
         server.start()
-    eventually(lambda: receiver.names(trace) == WHOLE_RUN, "the run's spans")
+    eventually(lambda: span_names(receiver, trace) == WHOLE_RUN, "the run's spans")
     eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
     eventually(
         lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
@@ -167,7 +190,7 @@ def test_a_killed_collector_loses_nothing_that_it_had_accepted(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
-    receiver: Receiver,
+    receiver: OtlpReceiver,
     tell_run: TellRun,
 ) -> None:
     made = start("config")
@@ -177,7 +200,7 @@ def test_a_killed_collector_loses_nothing_that_it_had_accepted(
     receiver.start()
     for server in stores:
         server.start()
-    eventually(lambda: receiver.names(trace) == WHOLE_RUN, "the run's spans")
+    eventually(lambda: span_names(receiver, trace) == WHOLE_RUN, "the run's spans")
     eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
     eventually(
         lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
@@ -216,7 +239,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
-    receiver: Receiver,
+    receiver: OtlpReceiver,
     tell_run: TellRun,
     quantize: Quantize,
     two_gateways: tuple[list[Collector], Path],
@@ -238,18 +261,19 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     critical = tell_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
     slow = tell_run(environment, "good", "--seconds=5")
     killed = tell_run(environment, "killed", "--seconds=1", kill_after=5)
-    eventually(lambda: receiver.names(slow) == WHOLE_RUN, "the slow run")
-    eventually(lambda: receiver.names(critical) == WHOLE_RUN, "the memory-critical run")
+    eventually(lambda: span_names(receiver, slow) == WHOLE_RUN, "the slow run")
+    eventually(lambda: span_names(receiver, critical) == WHOLE_RUN, "the memory-critical run")
     eventually(
-        lambda: receiver.names(failed) == sorted([*STEPS[:4], "quantization"]), "the failed run"
+        lambda: span_names(receiver, failed) == sorted([*STEPS[:4], "quantization"]),
+        "the failed run",
     )
-    eventually(lambda: receiver.names(killed) == sorted(STEPS[:2]), "the killed run")
-    assert [receiver.names(trace) for trace in ordinary] == [[], [], [], []]
+    eventually(lambda: span_names(receiver, killed) == sorted(STEPS[:2]), "the killed run")
+    assert [span_names(receiver, trace) for trace in ordinary] == [[], [], [], []]
     for trace in ordinary:
         eventually(lambda t=trace: checkpoints(ports, t) == CHECKPOINTS, "an ordinary run's log")
     assert real.wait(120) == 1
     eventually(
-        lambda: receiver.find("quantization", "Calibration", told={failed}),
+        lambda: root_span(receiver, failed="Calibration", but=failed),
         "the real run that failed",
     )
     everyone = len(ordinary) + 5
@@ -261,7 +285,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
 
 def test_an_agent_killed_while_the_gateways_are_away_loses_nothing(
     start: StartCollector,
-    receiver: Receiver,
+    receiver: OtlpReceiver,
     tell_run: TellRun,
     two_gateways: tuple[list[Collector], Path],
 ) -> None:
@@ -282,6 +306,6 @@ def test_an_agent_killed_while_the_gateways_are_away_loses_nothing(
         gateway.server.start()
     for trace in failed:
         eventually(
-            lambda t=trace: receiver.names(t) == sorted([*STEPS[:4], "quantization"]),
+            lambda t=trace: span_names(receiver, t) == sorted([*STEPS[:4], "quantization"]),
             f"failed run {trace}",
         )

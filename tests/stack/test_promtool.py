@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.stack.processes import CONFIGS, ROOT
+from tests.stack.processes import CONFIGS, ROOT
 
 pytestmark = pytest.mark.servers
 

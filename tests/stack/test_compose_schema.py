@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.integration.stack.processes import ROOT
+from tests.stack.processes import ROOT
 
 
 @pytest.mark.servers

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from scripts.servers import build
-from tests.integration.stack.otlp_receiver import Receiver
-from tests.integration.stack.processes import ROOT, Backends, Collector
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.stack.processes import ROOT, Collector, free_port
 
 HERE = Path(__file__).parent
 NOT_BUILT = "the servers are not built here: python scripts/servers/build.py (needs Go, minutes)"
@@ -39,9 +39,9 @@ def tempo_binary() -> str:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """Yields an OTLP receiver that is not started."""
-    made = Receiver(Backends().tempo_otlp)
+def receiver() -> Iterator[OtlpReceiver]:
+    """Yields what is Tempo to a Collector, not started; its port is known all the same."""
+    made = OtlpReceiver(grpc_port=free_port())
     yield made
     made.stop()
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from otel_quant import semconv
-from tests.integration.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun
-from tests.integration.stack.processes import (
+from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun
+from tests.stack.processes import (
     CONFIGS,
     Backends,
     Collector,

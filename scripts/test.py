@@ -1,6 +1,7 @@
 """All tests: sets up what they need, then runs the fast ones, then the real ones.
 
-python3 scripts/test.py            everything
+python3 scripts/test.py            everything; the stack's tests where their servers are built
+python3 scripts/test.py --servers  builds the servers that are missing, beside the other tests
 python3 scripts/test.py --fast     the unit tests only, within a minute
 python3 scripts/test.py -k yaml    what follows goes to pytest
 """
@@ -8,12 +9,14 @@ python3 scripts/test.py -k yaml    what follows goes to pytest
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from workspace import ROOT, environment
 
+BUILD = ROOT / "scripts" / "servers" / "build.py"
 OLDEST = (
     "opentelemetry-api==1.38.0",
     "opentelemetry-sdk==1.38.0",
@@ -25,28 +28,45 @@ OLDEST = (
 """The lower ends of the ranges that the library asks for."""
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Runs the tests; the exit code is the first that is not 0."""
-    fast = "--fast" in sys.argv
-    chosen = [argument for argument in sys.argv[1:] if argument != "--fast"]
+    fast, servers = "--fast" in arguments, "--servers" in arguments
+    chosen = [argument for argument in arguments if argument not in ("--fast", "--servers")]
     programs = environment("test")
-    if chosen or fast:
-        return _pytest(programs, *(chosen or ["tests/unit"]))
+    if fast or chosen:
+        code = _build(programs) if servers else 0
+        return code or _pytest(programs, *(chosen or ["tests/unit"]))
+    if servers:
+        return _beside_the_build(programs)
+    code = _without_servers(programs)
+    if code:
+        return code
+    if _build(programs, "--check"):
+        command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
+        print(f"tests/stack is left out: build its servers, once, in minutes, with {command}")
+        return 0
+    return _pytest(programs, "tests/stack")
+
+
+def _build(programs: Path, *arguments: str) -> int:
+    return subprocess.run([programs / "python", BUILD, *arguments]).returncode
+
+
+def _beside_the_build(programs: Path) -> int:
     # The servers take minutes to build the first time, and one core: the tests have the other.
-    servers = subprocess.Popen(
-        [programs / "python", ROOT / "scripts" / "servers" / "build.py"], preexec_fn=_step_back
-    )
+    servers = subprocess.Popen([programs / "python", BUILD], preexec_fn=_step_back)
     try:
-        code = (
-            _pytest(programs, "tests/unit")
-            or _oldest()
-            or _pytest(programs, "tests/oldest", "tests/integration")
-        )
-        if code:
-            return code
-        return servers.wait() or _pytest(programs, "tests/stack")
+        return _without_servers(programs) or servers.wait() or _pytest(programs, "tests/stack")
     finally:
         servers.terminate()
+
+
+def _without_servers(programs: Path) -> int:
+    return (
+        _pytest(programs, "tests/unit")
+        or _oldest()
+        or _pytest(programs, "tests/oldest", "tests/integration")
+    )
 
 
 def _oldest() -> int:
@@ -71,4 +91,4 @@ def _step_back() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
     python scripts/servers/build.py            # builds what is missing; silent if nothing is
     python scripts/servers/build.py --list     # prints where each is, as JSON; builds nothing
+    python scripts/servers/build.py --check    # exit status 0 if all are built, else 1; silent
 
 Collector, Prometheus with promtool, and Loki come from their Go modules, in the versions
 that docker-compose.yml pins. They go to the folder that OTEL_QUANT_SERVERS names (default
@@ -190,11 +191,16 @@ def main() -> int:
     """Runs the command line; returns its exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--list", action="store_true", help="print what is where, build nothing")
-    if parser.parse_args().list:
+    parser.add_argument(
+        "--check", action="store_true", help="fail if one is missing, build nothing"
+    )
+    asked = parser.parse_args()
+    if asked.list:
         print(json.dumps(listing(), indent=2))
         return 0
-    if all(server.is_built() for server in SERVERS):
-        return 0
+    missing = not all(server.is_built() for server in SERVERS)
+    if asked.check or not missing:
+        return int(missing)
     with one_at_a_time():
         for left_over in cache().glob("building-*"):  # by a build that was ended
             shutil.rmtree(left_over)

@@ -15,7 +15,7 @@ from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack.processes import ROOT, Collector, free_port
 
 HERE = Path(__file__).parent
-NOT_BUILT = "the servers are not built here: python scripts/servers/build.py (needs Go, minutes)"
+NOT_BUILT = "the servers are not built here: python scripts/servers/build.py builds them in minutes"
 NO_TEMPO = "TEMPO_BIN names no Tempo 3.0 binary"
 
 

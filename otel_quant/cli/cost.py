@@ -51,7 +51,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="inputs",
         help="shape of an input with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool "
         "writes it, image:f32:1x3x224x224, with values behind a further colon; what is not given "
-        "is taken as 1; may be repeated",
+        "is taken as 1; a length that the model fixes may be overridden, and the report says so; "
+        "may be repeated",
     )
     parser.add_argument(
         "--by",
@@ -108,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cost import CostError, cost_of, parse_inputs
 
     try:
-        inputs = parse_inputs(options.inputs)
+        inputs = parse_inputs(options.inputs, option="--input")
     except CostError as error:
         wanted = f"; expected {error.expected}" if error.expected else ""
         raise UserError(f"--input: {printable(error.problem + wanted)}", MISUSED) from error

@@ -110,6 +110,7 @@ _ONLY_IF_ANY: Final = frozenset(
         "quantize_nodes",
         "dequantize_nodes",
         "symbolic_dims",
+        "overridden_dims",
         "uncosted_ops",
         "unsized_tensors",
     }

@@ -179,6 +179,14 @@ TOTALS: Final[tuple[Column[ModelCost], ...]] = (
         lambda model: ", ".join(f"{name} = {size}" for name, size in model.symbolic_dims.items()),
     ),
     Column(
+        "overridden_dims",
+        "overridden dimensions",
+        lambda model: ", ".join(
+            f"{name} = {given} (model: {fixed})"
+            for name, (fixed, given) in model.overridden_dims.items()
+        ),
+    ),
+    Column(
         "uncosted_ops",
         "nodes without known MACs",
         lambda model: _counted(model.uncosted_ops.items()),

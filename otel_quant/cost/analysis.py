@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.infer import Walk
-from otel_quant.cost.inputs import InputShape, bind_inputs
+from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.ir import Model
 from otel_quant.cost.liveness import peak_bytes
 from otel_quant.cost.onnxfile import read_model
@@ -60,7 +60,9 @@ def cost_of(
             data is not opened, and need not exist, unless ``sparsity`` is asked for.
         rules: ``corrected``, or ``onnx_tool`` for that tool's figures.
         inputs: Shapes of inputs by name, for dimensions that the model leaves open. What
-            nobody gives is assumed to be 1, and ``symbolic_dims`` says so.
+            nobody gives is assumed to be 1, and ``symbolic_dims`` says so. A length that the
+            model fixes may be given otherwise, to see what the model would cost then;
+            ``overridden_dims`` says so, and nodes that do not fit it have no known MACs.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         time_limit: Seconds after which to give up, or None.
 
@@ -80,7 +82,7 @@ def cost_of(
         structure,
         bound.values,
         symbols=bound.symbols,
-        trust_declared=bound.as_declared,
+        trust_declared=not bound.overridden,
         deadline=deadline,
     )
     ops = walk.run()
@@ -92,7 +94,7 @@ def cost_of(
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, _source(model), walk)
-    return _summed(structure, rule_set, nodes, walk, executed, bound.assumed, zeros)
+    return _summed(structure, rule_set, nodes, walk, executed, bound, zeros)
 
 
 def _source(model: object) -> Source:
@@ -236,7 +238,7 @@ def _summed(
     nodes: tuple[NodeCost, ...],
     walk: Walk,
     executed: list[Op],
-    assumed: Mapping[str, int],
+    bound: BoundInputs,
     sparsity: tuple[WeightSparsity, ...] | None,
 ) -> ModelCost:
     counts = Counter(node.op_type for node in nodes)
@@ -266,7 +268,8 @@ def _summed(
         quantize_nodes=sum(counts[kind] for kind in QUANTIZE),
         dequantize_nodes=sum(counts[kind] for kind in DEQUANTIZE),
         precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
-        symbolic_dims=dict(assumed),
+        symbolic_dims=dict(bound.assumed),
+        overridden_dims=dict(bound.overridden),
         uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
         unsized_tensors=sum(
             value.bytes is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, TypeAlias
 
@@ -29,11 +29,13 @@ class InputSpec:
         shape: Lengths; empty for a scalar.
         dtype: Element type code, or UNKNOWN to take the model's.
         data: Elements, row-major, for inputs that carry shapes; None if they do not matter.
+        origin: Where the caller said so, for errors; may be empty.
     """
 
     shape: tuple[int, ...]
     dtype: int = elements.UNKNOWN
     data: tuple[int | float, ...] | None = None
+    origin: str = field(default="", compare=False)
 
 
 InputShape: TypeAlias = Sequence[int] | InputSpec
@@ -41,13 +43,14 @@ InputShape: TypeAlias = Sequence[int] | InputSpec
 _SHAPE: Final = re.compile(r"\d+(?:[x,]\d+)*\Z")
 
 
-def parse_inputs(texts: Iterable[str]) -> dict[str, InputSpec]:
+def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSpec]:
     """Reads input shapes as a user writes them.
 
     Args:
         texts: Each ``name=1x128``, ``name:1x128``, ``name:i64:1x128`` or
             ``name:i64:2:3x4``; a shape left empty (``name=``) is a scalar's. A name may
             contain colons and equals signs.
+        option: What the texts were given with, ``--input`` say, for errors.
 
     Returns:
         The inputs by name.
@@ -60,7 +63,7 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, InputSpec]:
         name, spec = _parse(text)
         if name in found:
             raise CostError("input shape", f"{printable(name)!r} is given twice")
-        found[name] = spec
+        found[name] = replace(spec, origin=f"{option} {printable(text)!r}".lstrip())
     return found
 
 
@@ -128,13 +131,14 @@ class BoundInputs:
         symbols: Length of each symbol that a caller's shape decides.
         assumed: Length of each symbol that nobody decided; an unnamed one is called after
             its input and axis, ``input[0]``.
-        as_declared: No length that the model fixes was changed.
+        overridden: The model's length and the caller's wherever the caller changes one that
+            the model fixes; by input and axis, as above.
     """
 
     values: Mapping[str, Value]
     symbols: Mapping[str, int]
     assumed: Mapping[str, int]
-    as_declared: bool
+    overridden: Mapping[str, tuple[int, int]]
 
 
 def bind_inputs(
@@ -149,23 +153,23 @@ def bind_inputs(
         default: Length of a dimension that neither decides.
 
     Raises:
-        CostError: The model has no such input, or one of another rank, or two inputs would
-            give one symbol two lengths.
+        CostError: The model has no such input, or one of another rank or type, or two
+            inputs would give one symbol two lengths.
     """
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
     specs = {name: _spec(name, shape) for name, shape in (given or {}).items()}
-    unknown = next((name for name in specs if name not in inputs), None)
-    if unknown is not None:
-        raise CostError(
-            source,
-            f"has no input {printable(unknown)!r}",
-            expected="one of " + ", ".join(repr(printable(name)) for name in inputs),
-        )
     symbols: dict[str, int] = {}
-    as_declared = True
+    overridden: dict[str, tuple[int, int]] = {}
     for name, spec in specs.items():
-        as_declared &= _bind(name, inputs[name], spec, symbols, source)
+        if name not in inputs:
+            raise CostError(
+                source,
+                f"has no input {printable(name)!r}{_by(spec)}",
+                expected=_names(list(inputs)),
+            )
+        _refuse_misfit(name, inputs[name], spec, source)
+        overridden |= _bind(name, inputs[name], spec, symbols, source)
     assumed: dict[str, int] = {}
     values: dict[str, Value] = {}
     for name, declared in inputs.items():
@@ -186,7 +190,7 @@ def bind_inputs(
                     assumed[dim if isinstance(dim, str) else f"{name}[{axis}]"] = default
                     lengths.append(default)
             values[name] = Value(declared.dtype, tuple(lengths), name=name)
-    return BoundInputs(values, {**assumed, **symbols}, assumed, as_declared)
+    return BoundInputs(values, {**assumed, **symbols}, assumed, overridden)
 
 
 def _spec(name: str, shape: InputShape) -> InputSpec:
@@ -201,25 +205,58 @@ def _spec(name: str, shape: InputShape) -> InputSpec:
     return spec
 
 
-def _bind(name: str, declared: Type, spec: InputSpec, symbols: dict[str, int], source: str) -> bool:
-    """Learns symbols from one given shape; returns whether it keeps what the model fixes."""
-    if declared.shape is None:
-        return True
-    if len(declared.shape) != len(spec.shape):
+def _by(spec: InputSpec) -> str:
+    return f" ({spec.origin})" if spec.origin else ""
+
+
+_SHOWN_NAMES: Final = 10
+"""Names of inputs that an error lists."""
+
+
+def _names(names: list[str]) -> str:
+    if not names:
+        return "none, as the model has no inputs"
+    shown = ", ".join(repr(printable(name)) for name in names[:_SHOWN_NAMES])
+    left = len(names) - _SHOWN_NAMES
+    return f"one of {shown}" + (f" and {left} more" if left > 0 else "")
+
+
+def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> None:
+    """Raises CostError if an input is of another kind, type or rank than the caller says."""
+    title = f"input {printable(name)!r}"
+    if declared.kind not in ("tensor", "sparse", "unknown"):
         raise CostError(
             source,
-            f"input {printable(name)!r} is given shape {list(spec.shape)}",
+            f"{title} is given a shape{_by(spec)}",
+            expected=f"none, as it is of type {declared.kind}",
+        )
+    if elements.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+        raise CostError(
+            source,
+            f"{title} is given type {elements.name_of(spec.dtype)}{_by(spec)}",
+            expected=f"{elements.name_of(declared.dtype)} as the model declares it",
+        )
+    if declared.shape is not None and len(declared.shape) != len(spec.shape):
+        raise CostError(
+            source,
+            f"{title} is given shape {list(spec.shape)}{_by(spec)}",
             expected=f"{len(declared.shape)} dimensions as in {list(declared.shape)}",
         )
-    kept = True
-    for dim, length in zip(declared.shape, spec.shape, strict=True):
+
+
+def _bind(
+    name: str, declared: Type, spec: InputSpec, symbols: dict[str, int], source: str
+) -> dict[str, tuple[int, int]]:
+    """Learns symbols from one given shape; returns the lengths in which it overrides the model."""
+    overridden: dict[str, tuple[int, int]] = {}
+    for axis, (dim, length) in enumerate(zip(declared.shape or (), spec.shape, strict=False)):
         if isinstance(dim, str):
             if symbols.setdefault(dim, length) != length:
                 raise CostError(
                     source,
-                    f"input {printable(name)!r} sets {printable(dim)!r} to {length}",
-                    expected=f"{symbols[dim]} as another input has it",
+                    f"input {printable(name)!r} sets {printable(dim)!r} to {length}{_by(spec)}",
+                    expected=f"{symbols[dim]} as elsewhere among the inputs",
                 )
         elif isinstance(dim, int) and dim >= 0 and dim != length:
-            kept = False
-    return kept
+            overridden[f"{name}[{axis}]"] = (dim, length)
+    return overridden

@@ -88,6 +88,8 @@ class ModelCost:
         precision: Share of ``macs_contraction`` by what it executes in.
         symbolic_dims: Length that was assumed for each dimension that neither the model
             nor the caller gives.
+        overridden_dims: The model's length and the caller's for each dimension that the
+            model fixes and the caller gave otherwise; by input and axis, ``input[0]``.
         uncosted_ops: Nodes without known MACs, by operator.
         unsized_tensors: Results whose size is not known.
         max_memory_node: Name of the node with the largest ``memory_bytes``.
@@ -110,6 +112,7 @@ class ModelCost:
     dequantize_nodes: int
     precision: Mapping[str, float]
     symbolic_dims: Mapping[str, int]
+    overridden_dims: Mapping[str, tuple[int, int]]
     uncosted_ops: Mapping[str, int]
     unsized_tensors: int
     max_memory_node: str | None
@@ -119,9 +122,10 @@ class ModelCost:
         """Returns the model object of the JSON contract, schema 1.
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
-        depend on it. Nodes have a key ``sparsity`` only if it was asked for.
+        depend on it. Nodes have a key ``sparsity`` only if it was asked for, and the model
+        has ``overridden_dims`` only if there are any.
         """
-        return {
+        found: JsonObject = {
             "path": self.path,
             "rules": self.rules,
             "total": {
@@ -139,6 +143,12 @@ class ModelCost:
             "symbolic_dims": dict(self.symbolic_dims),
             "max_memory_node": self.max_memory_node,
         }
+        if self.overridden_dims:
+            found["overridden_dims"] = {
+                name: {"model": model, "given": given}
+                for name, (model, given) in self.overridden_dims.items()
+            }
+        return found
 
     def _node(self, node: NodeCost) -> JsonObject:
         found: JsonObject = {

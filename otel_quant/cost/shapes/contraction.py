@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from otel_quant.cost.op import Op, UnknownError
-from otel_quant.cost.shapes.rule import INT32, T0, ShapeRule, broadcast, like
+from otel_quant.cost.shapes.rule import INT32, T0, ShapeRule, agree, broadcast, like
 from otel_quant.cost.values import Shape
 
 
@@ -18,8 +18,7 @@ def product(a: Shape, b: Shape) -> Shape:
     """
     if not a or not b:
         raise UnknownError
-    if a[-1] is not None and b[-2 if len(b) > 1 else 0] not in (None, a[-1]):
-        raise UnknownError
+    agree(a[-1], b[-2 if len(b) > 1 else 0])
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
@@ -38,8 +37,9 @@ def gemm(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
         right = op.shape(b)
         if len(left) != 2 or len(right) != 2:
             raise UnknownError
-        row = left[1] if op.attr("transA", 0) else left[0]
-        column = right[0] if op.attr("transB", 0) else right[1]
+        row, summed = left[::-1] if op.attr("transA", 0) else left
+        also_summed, column = right[::-1] if op.attr("transB", 0) else right
+        agree(summed, also_summed)
         return [(row, column)]
 
     return shapes
@@ -80,13 +80,20 @@ def _labels(term: str, rank: int) -> list[str]:
 
 
 def einsum_lengths(op: Op) -> dict[str, int | None]:
-    """Returns the length of every label."""
+    """Returns the length of every label.
+
+    Raises:
+        UnknownError: Operands differ in one; a length of 1 is broadcast.
+    """
     operands, _ = einsum_terms(op)
     lengths: dict[str, int | None] = {}
     for i, labels in enumerate(operands):
         for label, length in zip(labels, op.shape(i), strict=True):
-            if label not in lengths or lengths[label] in (None, 1):
-                lengths[label] = length if length is not None else lengths.get(label)
+            before = lengths.get(label)
+            if before not in (None, 1) and length not in (None, 1):
+                agree(before, length)
+            elif label not in lengths or before in (None, 1):
+                lengths[label] = length if length is not None else before
     return lengths
 
 
@@ -98,7 +105,8 @@ def _einsum(op: Op) -> Sequence[Shape]:
 
 def _recurrent(op: Op) -> Sequence[Shape]:
     data = op.shape(0)
-    directions = op.shape(1)[0]
+    directions, _, width = op.shape(1)
+    agree(data[2], width)
     hidden: int | None = op.attr("hidden_size", 0)
     if not hidden:
         hidden = op.shape(2)[2]

@@ -15,6 +15,7 @@ from otel_quant.cost.shapes.rule import (
     INT64,
     T0,
     ShapeRule,
+    agree,
     axis_of,
     broadcast,
     like,
@@ -134,6 +135,7 @@ def _concat(op: Op) -> Sequence[Shape]:
             lengths = [dim for dim in column if dim is not None]
             result.append(sum(lengths) if len(lengths) == len(column) else None)
         else:
+            agree(*column)
             result.append(next((dim for dim in column if dim is not None), None))
     return [tuple(result)]
 

@@ -17,6 +17,7 @@ from otel_quant.cost.shapes.rule import (
     T0,
     T1,
     ShapeRule,
+    agree,
     axis_of,
     broadcast,
     like,
@@ -79,7 +80,9 @@ def _block_quantized(op: Op) -> Sequence[Shape]:
     columns = op.attr("N", 0)
     if not columns:
         raise UnknownError
-    return [(*op.shape(0)[:-1], columns)]
+    *rows, summed = op.shape(0)
+    agree(summed, op.attr("K", 0) or None)
+    return [(*rows, columns)]
 
 
 def _float_q4(op: Op) -> Sequence[Shape]:

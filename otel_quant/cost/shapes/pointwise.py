@@ -12,6 +12,7 @@ from otel_quant.cost.shapes.rule import (
     T0,
     T1,
     ShapeRule,
+    agree,
     always,
     axis_of,
     broadcast_all,
@@ -64,8 +65,10 @@ def _stash(op: Op) -> int:
 
 
 def _batch_normalization(op: Op) -> list[tuple[int | None, ...]]:
-    channels = op.shape(1)
-    return [op.shape(0), channels, channels, channels, channels]
+    data, channels = op.shape(0), op.shape(1)
+    if len(data) > 1:
+        agree(data[1], channels[0])
+    return [data, channels, channels, channels, channels]
 
 
 def _eye_like(op: Op) -> int:

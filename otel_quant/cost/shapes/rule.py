@@ -127,6 +127,16 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     return tuple(result)
 
 
+def agree(*lengths: int | None) -> None:
+    """Holds lengths of which an operator wants that they are one.
+
+    Raises:
+        UnknownError: Two that are known differ: the node cannot run.
+    """
+    if len({length for length in lengths if length is not None}) > 1:
+        raise UnknownError
+
+
 def broadcast_all(op: Op) -> Sequence[Shape]:
     """The shape of all operands broadcast."""
     return (broadcast(op.shape(i) for i in range(len(op.inputs)) if op.has(i)),)

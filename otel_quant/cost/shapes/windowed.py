@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from otel_quant.cost.op import Op, UnknownError
-from otel_quant.cost.shapes.rule import INT32, INT64, T0, ShapeRule, like
+from otel_quant.cost.shapes.rule import INT32, INT64, T0, ShapeRule, agree, like
 from otel_quant.cost.values import Shape
 
 
@@ -56,12 +56,18 @@ def windows(op: Op, spatial: Shape, kernel: Sequence[int | None], *, pool: bool)
     return tuple(result)
 
 
+def _channels(op: Op, filters: Shape) -> int | None:
+    """Returns how many channels filters [M, C / group, ...] read."""
+    return None if filters[1] is None else filters[1] * op.attr("group", 1)
+
+
 def conv(x: int, w: int) -> Callable[[Op], Sequence[Shape]]:
     """Convolution of operand ``x`` with filters ``w``."""
 
     def shapes(op: Op) -> Sequence[Shape]:
         data = op.shape(x)
         filters = op.shape(w)
+        agree(data[1], _channels(op, filters))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *windows(op, data[2:], kernel, pool=False))]
 
@@ -72,6 +78,7 @@ def conv_nhwc(op: Op) -> Sequence[Shape]:
     """Convolution of [N, H, W, C] with filters [M, C, kH, kW]."""
     data = op.shape(0)
     filters = op.shape(1)
+    agree(data[-1], _channels(op, filters))
     kernel = op.attr_ints("kernel_shape") or filters[2:]
     return [(data[0], *windows(op, data[1:-1], kernel, pool=False), filters[0])]
 
@@ -80,6 +87,7 @@ def conv_transpose(op: Op) -> Sequence[Shape]:
     """Transposed convolution: the length that a convolution would have taken to get here."""
     data = op.shape(0)
     filters = op.shape(1)
+    agree(data[1], filters[0])
     rank = len(data) - 2
     channels = filters[1]
     if channels is None:

@@ -199,8 +199,8 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
     assert by_model == (
         "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
         "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,nodes,"
-        "quantize_nodes,dequantize_nodes,symbolic_dims,uncosted_ops,unsized_tensors\n"
-        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,4,0,0,N = 1,,"
+        "quantize_nodes,dequantize_nodes,symbolic_dims,overridden_dims,uncosted_ops,unsized_tensors\n"
+        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,4,0,0,N = 1,,,"
         "0\n"
     )
 
@@ -443,6 +443,26 @@ def test_an_input_may_be_given_in_either_notation(
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+def test_an_overridden_length_is_told_in_every_format(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--input", "image=1x3x16x8", "--by", "total", "--format", form)
+    out = printed(capsys, "float.onnx", *arguments)
+    assert {
+        "table": "\noverridden dimensions          image[2] = 16 (model: 8)\n",
+        "markdown": "\n| overridden dimensions | image\\[2\\] = 16 (model: 8) |\n",
+        "csv": ",image[2] = 16 (model: 8),MatMul 1,",
+        "json": '"overridden_dims": {\n        "image[2]": {"model": 8, "given": 16}\n',
+    }[form] in out
+    printed(
+        capsys, "float.onnx", *arguments, "--strict", code=3,
+        error="otel-quant: float.onnx: nodes without known MACs: 1, results of unknown size: 1; "
+        "the totals leave them out\n",
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("folder")
 def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -478,13 +498,19 @@ def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
         (
             ("float.onnx", "--input", "sound=1x3"),
             1,
-            "float.onnx: has no input 'sound'; expected one of 'image'",
+            "float.onnx: has no input 'sound' (--input 'sound=1x3'); expected one of 'image'",
         ),
         (
             ("float.onnx", "--input", "image=1x3"),
             1,
-            "float.onnx: input 'image' is given shape [1, 3]; "
+            "float.onnx: input 'image' is given shape [1, 3] (--input 'image=1x3'); "
             "expected 4 dimensions as in ['N', 3, 8, 8]",
+        ),
+        (
+            ("float.onnx", "--input", "image:i64:1x3x8x8"),
+            1,
+            "float.onnx: input 'image' is given type int64 (--input 'image:i64:1x3x8x8'); "
+            "expected float32 as the model declares it",
         ),
         ((".",), 1, ".: is not a regular file; expected an ONNX file"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from otel_quant.cost import CostError, InputSpec, cost_of, parse_inputs
 
@@ -78,16 +80,119 @@ def test_a_symbol_that_one_input_decides_holds_for_the_others() -> None:
     ("inputs", "problem"),
     [
         ({"z": (1,)}, "has no input 'z'; expected one of 'a', 'b'"),
-        ({"a": (1, 2)}, r"input 'a' is given shape \[1, 2\]; expected 3 dimensions"),
-        ({"a": (1, 2, 8), "b": (3, 8, 1)}, "input 'b' sets 'batch' to 3; expected 1"),
-        ({"a": (1, -2, 8)}, "'a' has a length -2"),
+        (
+            {"a": (1, 2)},
+            "input 'a' is given shape [1, 2]; expected 3 dimensions as in ['batch', 'seq', 8]",
+        ),
+        (
+            {"a": (1, 2, 8), "b": (3, 8, 1)},
+            "input 'b' sets 'batch' to 3; expected 1 as elsewhere among the inputs",
+        ),
+        (
+            {"a": InputSpec((1, 2, 8), TensorProto.INT64)},
+            "input 'a' is given type int64; expected float32 as the model declares it",
+        ),
+        (
+            parse_inputs(["a:i64:1x2x8"], option="--input"),
+            "input 'a' is given type int64 (--input 'a:i64:1x2x8'); "
+            "expected float32 as the model declares it",
+        ),
+        (
+            parse_inputs(["a=1x2"], option="--input"),
+            "input 'a' is given shape [1, 2] (--input 'a=1x2'); "
+            "expected 3 dimensions as in ['batch', 'seq', 8]",
+        ),
+        (parse_inputs(["\n=1"]), r"has no input '\\n' ('\\n=1'); expected one of 'a', 'b'"),
     ],
 )
 def test_inputs_that_do_not_fit_the_model_are_errors(
-    inputs: dict[str, tuple[int, ...]], problem: str
+    inputs: dict[str, tuple[int, ...] | InputSpec], problem: str
 ) -> None:
-    with pytest.raises(CostError, match=problem):
+    with pytest.raises(CostError) as caught:
         cost_of(dynamic_model(), inputs=inputs)
+    assert str(caught.value) == f"<bytes>: {problem}"
+
+
+def test_a_length_that_is_none_is_an_error() -> None:
+    with pytest.raises(CostError, match="'a' has a length -2; expected integers from 0"):
+        cost_of(dynamic_model(), inputs={"a": (1, -2, 8)})
+
+
+def test_an_input_that_is_no_tensor_takes_no_shape() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (seq(float[2]) s) => (int64 n) { n = SequenceLength (s) }
+    """)
+    with pytest.raises(CostError) as caught:
+        cost_of(model.SerializeToString(), inputs={"s": (2,)})
+    assert str(caught.value) == (
+        "<bytes>: input 's' is given a shape; expected none, as it is of type sequence"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "none, as the model has no inputs"),
+        (12, "one of 'i0', 'i1', 'i2', 'i3', 'i4', 'i5', 'i6', 'i7', 'i8', 'i9' and 2 more"),
+    ],
+)
+def test_the_inputs_that_there_are_are_named_but_not_all_of_very_many(
+    count: int, expected: str
+) -> None:
+    inputs = [helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(count)]
+    model = helper.make_model(helper.make_graph([], "g", inputs, []))
+    with pytest.raises(CostError) as caught:
+        cost_of(model.SerializeToString(), inputs={"x": (1,)})
+    assert str(caught.value) == f"<bytes>: has no input 'x'; expected {expected}"
+
+
+FIXED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[1, 3, 8, 8] image) => (float[1, 10] y, float[1, 4, 8, 8] map)
+    {
+        map = Conv (image, w)
+        flat = Flatten (map)
+        y = Gemm (flat, head)
+    }
+"""
+
+
+def fixed_model() -> bytes:
+    model = onnx.parser.parse_model(FIXED)
+    for name, dims in (("w", (4, 3, 1, 1)), ("head", (256, 10))):
+        model.graph.initializer.append(numpy_helper.from_array(np.zeros(dims, np.float32), name))
+    return model.SerializeToString()
+
+
+def test_a_length_that_the_model_fixes_may_be_asked_about_and_the_result_says_so() -> None:
+    cost = cost_of(fixed_model(), inputs={"image": (5, 3, 8, 8)})
+    assert cost.overridden_dims == {"image[0]": (1, 5)}
+    assert cost.to_json_dict()["overridden_dims"] == {"image[0]": {"model": 1, "given": 5}}
+    assert [node.outputs for node in cost.nodes] == [((5, 4, 8, 8),), ((5, 256),), ((5, 10),)]
+    assert cost.macs_contraction == 5 * cost_of(fixed_model()).macs_contraction
+    assert cost.uncosted_ops == {}
+
+
+@pytest.mark.parametrize(
+    ("shape", "shapes", "uncosted"),
+    [
+        ((1, 3, 16, 16), [((1, 4, 16, 16),), ((1, 1024),), (None,)], {"Gemm": 1}),
+        ((1, 4, 8, 8), [(None,), (None,), (None,)], {"Conv": 1, "Gemm": 1}),
+    ],
+)
+def test_what_does_not_fit_an_overridden_length_has_no_known_macs(
+    shape: tuple[int, ...], shapes: list[object], uncosted: dict[str, int]
+) -> None:
+    cost = cost_of(fixed_model(), inputs={"image": shape})
+    assert [node.outputs for node in cost.nodes] == shapes
+    assert cost.uncosted_ops == uncosted
+
+
+def test_nothing_is_overridden_by_what_the_model_says_itself() -> None:
+    cost = cost_of(fixed_model(), inputs={"image": (1, 3, 8, 8)})
+    assert cost.overridden_dims == {}
+    assert cost.to_json_dict() == cost_of(fixed_model()).to_json_dict()
 
 
 def test_an_unknown_rule_set_is_an_error_that_names_those_there_are() -> None:

@@ -56,9 +56,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=("node", "op", "total"),
-        help="one line per node, per operator or per model (default: node, then op, then total; "
-        "for csv node)",
+        choices=("node", "op", "total", "comparison"),
+        help="one line per node, per operator or per model, or only what differs between models "
+        "(default: all of these in turn; for csv node)",
     )
     parser.add_argument(
         "--sort",
@@ -113,6 +113,8 @@ def _run(options: argparse.Namespace) -> int:
     except CostError as error:
         wanted = f"; expected {error.expected}" if error.expected else ""
         raise UserError(f"--input: {printable(error.problem + wanted)}", MISUSED) from error
+    if options.by == "comparison" and len(options.models) < 2:
+        raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
     costs: list[ModelCost] = []
     problems: list[str] = []
     for path in options.models:
@@ -128,7 +130,7 @@ def _run(options: argparse.Namespace) -> int:
             )
         except CostError as error:
             problems.append(printable(str(error)))
-    if costs:
+    if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
         sys.stdout.write(report(costs, options.format, choices))
         sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -100,6 +100,25 @@ def as_json(before: ModelCost, after: ModelCost) -> dict[str, object]:
         if item.change == "points"
     }
     return found
+
+
+CSV_COLUMNS: Final = ("baseline", "model", "figure", "before", "after", "ratio")
+
+
+def as_csv_rows(
+    before: ModelCost, after: ModelCost
+) -> Iterator[tuple[str, str, str, float, float, float | None]]:
+    """Yields a row of ``CSV_COLUMNS`` for each figure; only sizes and costs have a ratio."""
+    for item in compare(before, after):
+        share = item.change == "points"
+        yield (
+            before.path,
+            after.path,
+            f"precision.{item.key}" if share else item.key,
+            item.before,
+            item.after,
+            item.ratio if item.change == "ratio" else None,
+        )
 
 
 def as_cells(item: Difference) -> tuple[str, str, str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from otel_quant.cli.cost_comparison import as_cells, as_json, compare
+from otel_quant.cli.cost_comparison import CSV_COLUMNS, as_cells, as_csv_rows, as_json, compare
 from otel_quant.cli.cost_rows import (
     TOTALS,
     Cell,
@@ -33,7 +33,8 @@ class Choices:
     """What the user wants to see.
 
     Attributes:
-        by: ``node``, ``op`` or ``total``; None for what the format shows unasked.
+        by: ``node``, ``op``, ``total`` or ``comparison``; None for what the format shows
+            unasked.
         sort: ``macs``, ``memory``, ``params`` or ``order``; None likewise.
         top: How many nodes or operators; None for all.
         compared: Whether models after the first are compared with it.
@@ -155,9 +156,13 @@ def _shown(value: Cell, *, share: bool) -> str:
     return str(value)
 
 
+def _shown_alone(models: Sequence[ModelCost], choices: Choices) -> Sequence[ModelCost]:
+    return () if choices.by == "comparison" else models
+
+
 def _as_table(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
-    for model in models:
+    for model in _shown_alone(models, choices):
         parts.append(f"{printable(model.path)} (rules: {model.rules})\n")
         parts += [_table_section(section) for section in _sections(model, choices)]
     for section in _comparisons(models, choices):
@@ -175,7 +180,7 @@ def _table_section(section: _Section) -> str:
 
 def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
-    for model in models:
+    for model in _shown_alone(models, choices):
         parts.append(f"## {markdown_text(model.path)}\n\nRules: {model.rules}\n")
         parts += [
             f"### {section.heading.capitalize()}\n\n{_markdown_section(section)}"
@@ -192,15 +197,15 @@ def _markdown_section(section: _Section) -> str:
 
 
 def _as_csv(models: Sequence[ModelCost], choices: Choices) -> str:
-    import csv
-    import io
+    from otel_quant.cli.spreadsheet import csv_text  # the other formats are not to wait for it
 
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+    if choices.by == "comparison":
+        return csv_text(
+            CSV_COLUMNS,
+            (row for after in models[1:] for row in as_csv_rows(models[0], after)),
+        )
     header, rows = _csv_rows(models, choices)
-    writer.writerow(("model", *header))
-    writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
-    return stream.getvalue()
+    return csv_text(("model", *header), rows)
 
 
 def _csv_rows(
@@ -224,15 +229,6 @@ def _csv_rows(
             for line in lines_of(model, sort, top)
         ),
     )
-
-
-def _csv_cell(value: Cell) -> str | int:
-    """What is not known is an empty cell; a share has as many digits as matter."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return value if isinstance(value, int) else printable(value)
 
 
 def _as_json(models: Sequence[ModelCost], choices: Choices) -> str:

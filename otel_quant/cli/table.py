@@ -9,7 +9,7 @@ from typing import Final
 
 # What moves the cursor, changes colours or reverses the text, rather than being text.
 _UNSAFE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
 

@@ -16,6 +16,8 @@ from otel_quant.cli import main
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
+FORMULA = (*"=+-@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
 
 def output(path: Path, form: str) -> str:
     stream = io.StringIO()
@@ -33,6 +35,7 @@ def output(path: Path, form: str) -> str:
 @given(name=ANY_TEXT, kind=ANY_TEXT, symbol=ANY_TEXT)
 @example(name="\x1b]0;title\x07", kind="a|b", symbol="\r\n")
 @example(name="=cmd", kind='"', symbol="`<script>`")
+@example(name="a;=cmd", kind=' "+1', symbol="-1,@SUM(A1)")
 @example(name="\u2028\u202e", kind="\ufeff", symbol="\x00")
 def test_no_name_leaves_its_line_or_its_cell(
     tmp_path: Path, name: str, kind: str, symbol: str
@@ -55,6 +58,8 @@ def test_no_name_leaves_its_line_or_its_cell(
     assert node.count("|") == 12, rows
     header, *lines = csv.reader(io.StringIO(output(path, "csv")))
     assert [len(line) for line in lines] == [len(header)]
+    for cell in ";".join(cell for line in lines for cell in line).split(";"):
+        assert cell.lstrip(" \"'")[:1] not in FORMULA or cell.lstrip().startswith("'"), cell
     text = output(path, "json")
     assert text.isascii()
     (model,) = json.loads(text)["models"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import textwrap
 from pathlib import Path
@@ -323,6 +324,72 @@ contraction MACs in int8         0.00 %  27.03 %  +27.03 points
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_comparison_can_be_had_alone_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ("float.onnx", "quantized.onnx")
+    table = printed(capsys, *models, "--by", "comparison")
+    assert table.startswith("float.onnx -> quantized.onnx\n\n")
+    assert printed(capsys, *models, "--by", "total").endswith(f"\n{table}")
+    page = printed(capsys, *models, "--by", "comparison", "--format", "markdown")
+    assert (
+        page
+        == """\
+## float.onnx -\\> quantized.onnx
+
+|  | BEFORE | AFTER | CHANGE |
+| --- | ---: | ---: | ---: |
+| file and external data, bytes | 3,306 | 1,527 | x 0.462 |
+| weights, bytes | 3,008 | 1,093 | x 0.363 |
+| parameters | 752 | 754 | x 1.003 |
+| MACs | 2,496 | 2,752 | x 1.103 |
+| MACs of contractions | 2,368 | 2,368 | x 1.000 |
+| memory, bytes | 3,816 | 2,221 | x 0.582 |
+| peak of activations, bytes | 1,024 | 1,024 | x 1.000 |
+| nodes | 4 | 7 | +3 |
+| QuantizeLinear nodes | 0 | 1 | +1 |
+| DequantizeLinear nodes | 0 | 2 | +2 |
+| nodes without known MACs | 0 | 0 | +0 |
+| contraction MACs in float32 | 100.00 % | 72.97 % | -27.03 points |
+| contraction MACs in int8 | 0.00 % | 27.03 % | +27.03 points |
+"""
+    )
+    rows = printed(capsys, *models, "--by", "comparison", "--format", "csv")
+    assert (
+        rows
+        == """\
+baseline,model,figure,before,after,ratio
+float.onnx,quantized.onnx,file_bytes,3306,1527,0.461887
+float.onnx,quantized.onnx,weight_bytes,3008,1093,0.363364
+float.onnx,quantized.onnx,params,752,754,1.00266
+float.onnx,quantized.onnx,macs,2496,2752,1.10256
+float.onnx,quantized.onnx,macs_contraction,2368,2368,1
+float.onnx,quantized.onnx,memory_bytes,3816,2221,0.582023
+float.onnx,quantized.onnx,peak_activation_bytes,1024,1024,1
+float.onnx,quantized.onnx,nodes,4,7,
+float.onnx,quantized.onnx,quantize_nodes,0,1,
+float.onnx,quantized.onnx,dequantize_nodes,0,2,
+float.onnx,quantized.onnx,uncosted_nodes,0,0,
+float.onnx,quantized.onnx,precision.float32,1,0.72973,
+float.onnx,quantized.onnx,precision.int8,0,0.27027,
+"""
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_comparison_with_a_model_that_cannot_be_read_is_only_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    complaint = "missing.onnx: cannot be opened: No such file or directory; expected an ONNX file"
+    arguments = ("float.onnx", "missing.onnx", "--by", "comparison")
+    for form in ("table", "csv"):
+        assert (
+            printed(
+                capsys, *arguments, "--format", form, code=1, error=f"otel-quant: {complaint}\n"
+            )
+            == ""
+        )
+
+
+@pytest.mark.usefixtures("folder")
 def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text()
 
@@ -402,13 +469,48 @@ a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00   
 (1 more)
 """
     )
-    csv = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
-    assert csv.splitlines()[1].split(",")[1] == "a\\n\\x1b[31m|<b>\\u202e"
+    lines = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
+    assert lines.splitlines()[1].split(",")[1] == "a\\n\\x1b[31m|<b>\\u202e"
     page = printed(capsys, "m.onnx", "--format", "markdown", "--by", "node", "--top", "1")
     assert page.splitlines()[8].startswith("| a\\\\n\\\\x1b\\[31m\\|\\<b\\>\\\\u202e | Relu |")
     document = printed(capsys, "m.onnx", "--format", "json")
     assert document.isascii()
     assert json.loads(document)["models"][0]["nodes"][0]["name"] == "a\n\x1b[31m|<b>\u202e"
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("  =1", "'  =1"),
+        ("\t=1", "\\t=1"),
+        ('"=1', "'\"=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("a;=1", "a;'=1"),
+        ("a,=1", "a,'=1"),
+        ("/model/a-b+c=d@e", "/model/a-b+c=d@e"),
+    ],
+)
+def test_no_name_is_a_formula_of_a_spreadsheet(
+    name: str,
+    cell: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = save(Path("m.onnx"), HOSTILE, {})
+    model = onnx.load(path)
+    model.graph.node[0].name = name
+    path.write_bytes(model.SerializeToString())
+
+    written = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
+    assert list(csv.reader(written.splitlines()))[1][1] == cell
+    document = json.loads(printed(capsys, "m.onnx", "--format", "json", "--top", "1"))
+    assert document["models"][0]["nodes"][0]["name"] == name
 
 
 @pytest.mark.usefixtures("folder")
@@ -511,6 +613,11 @@ def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
             1,
             "float.onnx: input 'image' is given type int64 (--input 'image:i64:1x3x8x8'); "
             "expected float32 as the model declares it",
+        ),
+        (
+            ("float.onnx", "--by", "comparison"),
+            2,
+            "--by comparison: one model is given; expected two or more",
         ),
         ((".",), 1, ".: is not a regular file; expected an ONNX file"),
     ],

@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
+    if sys.stdout is None:
+        print("otel-quant: standard output: closed; expected a place to write", file=sys.stderr)
+        return 1
     if hasattr(sys.stdout, "reconfigure"):
         # A name that the terminal has no letters for is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -48,7 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"otel-quant: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # The reader (head, say) has seen enough; Python's own flush at exit must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # the reader (head, say) has seen enough
         return 0
+    except OSError as error:  # of the output: commands tell of the files that they read
+        _give_up_output()
+        print(f"otel-quant: standard output: {error.strerror}", file=sys.stderr)
+        return 1
     return code
+
+
+def _give_up_output() -> None:
+    """Lets Python's own flush at exit not fail as ours did."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

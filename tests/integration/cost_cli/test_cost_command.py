@@ -130,6 +130,37 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
+    tmp_path: Path, form: str
+) -> None:
+    onnx.save(float_model(), tmp_path / "m.onnx")
+    command = [sys.executable, "-m", "otel_quant", "cost", str(tmp_path / "m.onnx")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*command, "--format", form],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (
+        1, "otel-quant: standard output: No space left on device\n"
+    )  # fmt: skip
+
+
+def test_a_closed_output_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    onnx.save(float_model(), tmp_path / "m.onnx")
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m otel_quant cost "$1" >&-', sys.executable, tmp_path / "m.onnx"],
+        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (
+        1, "otel-quant: standard output: closed; expected a place to write\n"
+    )  # fmt: skip
+
+
 def damaged(folder: Path) -> dict[str, tuple[Path, str]]:
     """Files that are no models, each with what is to be said of it."""
     whole = float_model().SerializeToString()

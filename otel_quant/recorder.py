@@ -400,6 +400,15 @@ class Recorder:
             self._tell("point", checkpoint)
             self._reset_marks(reading)
 
+    def expect_samples(self, step: OpenStep, total: int) -> None:
+        """Notes how many calibration samples a step will consume, if it takes them all.
+
+        Args:
+            step: The step.
+            total: How many there are.
+        """
+        self._tell("samples_expected", step.info, total)
+
     def count_samples(self, step: OpenStep, count: int = 1) -> None:
         """Counts calibration samples that a step has consumed.
 

@@ -272,6 +272,7 @@ RUN_MEMORY_LIMIT: Final = "quant.run.memory.limit"
 RUN_GPU_MEMORY_USAGE: Final = "quant.run.gpu.memory.usage"
 RUN_DISK_IO: Final = "quant.run.disk.io"
 CALIBRATION_SAMPLES: Final = "quant.calibration.samples"
+CALIBRATION_PROGRESS: Final = "quant.calibration.progress"
 MODEL_SIZE: Final = "quant.model.size"
 MODEL_PARAMETERS: Final = "quant.model.parameters"
 MODEL_MACS: Final = "quant.model.macs"
@@ -298,6 +299,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(RUN_GPU_MEMORY_USAGE, "observable_up_down_counter", "By", "Memory in use on a visible GPU, by anyone.", (HW_ID,)),
     Metric(RUN_DISK_IO, "observable_counter", "By", "Bytes that the process tree moved to or from storage since the run began.", (DISK_IO_DIRECTION,)),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Samples that the latest calibration step of that name has consumed, as a share of those its data reader has; absent where the reader does not say how many, or has given more than it said.", (STEP_NAME, LIBRARY_NAME)),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
     Metric(MODEL_PARAMETERS, "gauge", "{element}", "Elements of the model's static tensors.", (MODEL_ROLE,)),
     Metric(MODEL_MACS, "gauge", "{mac}", "Forward contraction MACs of the model.", (MODEL_ROLE,)),

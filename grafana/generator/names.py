@@ -11,7 +11,7 @@ import re
 
 from otel_quant import semconv
 
-_UNITS = {"By": "_bytes", "s": "_seconds"}
+_UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}  # the last on gauges only
 _SUFFIXES = {
     "histogram": ("_bucket", "_sum", "_count"),
     "counter": ("_total",),

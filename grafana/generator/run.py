@@ -16,6 +16,7 @@ MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
 ACTIVE = names.series(semconv.STEP_ACTIVE)
 SAMPLES = names.series(semconv.CALIBRATION_SAMPLES)
+PROGRESS = names.series(semconv.CALIBRATION_PROGRESS)
 DISK = names.series(semconv.RUN_DISK_IO)
 GPU = names.series(semconv.RUN_GPU_MEMORY_USAGE)
 CPU = names.series(semconv.STEP_CPU_TIME)
@@ -53,6 +54,7 @@ def dashboard() -> builders.Dashboard:
         .annotation(_checkpoints())
         .annotation(_open_steps())
         .with_panel(_now())
+        .with_panel(_progress())
         .with_panel(_samples())
         .with_panel(_rate())
         .with_panel(_earlier())
@@ -88,7 +90,16 @@ def _now() -> object:
         "The steps that are open. The one that stays longer than in earlier runs is where to look; none means the run has ended or is between steps.",
         "none",
         panels.promql(f"sum by ({STEP}) ({ACTIVE}) > 0", f"{{{{{STEP}}}}}"),
-    ).no_value("no step is open").span(6).text_mode("name")  # fmt: skip
+    ).no_value("no step is open").text_mode("name")  # fmt: skip
+
+
+def _progress() -> object:
+    return panels.figure(
+        "Calibration done",
+        "Share of the data reader's samples that the calibration has consumed. If it stands still, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
+        "percentunit",
+        panels.promql(f"max by ({STEP}) ({PROGRESS})", f"{{{{{STEP}}}}}"),
+    ).no_value("the reader does not say")  # fmt: skip
 
 
 def _samples() -> object:
@@ -127,7 +138,7 @@ def _share() -> object:
         "Highest memory as a share of what the process may use. From 90 % on expect to be killed next time.",
         "percentunit",
         panels.promql_table(f"max(max_over_time({MEMORY}[$__range])) / max(max_over_time({LIMIT}[$__range]))"),
-    ).span(6).thresholds(panels.SHARE_OF_LIMIT)  # fmt: skip
+    ).thresholds(panels.SHARE_OF_LIMIT)  # fmt: skip
 
 
 def _memory() -> object:

@@ -265,7 +265,9 @@ def count_sample(source: object) -> None:
             if not around.samples and isinstance(source, Sized):
                 # Some readers have a length for some data only, or declare one they lack.
                 with suppress(TypeError, NotImplementedError):
-                    around.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = len(source)
+                    total = len(source)
+                    around.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = total
+                    around.recorder.expect_samples(around, total)
             around.recorder.count_samples(around)
             return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import metrics
@@ -34,6 +35,21 @@ _MODEL_GAUGES = (
 )
 
 
+@dataclass(slots=True)
+class _Calibration:
+    """How far a calibration step is."""
+
+    step: int
+    total: int
+    samples: int = 0
+
+    def share(self) -> float | None:
+        """Returns the share that is done; None if the reader gave more than it said."""
+        if not 0 < self.total >= self.samples:
+            return None
+        return self.samples / self.total
+
+
 class MetricsSink(Sink):
     """The metrics of :data:`otel_quant.semconv.METRICS`.
 
@@ -61,6 +77,7 @@ class MetricsSink(Sink):
         self._run: RunInfo | None = None
         self._baseline: Reading | None = None
         self._active: Counter[tuple[str, str | None]] = Counter()
+        self._calibrations: dict[tuple[str, str | None], _Calibration] = {}
         self._custom: dict[str, Any] = {}
         observers = {
             semconv.STEP_ACTIVE: self._observe_active,
@@ -68,6 +85,7 @@ class MetricsSink(Sink):
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
             semconv.RUN_GPU_MEMORY_USAGE: self._observe_gpus,
             semconv.RUN_DISK_IO: self._observe_disk,
+            semconv.CALIBRATION_PROGRESS: self._observe_progress,
         }
         self._instruments: dict[str, Instrument] = {
             metric.name: self._create(metric, observers.get(metric.name))
@@ -80,6 +98,7 @@ class MetricsSink(Sink):
         self._run, self._baseline = run, checkpoint.reading
         with self._lock:
             self._active.clear()
+            self._calibrations.clear()
         self._record_custom(checkpoint)
 
     def step_started(
@@ -88,6 +107,7 @@ class MetricsSink(Sink):
         """Counts the step as open."""
         with self._lock:
             self._active[step.label, step.library] += 1
+            self._calibrations.pop((step.label, step.library), None)
         self._record_custom(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
@@ -118,8 +138,17 @@ class MetricsSink(Sink):
                 )
         self._record_custom(checkpoint)
 
+    def samples_expected(self, step: StepInfo, total: int) -> None:
+        """Begins to answer for how far the step is."""
+        with self._lock:
+            self._calibrations[step.label, step.library] = _Calibration(step.index, total)
+
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """Adds to the calibration samples."""
+        with self._lock:
+            calibration = self._calibrations.get((step.label, step.library))
+            if calibration is not None and calibration.step == step.index:
+                calibration.samples += count
         self._record(semconv.CALIBRATION_SAMPLES, count, _labels(step), None)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
@@ -144,6 +173,7 @@ class MetricsSink(Sink):
         self._lock = threading.RLock()
         self._run = self._baseline = None
         self._active = Counter()
+        self._calibrations = {}
 
     # --- within -----------------------------------------------------------------------------
 
@@ -192,10 +222,14 @@ class MetricsSink(Sink):
         with self._lock:
             active = dict(self._active)
         for (label, library), count in active.items():
-            labels = {semconv.STEP_NAME: label}
-            if library is not None:
-                labels[semconv.LIBRARY_NAME] = library
-            yield Observation(count, labels)
+            yield Observation(count, _labels_of(label, library))
+
+    def _observe_progress(self, options: CallbackOptions) -> Iterable[Observation]:
+        with self._lock:
+            shares = [(key, each.share()) for key, each in self._calibrations.items()]
+        for (label, library), share in shares:
+            if share is not None:
+                yield Observation(share, _labels_of(label, library))
 
     def _observe_memory(self, options: CallbackOptions) -> Iterable[Observation]:
         reading = self._latest()
@@ -223,7 +257,11 @@ class MetricsSink(Sink):
 
 
 def _labels(step: StepInfo) -> dict[str, str]:
-    labels = {semconv.STEP_NAME: step.label}
-    if step.library is not None:
-        labels[semconv.LIBRARY_NAME] = step.library
+    return _labels_of(step.label, step.library)
+
+
+def _labels_of(label: str, library: str | None) -> dict[str, str]:
+    labels = {semconv.STEP_NAME: label}
+    if library is not None:
+        labels[semconv.LIBRARY_NAME] = library
     return labels

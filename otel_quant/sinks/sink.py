@@ -52,6 +52,9 @@ class Sink:
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """A step has closed, well or not."""
 
+    def samples_expected(self, step: StepInfo, total: int) -> None:
+        """A step is about to consume so many calibration samples in all."""
+
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """A step has consumed so many more calibration samples."""
 

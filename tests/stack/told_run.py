@@ -91,6 +91,7 @@ class Told:
                 Observation(self.memory // 16, {semconv.DISK_IO_DIRECTION: "write"}),
             ],
             semconv.RUN_GPU_MEMORY_USAGE: self.observe_gpu,
+            semconv.CALIBRATION_PROGRESS: self.observe_progress,
         }
         made = {}
         for metric in semconv.METRICS:
@@ -110,6 +111,11 @@ class Told:
         for step, open_now in self.active.items():
             if open_now >= 0:
                 yield Observation(open_now, {semconv.STEP_NAME: step, **LIBRARY})
+
+    def observe_progress(self, _: CallbackOptions) -> Iterable[Observation]:
+        if self.samples:
+            share = min(self.samples / 1000, 1.0)
+            yield Observation(share, {semconv.STEP_NAME: "Calibration", **LIBRARY})
 
     def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.arguments.gpu:

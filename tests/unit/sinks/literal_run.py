@@ -118,6 +118,7 @@ def told(
         {"quant.calibration.method": "Percentile"},
     )
     token = sink.step_entered(step)
+    sink.samples_expected(step, 8)
     sink.samples_counted(step, 5)
     sink.step_left(step, token)
     sink.step_ended(

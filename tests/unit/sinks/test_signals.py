@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from otel_quant.readings import Checkpoint, Peaks, Reading, RunRecord
+from otel_quant.readings import Checkpoint, Peaks, Reading, RunRecord, StepInfo
 from otel_quant.sinks import logs as logs_module
 from otel_quant.sinks.logs import LogsSink
 from otel_quant.sinks.metrics import MetricsSink
@@ -288,6 +288,7 @@ OF_STEPS = {
         ({**STEP_LABELS, "cpu.mode": "system"}, 0.25),
     ],
     ("quant.calibration.samples", "{sample}"): [(STEP_LABELS, 5)],
+    ("quant.calibration.progress", "1"): [(STEP_LABELS, 0.625)],
     ("quant.model.size", "By"): [({"quant.model.role": "float"}, 4000)],
     ("quant.model.parameters", "{element}"): [({"quant.model.role": "float"}, 1000)],
     ("quant.model.macs", "{mac}"): [({"quant.model.role": "float"}, 77)],
@@ -325,6 +326,48 @@ def test_within_a_run_the_live_figures_are_those_of_this_moment(
     }
 
 
+def test_how_far_a_calibration_is_stands_until_the_next_of_its_name(
+    reader: InMemoryMetricReader,
+) -> None:
+    sink = MetricsSink(lambda: None, lambda step: None)
+
+    def shown() -> list[tuple[dict[str, Any], float]]:
+        return points_of(reader).get(("quant.calibration.progress", "1"), [])
+
+    def started(step: StepInfo) -> None:
+        sink.step_started(step, Checkpoint(1, "My Start", "start", START, START, step), {})
+
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
+    started(STEP)
+    sink.samples_expected(STEP, 4)
+    assert shown() == [(STEP_LABELS, 0.0)]
+    sink.samples_counted(STEP, 3)
+    assert shown() == [(STEP_LABELS, 0.75)]
+    second = replace(STEP, index=STEP.index + 1)
+    started(second)
+    assert shown() == []
+    sink.samples_expected(second, 2)
+    sink.samples_counted(STEP, 1)  # a thread that is still at the first one
+    sink.samples_counted(second, 2)
+    assert shown() == [(STEP_LABELS, 1.0)]
+    sink.samples_counted(second, 1)  # more than the reader said there were
+    assert shown() == []
+
+
+def test_how_far_a_calibration_is_is_unknown_where_the_reader_has_no_length(
+    reader: InMemoryMetricReader,
+) -> None:
+    sink = MetricsSink(lambda: None, lambda step: None)
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
+    sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
+    sink.samples_counted(STEP, 3)
+    sink.samples_expected(replace(STEP, label="Empty"), 0)
+    assert set(points_of(reader)) == {
+        ("quant.step.active", "{step}"),
+        ("quant.calibration.samples", "{sample}"),
+    }
+
+
 def test_a_failed_step_is_told_apart(reader: InMemoryMetricReader) -> None:
     told(MetricsSink(lambda: None, lambda step: None), error=MemoryError("too big"))
     labels = {**STEP_LABELS, "error.type": "MemoryError"}
@@ -338,6 +381,7 @@ def test_of_what_could_not_be_measured_there_is_no_point(reader: InMemoryMetricR
     assert found == {
         "quant.step.duration",
         "quant.calibration.samples",
+        "quant.calibration.progress",
         "quant.model.size",
         "quant.model.parameters",
         "quant.model.macs",

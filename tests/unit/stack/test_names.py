@@ -14,7 +14,7 @@ RESOURCE = {"service.name", "service.instance.id"}
 PROMETHEUS_LABELS = {"job", "instance", "host_name"}
 LOKI_LABELS = {"service_name", "service_instance_id", "trace_id"}
 
-UNITS = {"By": "_bytes", "s": "_seconds"}
+UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}
 ENDINGS = {
     "histogram": ("_bucket", "_sum", "_count"),
     "counter": ("_total",),

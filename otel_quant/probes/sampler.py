@@ -18,6 +18,36 @@ SHARE: Final = 0.0045
 """Part of one core that the sampler aims at; its budget is 0.005, and costs vary."""
 
 
+_SAVED: Final = 1.0
+"""Seconds of the share that may be saved up, so that one dear sample needs no pause."""
+
+
+class Pace:
+    """How long to wait between samples so that they keep to :data:`SHARE` of a core.
+
+    What a sample cost has to be earned, at ``SHARE`` seconds a second. All time counts as
+    earning: the pause, and the sample's own, for a sample that waits a second for the GIL
+    spends CPU time on waiting.
+
+    Args:
+        interval: Shortest pause, in seconds.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._owed = 0.0  # seconds; below 0 is saved
+
+    def pause(self, cost: float, elapsed: float) -> float:
+        """Returns how long to wait for the next sample, in seconds.
+
+        Args:
+            cost: CPU time that the last one took, waking up included, in seconds.
+            elapsed: Time since the one before it, in seconds.
+        """
+        self._owed = max(-_SAVED, self._owed + cost / SHARE - elapsed)
+        return max(self._interval, self._owed)
+
+
 class Sampler:
     """Calls a function again and again on a thread of its own.
 
@@ -55,11 +85,12 @@ class Sampler:
             thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        pause = self._interval
-        spent = time.thread_time()
+        pace, pause = Pace(self._interval), self._interval
+        spent, now = time.thread_time(), time.monotonic()
         while not self._going.acquire(timeout=pause):
             with FAULTS.kept_in("sampler"):
                 self._take()
-            before, spent = spent, time.thread_time()
-            pause = max(self._interval, (spent - before) / SHARE)
+            spent_before, spent = spent, time.thread_time()
+            before, now = now, time.monotonic()
+            pause = pace.pause(spent - spent_before, now - before)
         self._going.release()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from otel_quant.probes.sampler import SHARE, Sampler
+from otel_quant.probes.sampler import SHARE, Pace, Sampler
 
 
 def burn(seconds: float) -> None:
@@ -45,6 +45,28 @@ def test_the_pause_follows_the_cost_so_that_the_share_holds(cost: float) -> None
     sampler.stop()
     # The last sample has not been paid for yet. A busy machine only makes more time go by.
     assert sum(spent[:3]) <= SHARE * elapsed
+
+
+def test_samples_that_cost_too_much_settle_at_the_share() -> None:
+    pace, elapsed, total = Pace(0.05), 0.05, 0.05
+    for _ in range(100):
+        elapsed = pace.pause(0.001, elapsed)
+        total += elapsed
+    assert elapsed == pytest.approx(0.001 / SHARE)
+    assert 100 * 0.001 / total == pytest.approx(SHARE)
+
+
+def test_the_time_that_a_sample_waits_counts_as_much_as_the_pause() -> None:
+    # Half a second for the GIL, which cost 3 ms: 2/3 s of the share, 1/6 s of them to come.
+    assert Pace(0.05).pause(0.003, 0.5) == pytest.approx(0.003 / SHARE - 0.5)
+
+
+def test_a_dear_sample_after_cheap_ones_needs_no_pause_and_a_second_is_all_that_is_saved() -> None:
+    pace = Pace(0.05)
+    for _ in range(1000):
+        assert pace.pause(0.0, 0.05) == 0.05
+    assert pace.pause(SHARE, 0.05) == 0.05
+    assert pace.pause(SHARE, 0.05) == pytest.approx(0.9)
 
 
 def test_a_cheap_sample_is_taken_no_more_often_than_asked_for() -> None:

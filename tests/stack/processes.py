@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "collector"
-START_SECONDS = 60
+START_SECONDS = 120
 
 T = TypeVar("T")
 _GIVEN: set[int] = set()
@@ -55,7 +55,7 @@ def eventually(get: Callable[[], T], what: str, seconds: float = 60) -> T:
     while time.monotonic() < deadline:
         try:
             answer = get()
-        except (OSError, urllib.error.HTTPError) as error:
+        except OSError as error:
             answer = error
         else:
             if answer:
@@ -64,14 +64,24 @@ def eventually(get: Callable[[], T], what: str, seconds: float = 60) -> T:
     raise AssertionError(f"{what}: still {answer!r} after {seconds} s")
 
 
+class Unready(OSError):
+    """A server cannot answer now; `eventually` asks again."""
+
+
 def fetch(url: str, **parameters: object) -> Any:
-    """Returns the JSON that a GET answers; the error's text where it is no 2xx."""
+    """Returns the JSON that a GET answers.
+
+    Raises:
+        Unready: The server has an error of its own, or too much to do.
+        AssertionError: With what the server said, if it has no such answer.
+    """
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
         with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=20) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        raise AssertionError(f"{url} {parameters}: {error.code} {error.read().decode()}") from None
+        said = f"{url} {parameters}: {error.code} {error.read().decode()}"
+        raise (Unready if error.code in (429, *range(500, 600)) else AssertionError)(said) from None
 
 
 @dataclass
@@ -126,12 +136,13 @@ class Server:
 
 @dataclass
 class Backends:
-    """Where the three stores listen, whether they run or not."""
+    """Where the three stores listen and the Collector shows its metrics, running or not."""
 
     prometheus: int = field(default_factory=free_port)
     loki: int = field(default_factory=free_port)
     tempo: int = field(default_factory=free_port)
     tempo_otlp: int = field(default_factory=free_port)
+    otelcol: int = field(default_factory=free_port)
 
 
 def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
@@ -142,9 +153,9 @@ def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
     rules.write_text(re.sub(r"interval: \S+", "interval: 1s", committed))
     text = text.replace("/etc/prometheus/rules/*.yaml", str(rules))
     text = re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", text)
-    # The other servers are under other names and ports here, or not there at all.
+    # The other servers are under other names and ports here.
     for name, port in (("otelcol", 8888), ("tempo", 3200), ("loki", 3100)):
-        text = text.replace(f"{name}:{port}", f"127.0.0.1:{getattr(ports, name, 1)}")
+        text = text.replace(f"{name}:{port}", f"127.0.0.1:{getattr(ports, name)}")
     config = folder / "prometheus.yaml"
     config.write_text(text)
     return Server(
@@ -200,7 +211,14 @@ def tempo(binary: str, folder: Path, ports: Backends) -> Server:
 
 @dataclass
 class Collector:
-    """A Collector with one of the committed configurations."""
+    """A Collector with one of the committed configurations.
+
+    Attributes:
+        server: Its process.
+        grpc: Port for OTLP over gRPC.
+        http: Port for OTLP over HTTP.
+        metrics: Port of its own metrics.
+    """
 
     server: Server
     grpc: int
@@ -227,7 +245,8 @@ class Collector:
 def collector(
     binary: str, folder: Path, config: Path, ports: Backends, name: str = "otelcol", **extra: str
 ) -> Collector:
-    grpc, http, health, metrics = (free_port() for _ in range(4))
+    grpc, http, health = (free_port() for _ in range(3))
+    metrics = ports.otelcol if name == "otelcol" else free_port()
     environment = {
         "OTELCOL_STORAGE": str(folder / name),
         "OTELCOL_OTLP_GRPC": f"127.0.0.1:{grpc}",

@@ -6,8 +6,10 @@ span or a record is sent, with its example as its value, so that a query for any
 has something to find.
 
     python told_run.py {good,failed,killed} [--model P] [--method M] [--gpu] [--seconds S]
+        [--began SECONDS_AGO]
 
-Prints the trace id when it begins; with `killed` it then works until it is killed.
+Prints the trace id when it begins. With `killed` it stays in its third step for ever and
+prints a second line when all that it had to say until then is with the Collector.
 """
 
 from __future__ import annotations
@@ -163,8 +165,8 @@ class Told:
                         self.samples += 1
                         self.instruments[semconv.CALIBRATION_SAMPLES].add(1, labels)
                     time.sleep(0.05)
-                while name == "Calibration" and arguments.outcome == "killed":
-                    time.sleep(0.05)
+                if name == "Calibration" and arguments.outcome == "killed":
+                    self.wait_to_be_killed()
                 if name == "Quantization (Static)" and arguments.outcome == "failed":
                     raise MemoryError(f"no memory for {name}")
             except MemoryError as error:
@@ -175,6 +177,13 @@ class Told:
                 self.active[name] = 0
                 self.record(time.monotonic() - began, labels)
                 self.checkpoint(f"{name} End", "end", name)
+
+    def wait_to_be_killed(self) -> None:
+        for provider in (self.spans, self.metrics, self.logs):
+            provider.force_flush()
+        print("to be killed", flush=True)
+        while True:
+            time.sleep(1)
 
     def record(self, seconds: float, labels: dict[str, str]) -> None:
         made = self.instruments
@@ -202,7 +211,10 @@ class Told:
         arguments = self.arguments
         attributes = examples("run", arguments.gpu) | examples("run", arguments.gpu, "float")
         with self.tracer.start_as_current_span(
-            semconv.ROOT_SPAN, record_exception=False, set_status_on_exception=False
+            semconv.ROOT_SPAN,
+            start_time=time.time_ns() - int(arguments.began * 1e9),
+            record_exception=False,
+            set_status_on_exception=False,
         ) as root:
             print(f"{root.get_span_context().trace_id:032x}", flush=True)
             self.checkpoint("Start", "point", None)
@@ -238,6 +250,7 @@ def main() -> None:
     parser.add_argument("--method", default="Percentile")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--began", type=float, default=0.0, metavar="SECONDS_AGO")
     parser.add_argument("--limit-gib", type=int, default=24)
     Told(parser.parse_args()).tell()
 

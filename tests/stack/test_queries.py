@@ -7,22 +7,23 @@ than it may, and there is neither here.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import yaml
 
 from otel_quant import semconv
-from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun
+from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+from tests.stack import traceql
+from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun, tempo_binary
 from tests.stack.processes import (
     CONFIGS,
     Backends,
     Collector,
-    Server,
     collector,
     eventually,
     fetch,
@@ -40,10 +41,13 @@ BIG = ("--gpu", "--seconds=2", "--limit-gib=1")
 
 # Queries that have nothing to show after these runs, and why that is right.
 RIGHTLY_EMPTY = {
-    ("Quantization runs", "Vanished"): "a run counts as vanished after five minutes' silence",
-    ("alerts", "QuantizationRunVanished"): "a run counts as vanished after five minutes' silence",
     ("alerts", "QuantizationRunSlow"): "a baseline takes four runs with steps over a minute",
 }
+# Fields that no span has after these runs, and why that is right.
+RIGHTLY_ABSENT = {"precision": "a model has the types that it has; each column is one of them all"}
+# Queries for runs that have vanished; a run counts as vanished after five minutes' silence.
+VANISHED = (("Quantization runs", "Vanished"), ("alerts", "QuantizationRunVanished"))
+MINUTE = 60
 
 
 @dataclass(frozen=True)
@@ -53,27 +57,36 @@ class World:
     Attributes:
         ports: Where the stores listen.
         began: Seconds since the epoch before the first run.
-        has_tempo: Whether Tempo is among them.
+        spans: What the Collector sent where there is no Tempo; None where there is.
         killed: The killed run's trace, from its first checkpoint.
+        killed_at: Seconds since the epoch when it was killed.
         good: The good run's trace.
+        instance: The good run's service.instance.id.
     """
 
     ports: Backends
     began: float
-    has_tempo: bool
-    killed: str
-    good: str
+    spans: list[Span] | None
+    killed: str = ""
+    killed_at: float = 0.0
+    good: str = ""
+    instance: str = ""
 
-    def ask(self, query: Query) -> list[Any]:
-        """Returns the rows or series that a query gives, as Grafana would ask it."""
-        text = filled(query, self.good)
-        now = time.time()
+    def ask(self, query: Query, at: float | None = None) -> list[Any]:
+        """Returns the rows or series that a query gives, as Grafana would ask it.
+
+        Args:
+            query: The query.
+            at: The moment that Prometheus is to take for now.
+        """
+        text = self.filled(query)
+        now = at or time.time()
         if query.ref == "variable":
             return self.values(text)
         if query.store == "prometheus":
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
             if query.instant:
-                answer = fetch(url, query=text)
+                answer = fetch(url, query=text, time=now)
             else:
                 answer = fetch(f"{url}_range", query=text, start=self.began, end=now, step=5)
             return answer["data"]["result"]
@@ -91,29 +104,31 @@ class World:
             return fetch(f"{url}/metrics/query", q=text, **window).get("series", [])
         return fetch(f"{url}/search", q=text, limit=200, spss=100, **window).get("traces", [])
 
+    def filled(self, query: Query) -> str:
+        """Returns a query's text with Grafana's variables as the dashboards set them at first."""
+        text = query.text
+        for name, value in {
+            "$__rate_interval": "1m",
+            "$__range": "1h",
+            # Loki's is the whole range in a query for one moment.
+            "$__auto": "1h" if query.instant else "1m",
+            "${trace}": self.good,
+            "${__trace.traceId}": self.good,
+            '${__span.tags["service.name"]}': JOB,
+            '${__span.tags["service.instance.id"]}': self.instance,
+            "$job": ".+",
+            "$instance": ".+",
+            "$baseline": ".+",
+        }.items():
+            text = text.replace(name, value)
+        assert "$" not in text, text
+        return text
+
     def values(self, query: str) -> list[str]:
         """Returns what `label_values(selector, label)` gives."""
         selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
         url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
         return fetch(url, **{"match[]": selector})["data"]
-
-
-def filled(query: Query, trace: str) -> str:
-    """Returns a query's text with Grafana's variables as the dashboards set them at first."""
-    text = query.text
-    for name, value in {
-        "$__rate_interval": "1m",
-        "$__range": "1h",
-        # Loki's is the whole range in a query for one moment.
-        "$__auto": "1h" if query.instant else "1m",
-        "${trace}": trace,
-        "$job": ".+",
-        "$instance": ".+",
-        "$baseline": ".+",
-    }.items():
-        text = text.replace(name, value)
-    assert "$" not in text, text
-    return text
 
 
 @pytest.fixture(scope="module")
@@ -129,70 +144,120 @@ def world(
         prometheus(binaries["prometheus"], folder, ports),
         loki(binaries["loki"], folder, ports),
     ]
-    if os.environ.get("TEMPO_BIN"):
-        servers.append(tempo(os.environ["TEMPO_BIN"], folder, ports))
+    instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
+    binary = tempo_binary()
+    if binary:
+        servers.append(tempo(binary, folder, ports))
+    else:
+        instead.start()
     made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
     servers.append(made.server)
     try:
         for server in servers:
             server.start()
-        yield run_all(made, ports, servers, quantize, tell_run)
+        before = World(ports, time.time() - 1, None if binary else instead.spans)
+        yield run_all(before, made, quantize, tell_run)
     finally:
         for server in servers:
             server.kill()
+        instead.stop()
 
 
-def run_all(
-    made: Collector, ports: Backends, servers: list[Server], quantize: Quantize, tell_run: TellRun
-) -> World:
-    began = time.time() - 1
-    killed = quantize(made, "killed")
+def run_all(world: World, made: Collector, quantize: Quantize, tell_run: TellRun) -> World:
+    name = {"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=to-be-killed"}
+    killed = quantize(made, "killed", environment=made.environment | name)
     good = quantize(made, "good")
-    assert good.wait(180) == 0
-    wait_for_calibration(ports)
+    wait_for_calibration(world, "to-be-killed")
     killed.send_signal(signal.SIGKILL)
     killed.wait()
+    killed_at = time.time()
     failed = quantize(made, "failed")
+    assert good.wait(180) == 0
     assert quantize(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(180) == 0
     assert failed.wait(180) == 1
     tell_run({**made.environment, "OTEL_SERVICE_NAME": "told"}, "good", *BIG)
-    first = World(ports, began, len(servers) == 4, "", "")
-    traces = eventually(lambda: traces_by_end(first), "the runs' checkpoints")
-    return World(ports, began, first.has_tempo, killed=traces["killed"], good=traces["good"])
+    runs = eventually(lambda: runs_by_end(world), "the runs' checkpoints")
+    return replace(world, **runs, killed_at=killed_at)
 
 
-def wait_for_calibration(ports: Backends) -> None:
-    """Waits until the run that is to be killed calibrates; the good one has ended."""
-    query = 'quant_step_active{quant_step_name="Calibration"} == 1'
-    url = f"http://127.0.0.1:{ports.prometheus}/api/v1/query"
-    eventually(lambda: fetch(url, query=query)["data"]["result"], "an open calibration", 120)
+def wait_for_calibration(world: World, instance: str) -> None:
+    """Waits until both Prometheus and Loki know that a run calibrates."""
+    open_now = f'quant_step_active{{quant_step_name="Calibration", instance="{instance}"}} == 1'
+    started = (
+        f'{{service_name="{JOB}"}} | service_instance_id="{instance}"'
+        ' | quant_checkpoint_name="Calibration Start"'
+    )
+    for store, text in (("prometheus", open_now), ("loki", started)):
+        query = Query(("test", "calibration"), "A", store, text)
+        eventually(lambda q=query: world.ask(q), f"{store}: an open calibration", 120)
 
 
-def traces_by_end(world: World) -> dict[str, str]:
-    """Returns the trace of a run that ended and of one that did not, from the checkpoints."""
+def runs_by_end(world: World) -> dict[str, str]:
+    """Returns a run that ended and the one that did not, from the checkpoints."""
     query = Query(
         ("test", "checkpoints"),
         "A",
         "loki",
         f'{{service_name="{JOB}"}} | quant_checkpoint_name != ""',
     )
-    runs: dict[str, list[str]] = {}
+    runs: dict[tuple[str, str], list[str]] = {}
     for stream in world.ask(query):
         labels = stream["stream"]
-        runs.setdefault(labels["trace_id"], []).append(labels["quant_checkpoint_name"])
-    good = [trace for trace, names in runs.items() if {"End", "Post-process End"} <= set(names)]
-    killed = [trace for trace, names in runs.items() if "End" not in names]
-    return {"good": good[0], "killed": killed[0]} if len(good) == 2 and killed else {}
+        run = labels["trace_id"], labels["service_instance_id"]
+        runs.setdefault(run, []).append(labels["quant_checkpoint_name"])
+    good = [run for run, names in runs.items() if {"End", "Post-process End"} <= set(names)]
+    killed = [trace for (trace, _), names in runs.items() if "End" not in names]
+    if len(good) != 2 or not killed:
+        return {}
+    return {"good": good[0][0], "instance": good[0][1], "killed": killed[0]}
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_every_query_finds_what_the_runs_left(world: World, query: Query) -> None:
-    if query.store == "tempo" and not world.has_tempo:
+    if query.store == "tempo" and world.spans is not None:
         pytest.skip(NO_TEMPO)
     if query.place in RIGHTLY_EMPTY:
         assert world.ask(query) == []
+    elif query.place in VANISHED:
+        assert world.ask(query, at=world.killed_at + MINUTE) == []
+        assert len(world.ask(query, at=world.killed_at + 6 * MINUTE)) == 1
+    else:
+        eventually(lambda: world.ask(query), f"{query}: {query.text}", 30)
+
+
+@pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "tempo"], ids=str)
+def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query: Query) -> None:
+    if world.spans is None:
+        pytest.skip("Tempo is here and was asked")
+    text = world.filled(query)
+    if text == world.good:
+        assert text in {span.trace_id for span in world.spans}
         return
-    eventually(lambda: world.ask(query), f"{query}: {query.text}", 30)
+    spans = eventually(lambda: traceql.found(text, world.spans or []), f"{query}: {text}", 30)
+    absent = [
+        field
+        for field in traceql.fields(text)
+        if all(traceql.value(span, field) is None for span in spans)
+    ]
+    assert [field for field in absent if field.split(".")[-2] not in RIGHTLY_ABSENT] == []
+
+
+def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
+    def up() -> bool:
+        query = Query(("test", "up"), "A", "prometheus", "up == 1", instant=True)
+        return {series["metric"]["job"] for series in world.ask(query)} == scraped
+
+    config = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
+    scraped = {job["job_name"] for job in config["scrape_configs"]}
+    assert scraped == {"prometheus", "otelcol", "loki", "tempo"}
+    if world.spans is not None:
+        scraped.remove("tempo")
+    eventually(up, f"{scraped} are up")
+    queue = Query(
+        ("test", "queue"), "A", "prometheus", 'otelcol_exporter_queue_size{job="otelcol"}', True
+    )
+    exporters = {series["metric"]["exporter"] for series in world.ask(queue)}
+    assert exporters == {"otlp_grpc/tempo", "otlp_http/loki", "otlp_http/prometheus"}
 
 
 def test_a_failed_step_and_a_run_near_its_limit_set_off_their_alerts(world: World) -> None:
@@ -220,24 +285,31 @@ def test_the_killed_run_tells_what_it_did_last(world: World) -> None:
 def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) -> None:
     generator = pytest.importorskip("grafana.generator.names")
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/label/__name__/values"
-    found = {name for name in fetch(url)["data"] if name.startswith("quant_")}
     expected = {
         name
         for metric in semconv.METRICS
         if "<" not in metric.name
         for name in generator.prometheus(metric.name)
     }
-    # The told run sends one custom metric.
-    assert found == expected | {"quant_custom_accuracy"}
+    expected.add("quant_custom_accuracy")  # the told run sends one
+
+    def found() -> set[str]:
+        return {name for name in fetch(url)["data"] if name.startswith("quant_")}
+
+    eventually(lambda: found() >= expected, f"all of {sorted(expected)}")
+    assert found() == expected
 
 
 def test_an_exemplar_leads_from_a_bucket_to_its_trace(world: World) -> None:
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/query_exemplars"
-    answer = fetch(
-        url,
-        query="quant_step_duration_seconds_bucket",
-        start=world.began,
-        end=time.time(),
-    )
-    traces = {e["labels"]["trace_id"] for series in answer["data"] for e in series["exemplars"]}
-    assert world.good in traces
+
+    def traces() -> set[str]:
+        answer = fetch(
+            url,
+            query="quant_step_duration_seconds_bucket",
+            start=world.began,
+            end=time.time(),
+        )
+        return {e["labels"]["trace_id"] for series in answer["data"] for e in series["exemplars"]}
+
+    eventually(lambda: world.good in traces(), "an exemplar of the good run")

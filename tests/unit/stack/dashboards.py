@@ -13,6 +13,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 GRAFANA = ROOT / "grafana"
 FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
+SOURCES = yaml.safe_load(
+    (GRAFANA / "provisioning" / "datasources" / "datasources.yaml").read_text()
+)["datasources"]
 RULES = yaml.safe_load((GRAFANA / "alerts" / "quant.yaml").read_text())["groups"]
 
 Store = Literal["prometheus", "tempo", "loki"]
@@ -49,7 +52,7 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def queries() -> Iterator[Query]:
-    """Yields every query of every panel, variable, annotation and rule."""
+    """Yields every query of every panel, variable, annotation, link and rule."""
     for file in FILES:
         dashboard = load(file)
         title = dashboard["title"]
@@ -70,10 +73,21 @@ def queries() -> Iterator[Query]:
             if annotation.get("expr"):
                 store = annotation["datasource"]["type"]
                 yield Query((title, annotation["name"]), "annotation", store, annotation["expr"])
+    for source in SOURCES:
+        links = source["jsonData"]
+        if "tracesToLogsV2" in links:
+            yield _link("Logs of a span", "loki", links["tracesToLogsV2"]["query"])
+        for query in links.get("tracesToMetrics", {}).get("queries", []):
+            yield _link(query["name"], "prometheus", query["query"])
     for group in RULES:
         for rule in group["rules"]:
             name = rule.get("alert") or rule["record"]
             yield Query(("alerts", name), "rule", "prometheus", rule["expr"], instant=True)
+
+
+def _link(name: str, store: Store, query: str) -> Query:
+    """Returns the query of a link from a trace; provisioning takes `$$` for a dollar sign."""
+    return Query(("data sources", name), "link", store, query.replace("$$", "$"))
 
 
 QUERIES = list(queries())

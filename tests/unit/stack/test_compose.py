@@ -48,6 +48,13 @@ def test_what_is_tested_is_what_is_composed(compose: dict[str, Any]) -> None:
     }
 
 
+def test_grafana_is_told_the_version_of_prometheus(compose: dict[str, Any]) -> None:
+    provisioned = ROOT / "grafana" / "provisioning" / "datasources" / "datasources.yaml"
+    sources = {s["type"]: s for s in yaml.safe_load(provisioned.read_text())["datasources"]}
+    told = sources["prometheus"]["jsonData"]["prometheusVersion"]
+    assert compose["services"]["prometheus"]["image"] == f"prom/prometheus:v{told}"
+
+
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
     images = [service["image"] for service in compose["services"].values()]
     assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+$", image)] == []

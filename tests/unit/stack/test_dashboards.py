@@ -13,12 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.stack.dashboards import FILES, GRAFANA, ROOT, load, panels
+from tests.unit.stack.dashboards import FILES, GRAFANA, ROOT, SOURCES, load, panels
 
 ids = [file.stem for file in FILES]
-SOURCES = yaml.safe_load(
-    (GRAFANA / "provisioning" / "datasources" / "datasources.yaml").read_text()
-)["datasources"]
 UNITS = {"none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso"}
 LINT = yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
 
@@ -118,6 +115,27 @@ def test_every_query_heeds_the_choice(dashboard: dict[str, Any], name: str) -> N
 def test_rates_are_over_the_rate_interval(dashboard: dict[str, Any]) -> None:
     for title, query in promql(dashboard, "target-rate-interval-rule"):
         assert set(re.findall(r"\bi?rate\([^[]*\[([^\]]*)\]", query)) <= {"$__rate_interval"}, title
+
+
+def test_ranges_of_log_queries_are_chosen_by_grafana(dashboard: dict[str, Any]) -> None:
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            if target["datasource"]["type"] == "loki":
+                query = re.sub(r'"[^"]*"', '""', target["expr"])
+                ranges = set(re.findall(r"\[([^]]*)\]", query))
+                assert not ranges or "$__auto" in ranges, panel["title"]
+
+
+def test_no_counter_is_shown_as_it_stands(dashboard: dict[str, Any]) -> None:
+    # A counter over a range is something else: its highest value is the run's total.
+    for title, query in promql(dashboard, "target-counter-agg-rule"):
+        counters = re.findall(r"\b(\w+_total)\b(?:\{[^}]*\})?(\[?)", query)
+        assert [name for name, bracket in counters if not bracket] == [], title
+
+
+def test_variables_are_asked_of_prometheus_in_its_own_words(dashboard: dict[str, Any]) -> None:
+    for name, variable in variables(dashboard, "query").items():
+        assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", variable["query"]), name
 
 
 def test_no_one_can_edit(dashboard: dict[str, Any]) -> None:

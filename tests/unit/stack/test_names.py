@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from otel_quant import semconv
-from tests.unit.stack.dashboards import QUERIES, RECORDED, Query
+from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
@@ -40,8 +41,9 @@ WORDS = {
 
 def names_of(query: Query) -> set[str]:
     """Returns every name in a query that stands for telemetry."""
-    text = re.sub(r'"(?:[^"\\]|\\.)*"|`[^`]*`', '""', query.text)
-    text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$\{?\w+\}?", "", text)
+    text = re.sub(r"\$\{[^}]*\}", "", query.text)
+    text = re.sub(r'"(?:[^"\\]|\\.)*"|`[^`]*`', '""', text)
+    text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$\w+", "", text)
     found = set(re.findall(r"[a-zA-Z_][\w:]*", text))
     calls = set(re.findall(r"([a-zA-Z_]\w*)\s*\(", text)) | {"count", "sum", "max", "min"}
     calls |= set(re.findall(r"(\w+) by \(", text)) | {"quantile"}
@@ -68,6 +70,16 @@ def test_every_attribute_of_a_span_is_in_the_contract(query: Query) -> None:
 def test_every_label_of_a_record_is_in_the_contract(query: Query) -> None:
     known = LOKI_LABELS | ON_CHECKPOINTS | ON_COSTS
     assert names_of(query) - known - {"unwrap", "json", "node", "macs"} == set()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_name_outside_of_queries_is_in_the_contract(file: Path) -> None:
+    text = file.read_text()
+    attributes = set(re.findall(r'"(quant\.[^"]+)"', text))
+    assert attributes
+    assert [n for n in attributes if not any(a.fullmatch(n) for a in ATTRIBUTES)] == []
+    labels = set(re.findall(r'"(quant_\w+)"', text))
+    assert labels - LABELS - ON_CHECKPOINTS - ON_COSTS == set()
 
 
 def test_the_check_sees_a_name_that_nobody_sends() -> None:

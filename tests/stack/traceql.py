@@ -1,0 +1,72 @@
+"""Answers the dashboards' trace queries from spans, for where there is no Tempo.
+
+It knows the few forms that the dashboards use and refuses any other, so that a query it
+misreads cannot pass for one that found something.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tests.fixtures.otlp_receiver import Span
+
+_FIELD: Final = r'(?:span|resource)\.(?:"[^"]+"|[\w.]+)|name'
+_CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|[\d.]+)')
+_QUERY: Final = re.compile(r"\{ (.+?) \}(?: \| (.+))?")
+_STAGE: Final = re.compile(r"(?:select|max_over_time)\((.+?)\)(?: by \((.+)\))?")
+
+_OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": lambda value, wanted: value == wanted,
+    "!=": lambda value, wanted: value != wanted,
+    "=~": lambda value, wanted: re.fullmatch(wanted, value or "") is not None,
+    ">": lambda value, wanted: value is not None and value > wanted,
+}
+
+
+def found(query: str, spans: Iterable[Span]) -> list[Span]:
+    """Returns the spans that a query's filter keeps.
+
+    Raises:
+        ValueError: The query is of a form that is not known here.
+    """
+    conditions = [_condition(text) for text in _parts(query)[0].split(" && ")]
+    return [span for span in spans if all(holds(span) for holds in conditions)]
+
+
+def fields(query: str) -> list[str]:
+    """Returns the fields that a query gives back, each as it stands in the query."""
+    rest = _parts(query)[1] or ""
+    stage = _STAGE.fullmatch(rest)
+    if not stage:
+        raise ValueError(f"{query}: no stage that is known here")
+    return [field for part in stage.groups() if part for field in part.split(", ")]
+
+
+def value(span: Span, field: str) -> Any:
+    """Returns what a field is of a span, None where it has none."""
+    if field == "name":
+        return span.name
+    scope, key = field.split(".", 1)
+    return (span.attributes if scope == "span" else span.resource).get(key.strip('"'))
+
+
+def _parts(query: str) -> tuple[str, str | None]:
+    parts = _QUERY.fullmatch(query)
+    if not parts:
+        raise ValueError(f"{query}: no filter with at most one stage")
+    return parts[1], parts[2]
+
+
+def _condition(text: str) -> Callable[[Span], bool]:
+    parts = _CONDITION.fullmatch(text)
+    if not parts:
+        raise ValueError(f"{text}: no condition that is known here")
+    field, operator, literal = parts.groups()
+    wanted: Any = None
+    if literal.startswith('"'):
+        wanted = literal.strip('"')
+    elif literal != "nil":
+        wanted = float(literal)
+    return lambda span: _OPERATORS[operator](value(span, field), wanted)

@@ -135,7 +135,7 @@ def _heaviest() -> object:
         )
         .with_transformation(panels.transform("merge"))
         .with_transformation(
-            panels.transform("calculateField", mode="reduceRow", alias="MACs", replaceFields=False, reduce={"reducer": "max", "include": [f"Value #rank{rank + 1}" for rank in range(HEAVIEST)]})
+            panels.reduced("MACs", "max", [f"Value #rank{rank + 1}" for rank in range(HEAVIEST)])
         )
         .with_transformation(
             panels.columns(

@@ -209,6 +209,17 @@ def numbers(*names: str) -> DataTransformerConfig:
     )
 
 
+def reduced(title: str, reducer: str, columns: Sequence[str]) -> DataTransformerConfig:
+    """Returns a transformation that adds a column made of others, row by row."""
+    return transform(
+        "calculateField",
+        mode="reduceRow",
+        alias=title,
+        replaceFields=False,
+        reduce={"reducer": reducer, "include": list(columns)},
+    )
+
+
 def looks(unit: str | None = None, **more: Any) -> list[DynamicConfigValue]:
     """Returns how one column is shown."""
     made = [DynamicConfigValue(id_val="unit", value=unit)] if unit else []

@@ -27,6 +27,20 @@ STATE = (
 SEEN = f"timestamp({MEMORY})[$__range:1m]"
 
 
+def _lines(range_: str, matcher: str = "") -> str:
+    return f"count by (service_instance_id) (count_over_time({panels.LOGS_OF_RUNS}{matcher} [{range_}]))"
+
+
+# Metrics come once a minute, checkpoints at once: a run that was killed in its first minute is
+# known from these alone. They say that it has not ended, and whether it was heard of.
+UNENDED = f"""({_lines("$__auto")} unless {_lines("$__auto", f' | {names.label(semconv.CHECKPOINT_NAME)} = "End"')})"""
+STATE_TOLD = f"({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3"
+MEMORY_TOLD = (
+    f"max by (service_instance_id) (max_over_time({panels.LOGS_OF_RUNS}"
+    f" | unwrap {names.label(semconv.CHECKPOINT_MEMORY)} [$__auto]))"
+)
+
+
 def dashboard() -> builders.Dashboard:
     """Returns the dashboard."""
     return (
@@ -36,12 +50,12 @@ def dashboard() -> builders.Dashboard:
         )
         .with_panel(_count(1, "Running", "A step is open and the run was heard of in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
         .with_panel(_count(2, "Failed", "A step raised an exception. Open the run and read the exception in its trace.", panels.RED))
-        .with_panel(_count(3, "Vanished", "Silent for 5 minutes with a step open: most likely killed. Look for the kernel's out-of-memory message on the host.", "purple"))
+        .with_panel(_count(3, "Vanished", "Silent for 5 minutes with a step open: most likely killed. Look for the kernel's out-of-memory message on the host. A run killed before it first sent metrics, in its first minute, is in the table alone.", "purple"))
         .with_panel(_count(0, "Ended", "Every step ended and none failed: nothing to do. Compare their cost in the Compare dashboard.", panels.GREEN))
         .with_panel(
             panels.figure(
                 "Closest to the limit",
-                "Highest share of its memory limit that a chosen run has reached. From 90 % on, the next larger model or sample count is killed: raise the limit or calibrate with less.",
+                "Highest share of its memory limit that a chosen run had when it reported, once a minute; the table has the exact peak of those that ended. From 90 % on, the next larger model or sample count is killed: raise the limit or calibrate with less.",
                 "percentunit",
                 panels.promql_table(f"max({EVERY} / max by (instance) (max_over_time({LIMIT}[$__range])))"),
             ).span(8).thresholds(panels.SHARE_OF_LIMIT)
@@ -78,46 +92,67 @@ def _table() -> object:
     shown = (
         semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD,
         semconv.CONFIG_NAME, semconv.ERROR_TYPE, semconv.RUN_FAILED_STEPS,
+        semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK,
     )  # fmt: skip
+    # What several stores say: of a run that ended its trace has the exact figure, of any other
+    # the samples and checkpoints do.
+    merged = {
+        "State": ("firstNotNull", ("Value #state", "Value #told")),
+        "Duration": ("max", ("duration", "Value #duration")),
+        "Peak memory": ("max", (semconv.MEMORY_PEAK, "Value #peak", "Value #checkpoints")),
+        "Share of limit": ("max", (semconv.MEMORY_PEAK_RATIO, "Value #share")),
+        "GPU peak": ("max", (semconv.GPU_MEMORY_PEAK, "Value #gpu")),
+    }
     roots = (
         f'{{ name = "{semconv.ROOT_SPAN}" && {panels.TRACES_OF_RUNS} }} | select('
         f"resource.service.instance.id, {', '.join(map(names.span, shown))})"
     )
-    return (
+    table = (
         panels.grid(
             "Runs",
-            "One row for each run, newest first; click an instance to open it. Library, model and method stand on the trace's root span, which a run sends when it ends: running and vanished runs do not have them yet.",
+            "One row for each run, newest first; click an instance to open it. Library, model and method stand on the trace's root span, which a run sends when it ends: running and vanished runs do not have them. A run killed in its first minute is known by its checkpoints alone.",
             "short",
             panels.promql_table(f"max by (instance, job) (max_over_time({MEMORY}[$__range]))", "peak"),
             panels.promql_table(f"{EVERY} / max by (instance) (max_over_time({LIMIT}[$__range]))", "share"),
             panels.promql_table(f"1000 * min by (instance) (min_over_time({SEEN}))", "began"),
-            panels.promql_table(f"max by (instance) (max_over_time({SEEN})) - min by (instance) (min_over_time({SEEN}))", "duration"),
+            panels.promql_table(f"1e9 * (max by (instance) (max_over_time({SEEN})) - min by (instance) (min_over_time({SEEN})))", "duration"),
             panels.promql_table(STATE, "state"),
             panels.promql_table(f"max by (instance) (max_over_time({gpu}[$__range]))", "gpu"),
             panels.promql_table(f"sum by (instance) (max_over_time({disk}[$__range]))", "disk"),
+            panels.logql_table(STATE_TOLD, "told"),
+            panels.logql_table(MEMORY_TOLD, "checkpoints"),
             panels.traceql(roots, "roots"),
         )
         .height(14)
-        .with_transformation(panels.transform("renameByRegex", regex=r"^service\.instance\.id$", renamePattern="instance"))
+        .with_transformation(panels.transform("renameByRegex", regex=r"^service[._]instance[._]id$", renamePattern="instance"))
         .with_transformation(panels.transform("joinByField", byField="instance", mode="outer"))
+        .with_transformation(panels.numbers(semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK))
+    )  # fmt: skip
+    for title, (reducer, sources) in merged.items():
+        table = table.with_transformation(panels.reduced(title, reducer, sources))
+    return (
+        table
         .with_transformation(
             panels.columns(
                 {
                     "Value #began": "Began", "job": "Job", "instance": "Instance",
-                    "Value #state": "State", semconv.LIBRARY_NAME: "Library",
+                    "State": "State", semconv.LIBRARY_NAME: "Library",
                     semconv.INPUT_PATH: "Model", semconv.CALIBRATION_METHOD: "Method",
-                    semconv.CONFIG_NAME: "Configuration", "Value #duration": "Duration",
-                    "Value #peak": "Peak memory", "Value #share": "Share of limit",
-                    "Value #gpu": "GPU peak", "Value #disk": "Disk",
+                    semconv.CONFIG_NAME: "Configuration", "Duration": "Duration",
+                    "Peak memory": "Peak memory", "Share of limit": "Share of limit",
+                    "GPU peak": "GPU peak", "Value #disk": "Disk",
                     semconv.RUN_FAILED_STEPS: "Failed steps", semconv.ERROR_TYPE: "Error",
                     "traceIdHidden": "Trace",
                 },
-                hide=[*(f"Time {n}" for n in range(1, 8)), "Time", "traceService", "traceName", "spanID", "time", "name", "duration"],
+                hide=[
+                    *(f"Time {n}" for n in range(1, 10)), "Time", "traceService", "traceName",
+                    "spanID", "time", "name", *(s for _, sources in merged.values() for s in sources),
+                ],
             )
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Began", "desc": True}]))
         .override_by_name("Began", panels.looks("dateTimeAsIso"))
-        .override_by_name("Duration", panels.looks("s"))
+        .override_by_name("Duration", panels.looks("ns"))
         .override_by_name("Peak memory", panels.looks("bytes"))
         .override_by_name("GPU peak", panels.looks("bytes"))
         .override_by_name("Disk", panels.looks("bytes"))

@@ -44,7 +44,7 @@ def names_of(query: Query) -> set[str]:
     text = re.sub(r"\$\{[^}]*\}", "", query.text)
     text = re.sub(r'"(?:[^"\\]|\\.)*"|`[^`]*`', '""', text)
     text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$\w+", "", text)
-    found = set(re.findall(r"[a-zA-Z_][\w:]*", text))
+    found = set(re.findall(r"(?<!\d)[a-zA-Z_][\w:]*", text))
     calls = set(re.findall(r"([a-zA-Z_]\w*)\s*\(", text)) | {"count", "sum", "max", "min"}
     calls |= set(re.findall(r"(\w+) by \(", text)) | {"quantile"}
     return {name for name in found - calls - WORDS if not name.isdigit()}

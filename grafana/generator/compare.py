@@ -35,6 +35,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_ratio("Duration against the baseline", semconv.STEP_DURATION, "How many times the baseline's duration each step takes: 1 is the same. Above 1.5 look for more samples, another host or a busy disk."))
         .with_panel(_ratio("Peak memory against the baseline", semconv.STEP_MEMORY_PEAK, "How many times the baseline's peak each step reaches: 1 is the same. Look at what changed in the configuration of a step above 1.1."))
         .with_panel(_median())
+        .with_panel(_slowest())
     )  # fmt: skip
 
 
@@ -138,4 +139,17 @@ def _median() -> object:
         "What the slow-run alert measures against: the median over the service's runs. A slow rise is a regression that no single run shows.",
         "s",
         panels.promql(f'job_step:{names.prometheus(semconv.STEP_DURATION)[1].removesuffix("_sum")}:median14d{{job=~"$job"}}', step),
-    ).span(24)  # fmt: skip
+    )  # fmt: skip
+
+
+def _slowest() -> object:
+    buckets = names.series(semconv.STEP_DURATION, ENDED, part="bucket")
+    return panels.chart(
+        "Duration of ended steps",
+        "Nine in ten of the steps that ended then took no longer. Each point is one step: point at the highest and open its trace to see why it took so long.",
+        "s",
+        panels.promql(
+            f"histogram_quantile(0.9, sum by (le, {STEP}) (increase({buckets}[$__rate_interval])))",
+            f"{{{{{STEP}}}}}",
+        ).exemplar(True),
+    )  # fmt: skip

@@ -300,13 +300,14 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
     assert found() == expected
 
 
-def test_an_exemplar_leads_from_a_bucket_to_its_trace(world: World) -> None:
+@pytest.mark.parametrize("query", [q for q in QUERIES if q.exemplars], ids=str)
+def test_an_exemplar_leads_from_a_chart_to_its_trace(world: World, query: Query) -> None:
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/query_exemplars"
 
     def traces() -> set[str]:
         answer = fetch(
             url,
-            query="quant_step_duration_seconds_bucket",
+            query=world.filled(query),
             start=world.began,
             end=time.time(),
         )

@@ -31,6 +31,7 @@ class Query:
         store: What it is for.
         text: The query.
         instant: Whether it asks for one moment rather than a range.
+        exemplars: Whether it asks for exemplars as well.
     """
 
     place: tuple[str, str]
@@ -38,6 +39,7 @@ class Query:
     store: Store
     text: str
     instant: bool = False
+    exemplars: bool = False
 
     def __str__(self) -> str:
         return f"{' / '.join(self.place)} / {self.ref}"
@@ -65,6 +67,7 @@ def queries() -> Iterator[Query]:
                     target.get("expr") or target["query"],
                     target.get("instant", False)
                     or "instant" in (target.get("metricsQueryType"), target.get("queryType")),
+                    target.get("exemplar", False),
                 )
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.stack.dashboards import FILES, GRAFANA, ROOT, SOURCES, load, panels
+from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, ROOT, SOURCES, load, panels
 
 ids = [file.stem for file in FILES]
 UNITS = {"none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso"}
@@ -161,6 +161,12 @@ def test_the_real_linter_agrees(dashboard: dict[str, Any], tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_chart_shows_the_exemplars_that_lead_to_traces() -> None:
+    assert [q.place for q in QUERIES if q.exemplars] == [
+        ("Quantization compared", "Duration of ended steps")
+    ]
 
 
 def test_the_sources_are_linked_all_ways() -> None:

@@ -12,7 +12,7 @@ from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
-PROMETHEUS_LABELS = {"job", "instance", "host_name"}
+PROMETHEUS_LABELS = {"job", "instance", "host_name", "le"}
 LOKI_LABELS = {"service_name", "service_instance_id", "trace_id"}
 
 UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}

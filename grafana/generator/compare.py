@@ -30,7 +30,7 @@ def dashboard() -> builders.Dashboard:
         )
         .with_panel(_matrix())
         .with_panel(_variants())
-        .with_panel(_by_step("Duration by step", semconv.STEP_DURATION, "s", "Mean duration of each step for each run. The step whose bar grows with the model is the one that will hurt next."))
+        .with_panel(_by_step("Duration by step", semconv.STEP_DURATION, "s", "Mean duration of each step for each run. The one that grows fastest with the model is the one that will hurt next."))
         .with_panel(_by_step("Peak memory by step", semconv.STEP_MEMORY_PEAK, "bytes", "Mean peak of each step for each run. Only the highest step decides whether the run fits."))
         .with_panel(_ratio("Duration against the baseline", semconv.STEP_DURATION, "How many times the baseline's duration each step takes: 1 is the same. Above 1.5 look for more samples, another host or a busy disk."))
         .with_panel(_ratio("Peak memory against the baseline", semconv.STEP_MEMORY_PEAK, "How many times the baseline's peak each step reaches: 1 is the same. Look at what changed in the configuration of a step above 1.1."))

@@ -47,13 +47,12 @@ def dashboard() -> builders.Dashboard:
         board = board.with_panel(
             panels.figure(title, description, "percentunit", panels.promql_table(f"{quantized} / {plain}")).span(8)
         )  # fmt: skip
-    board = board.with_panel(
-        _both("Size", semconv.MODEL_SIZE, "bytes", "Bytes on disk, external data included.")
-    )
-    board = board.with_panel(
-        _both("Parameters", semconv.MODEL_PARAMETERS, "short", "Elements of the static tensors.")
-    )
-    board = board.with_panel(_both("MACs", semconv.MODEL_MACS, "short", "Multiply-accumulates of one forward pass, contractions only."))  # fmt: skip
+    for title, metric, unit, description in (
+        ("Size", semconv.MODEL_SIZE, "bytes", "Bytes on disk, external data included. A quantized model that is no smaller than the float one was not quantized."),
+        ("Parameters", semconv.MODEL_PARAMETERS, "short", "Elements of the static tensors. If the two differ by much, see which layers were folded, added or lost."),
+        ("MACs", semconv.MODEL_MACS, "short", "Multiply-accumulates of one forward pass, contractions only. The two should be equal: quantization makes each one cheaper, not fewer."),
+    ):  # fmt: skip
+        board = board.with_panel(_both(title, metric, unit, description))
     for role in ROLES:
         board = board.with_panel(_figures(role))
     for role in ROLES:
@@ -69,7 +68,7 @@ def _sum(metric: str, role: str) -> str:
 def _both(title: str, metric: str, unit: str, description: str) -> object:
     return panels.grid(
         title,
-        f"{description} One row for each run and role; a quantized model that is no smaller than the float one was not quantized.",
+        f"{description} One row for each run, one column for each model.",
         unit,
         panels.promql_table(f"max by (instance, {ROLE}) (last_over_time({names.series(metric)}[$__range]))"),
     ).span(8).with_transformation(

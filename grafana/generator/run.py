@@ -20,6 +20,7 @@ PROGRESS = names.series(semconv.CALIBRATION_PROGRESS)
 DISK = names.series(semconv.RUN_DISK_IO)
 GPU = names.series(semconv.RUN_GPU_MEMORY_USAGE)
 CPU = names.series(semconv.STEP_CPU_TIME)
+SECONDS = names.series(semconv.STEP_DURATION, part="sum")
 
 STEP_COLUMNS = {
     semconv.STEP_INDEX: ("Step", "none"),
@@ -135,7 +136,7 @@ def _earlier() -> object:
 def _share() -> object:
     return panels.figure(
         "Peak share of the limit",
-        "Highest memory as a share of what the process may use. From 90 % on expect to be killed next time.",
+        "Highest memory that was reported, once a minute, as a share of what the process may use; a step's peak, in the table below, may be higher. From 90 % on expect to be killed next time.",
         "percentunit",
         panels.promql_table(f"max(max_over_time({MEMORY}[$__range])) / max(max_over_time({LIMIT}[$__range]))"),
     ).thresholds(panels.SHARE_OF_LIMIT)  # fmt: skip
@@ -192,9 +193,13 @@ def _cpu() -> object:
     mode = names.label(semconv.CPU_MODE)
     return panels.chart(
         "CPU",
-        "Cores that ended steps kept busy, counted when the step ends. Far below the cores there are: calibration waits for data; much system time: it moves memory.",
+        "Cores that each step kept busy on average, shown when it ends. Far below the cores there are: calibration waits for data; much system time: it moves memory.",
         "short",
-        panels.promql(f"sum by ({mode}) (rate({CPU}[$__rate_interval]))", f"{{{{{mode}}}}}"),
+        panels.promql(
+            f"sum by ({STEP}, {mode}) (rate({CPU}[$__rate_interval]))"
+            f" / on ({STEP}) group_left () (sum by ({STEP}) (rate({SECONDS}[$__rate_interval])) > 0)",
+            f"{{{{{STEP}}}}} {{{{{mode}}}}}",
+        ),
     ).span(8)  # fmt: skip
 
 

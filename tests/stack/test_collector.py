@@ -326,27 +326,22 @@ def test_a_killed_gateway_loses_nothing_that_it_had_decided_on(
     )
 
 
-def test_an_agent_killed_while_the_gateways_are_away_loses_nothing(
-    start: StartCollector,
-    receiver: OtlpReceiver,
-    tell_run: TellRun,
-    two_gateways: tuple[list[Collector], Path],
+def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
+    start: StartCollector, receiver: OtlpReceiver, tell_run: TellRun
 ) -> None:
-    gateways, config = two_gateways
-    for gateway in gateways:
-        gateway.server.kill()
+    gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s", OTELCOL_KEEP_PERCENT="0")
+    gateway.server.kill()
     receiver.start()
     agent = start(
-        config,
+        "agent",
         "agent",
         OTELCOL_GATEWAY_HOST="127.0.0.1",
-        OTELCOL_GATEWAY_PORT=str(gateways[0].grpc),
+        OTELCOL_GATEWAY_PORT=str(gateway.grpc),
     )
     failed = [tell_run(agent.environment, "failed", "--seconds=0.5") for _ in range(3)]
     agent.server.kill()
     agent.server.start()
-    for gateway in gateways:
-        gateway.server.start()
+    gateway.server.start()
     for trace in failed:
         eventually(
             lambda t=trace: span_names(receiver, t) == FAILED_RUN,

@@ -27,6 +27,8 @@ SEEN: Final = {
     "nncf": "3.4",
     "optimum-quanto": "0.2.7",
     "hqq": "0.2.8",
+    "neural-compressor": "3.10",
+    "llmcompressor": "0.14",
 }
 """Versions that real quantizations have been run with."""
 
@@ -53,6 +55,21 @@ _ROLES: Final = {
     ),
     "quanto_calls:enter": "begins the step **{step}**",
     "quanto_calls:leave": "ends it",
+    "neural_compressor_calls:configured": "step **{step}**, described by its configuration",
+    "neural_compressor_calls:calibrating": (
+        f"step **{{step}}**; the `{{parameter}}` it is handed is step **{ProfileStep.CALIBRATION}**"
+    ),
+    "neural_compressor_calls:saving": "step **{step}**, which names the folder",
+    "llmcompressor_calls:pipeline": "step **{step}**, described by the recipe's modifiers",
+    "llmcompressor_calls:counting_pipeline": (
+        "step **{step}**, described by the recipe's modifiers; counts what its `{parameter}` yields"
+    ),
+    "llmcompressor_calls:parts": "tells how many parts of the model take the samples",
+    "llmcompressor_calls:batches": (
+        "each item that it yields to calibrate with is one calibration sample: every part of "
+        "the model takes each anew"
+    ),
+    "llmcompressor_calls:saving": "the `save_pretrained` that it gives to a model is step **{step}**",
     "quark_configuration:named": "names the configuration that it makes",
     "quark_profiler:profile_scope": "each function that it decorates is a step",
     "quark_profiler:scope": "a step, as named",

@@ -10,6 +10,8 @@ from typing import Final
 
 from otel_quant.instruments.hqq import HQQ
 from otel_quant.instruments.library import Library
+from otel_quant.instruments.llmcompressor import LLMCOMPRESSOR
+from otel_quant.instruments.neural_compressor import NEURAL_COMPRESSOR
 from otel_quant.instruments.nncf import NNCF
 from otel_quant.instruments.onnxruntime import ONNXRUNTIME
 from otel_quant.instruments.optimum_onnx import OPTIMUM_ONNX
@@ -21,5 +23,6 @@ from otel_quant.instruments.transformers import TRANSFORMERS
 
 LIBRARIES: Final[tuple[Library, ...]] = (
     QUARK, ONNXRUNTIME, TORCH, TORCHAO, TRANSFORMERS, OPTIMUM_ONNX, NNCF, QUANTO, HQQ,
+    NEURAL_COMPRESSOR, LLMCOMPRESSOR,
 )  # fmt: skip
 """Every library that otel-quant knows."""

@@ -1,0 +1,144 @@
+"""Quantizes a tiny language model with LLM Compressor, in the ways that run on a CPU."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import tokenizers
+import torch
+import transformers
+from llmcompressor import model_free_ptq, oneshot
+from llmcompressor.entrypoints import Oneshot
+from llmcompressor.modifiers.gptq import GPTQModifier
+from llmcompressor.modifiers.quantization import QuantizationModifier
+from llmcompressor.modifiers.transform import SmoothQuantModifier
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+
+import otel_quant
+
+warnings.simplefilter("ignore")
+TOKENS = torch.arange(8).reshape(1, 8)
+Weights = dict[str, torch.Tensor]
+
+_WORDS = tokenizers.models.WordLevel({str(word): word for word in range(32)}, unk_token="0")
+TOKENIZER = transformers.PreTrainedTokenizerFast(
+    tokenizer_object=tokenizers.Tokenizer(_WORDS), pad_token="0"
+)
+
+
+def model() -> transformers.PreTrainedModel:
+    return transformers.AutoModelForCausalLM.from_pretrained("tiny")
+
+
+def samples() -> DataLoader[Weights]:
+    mask = torch.ones(8, dtype=torch.long)
+    return DataLoader(
+        [{"input_ids": torch.full((8,), n), "attention_mask": mask} for n in range(5)]
+    )
+
+
+def texts() -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"text": ["1 2 3 4 5 6 7 8"] * 5})
+
+
+def without_data() -> Weights:
+    recipe = QuantizationModifier(targets="Linear", scheme="W8A16", ignore=["lm_head"])
+    return oneshot("tiny", tokenizer=TOKENIZER, recipe=recipe).state_dict()
+
+
+def gptq() -> Weights:
+    recipe = GPTQModifier(targets="Linear", scheme="W4A16", ignore=["lm_head"])
+    return oneshot(
+        model=model(), tokenizer=TOKENIZER, recipe=recipe, dataset=texts(),
+        num_calibration_samples=3, max_seq_length=8, shuffle_calibration_samples=False,
+    ).state_dict()  # fmt: skip
+
+
+def in_turn() -> Weights:
+    recipe = [
+        SmoothQuantModifier(),
+        QuantizationModifier(targets="Linear", scheme="W8A8", ignore=["lm_head"]),
+    ]
+    oneshot(model=model(), tokenizer=TOKENIZER, recipe=recipe, dataset=samples(), output_dir="out")
+    return load_file("out/model.safetensors")
+
+
+def all_at_once() -> Weights:
+    recipe = QuantizationModifier(targets="Linear", scheme="FP8", ignore=["lm_head"])
+    made = oneshot(
+        model=model(), tokenizer=TOKENIZER, recipe=recipe, dataset=samples(), pipeline="basic"
+    )
+    made.save_pretrained("out")
+    made.save_pretrained(save_directory="out", save_compressed=False)
+    return load_file("out/model.safetensors")
+
+
+def by_its_class() -> Weights:
+    recipe = """
+      quant_stage:
+        quant_modifiers:
+          QuantizationModifier:
+            ignore: [lm_head]
+            config_groups:
+              group_0:
+                weights: {num_bits: 8, type: int, symmetric: true, strategy: tensor}
+                targets: [Linear]
+    """
+    Oneshot(model=model(), tokenizer=TOKENIZER, recipe=recipe, output_dir="out")()
+    return load_file("out/model.safetensors")
+
+
+def file_to_file() -> Weights:
+    model_free_ptq("tiny", "out", scheme="FP8_DYNAMIC", ignore=["lm_head"], device="cpu")
+    return load_file("out/model.safetensors")
+
+
+def failing() -> Weights:
+    def none_left(items: list[Weights]) -> Weights:
+        raise KeyError("no such sample")
+
+    recipe = QuantizationModifier(targets="Linear", scheme="W8A8", ignore=["lm_head"])
+    bad = DataLoader(samples().dataset, collate_fn=none_left)
+    try:
+        oneshot(model=model(), tokenizer=TOKENIZER, recipe=recipe, dataset=bad, pipeline="basic")
+    except KeyError as error:
+        return {str(error): TOKENS}
+    raise AssertionError("expected a KeyError")
+
+
+WAYS: tuple[Callable[[], Weights], ...] = (
+    without_data, gptq, in_turn, all_at_once, by_its_class, file_to_file, failing
+)  # fmt: skip
+
+
+def main() -> None:
+    """Quantizes in every way, first watched and then not: the weights have to be the same."""
+    torch.manual_seed(3)
+    tiny = transformers.LlamaConfig(
+        hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, vocab_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
+    watched = []
+    for way in WAYS:
+        with otel_quant.step(way.__name__):
+            watched.append(way())
+    function = oneshot
+    otel_quant.QuantInstrumentor().uninstrument()
+    for way, before in zip(WAYS, watched, strict=True):
+        after = way()
+        assert list(after) == list(before), way
+        # FP8 has no comparison of its own.
+        same = [torch.equal(after[name].float(), before[name].float()) for name in after]
+        assert all(same), way
+    assert function.__wrapped__ is sys.modules["llmcompressor.entrypoints.oneshot"].oneshot
+    assert Path("out/recipe.yaml").exists()
+
+
+if __name__ == "__main__":
+    main()

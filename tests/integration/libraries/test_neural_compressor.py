@@ -1,0 +1,116 @@
+"""Neural Compressor reports its steps, whichever way it is used, and works as before."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.integration.libraries.conftest import Program, steps_below
+
+pytest.importorskip("neural_compressor.torch")
+
+LIBRARY = "neural_compressor.torch."
+PREPARE = ("Model Preparation", LIBRARY + "quantization.quantize.prepare")
+CONVERT = ("Model Quantization", LIBRARY + "quantization.quantize.convert")
+QUANTIZE = ("Model Quantization", LIBRARY + "quantization.quantize.quantize")
+EVALUATE = (
+    "Model Evaluation",
+    "neural_compressor.common.base_tuning.EvaluationFuncWrapper.evaluate",
+)
+SAVE = ("Post-process", LIBRARY + "quantization.save_load_entry.save")
+SAVE_WEIGHTS = ("Post-process", LIBRARY + "algorithms.weight_only.save_load.save")
+SAVE_EXPORTED = ("Post-process", LIBRARY + "algorithms.pt2e_quant.save_load.save")
+
+MLP = {"quant.layer_count": 2}
+LLAMA = {"quant.layer_count": 14}  # two layers of seven linear modules
+INT8 = {
+    "quant.activation.type": "uint8",
+    "quant.calibration.method": "minmax",
+    "quant.config.name": "INT8StaticQuantConfig",
+    "quant.per_channel": True,
+    "quant.weight.type": "int8",
+}
+ENTROPY = {**INT8, "quant.calibration.method": "kl"}
+DYNAMIC = {
+    "quant.activation.type": "uint8",
+    "quant.config.name": "DynamicQuantConfig",
+    "quant.per_channel": False,
+    "quant.weight.type": "int8",
+}
+FAILED = {"error.type": "KeyError"}
+
+
+def in_blocks(name: str, bits: int = 4) -> dict[str, Any]:
+    return {
+        "quant.bits": bits,
+        "quant.block_size": 32,
+        "quant.config.name": name,
+        "quant.weight.type": "int",
+    }
+
+
+def step(named: tuple[str, str], known: dict[str, Any], *within: Any) -> Any:
+    name, function = named
+    return name, {
+        "code.function.name": function,
+        "quant.library.name": "neural-compressor",
+        "quant.library.version": importlib.metadata.version("neural-compressor"),
+        **known,
+    }, list(within)  # fmt: skip
+
+
+def calibration(function: str, known: dict[str, Any]) -> Any:
+    return step(("Calibration", f"__main__.{function}"), known)
+
+
+def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+    program("neural_compressor_all.py", HF_HUB_OFFLINE="1")
+
+    [root] = otlp.spans_named("quantization")
+    nearest = in_blocks("RTNConfig")
+    static = step(QUANTIZE, INT8, calibration("calibrate", INT8))
+    steps = {
+        "nearest": [step(PREPARE, nearest), step(CONVERT, {**nearest, **MLP})],
+        "nearest_per_channel": [
+            step(QUANTIZE, {"quant.bits": 8, "quant.config.name": "RTNConfig",
+                            "quant.per_channel": True, "quant.weight.type": "int", **MLP}),
+        ],
+        "gptq": [
+            step(QUANTIZE, {**in_blocks("GPTQConfig"), **LLAMA},
+                 calibration("read", in_blocks("GPTQConfig"))),
+        ],
+        "awq": [
+            step(QUANTIZE, {**in_blocks("AWQConfig"), **LLAMA},
+                 calibration("read", in_blocks("AWQConfig"))),
+        ],
+        "hqq": [step(QUANTIZE, {**in_blocks("HQQConfig"), **MLP})],
+        "microscaling": [
+            step(QUANTIZE, {"quant.activation.type": "int8", "quant.block_size": 32,
+                            "quant.config.name": "MXQuantConfig", "quant.weight.type": "int8"}),
+        ],
+        "static": [static],
+        "dynamic": [step(PREPARE, DYNAMIC), step(CONVERT, DYNAMIC)],
+        "composed": [step(QUANTIZE, MLP)],
+        "tuned": [
+            step(EVALUATE, {}),
+            step(QUANTIZE, {**nearest, **MLP}),
+            step(EVALUATE, {}),
+            step(QUANTIZE, {**in_blocks("RTNConfig", bits=6), **MLP}),
+            step(EVALUATE, {}),
+        ],
+        "saved": [
+            step(QUANTIZE, {**nearest, **MLP}),
+            step(SAVE, {"quant.output.path": "saved"}),
+            step(SAVE_WEIGHTS, {"quant.output.path": "saved"}),
+            static,
+            step(SAVE_EXPORTED, {"quant.output.path": "exported"}),
+        ],
+        "failing": [
+            step(QUANTIZE, {**ENTROPY, **FAILED},
+                 calibration("failing.<locals>.no_data", {**ENTROPY, **FAILED})),
+        ],
+    }  # fmt: skip
+    assert steps_below(program, root) == [(way, {}, within) for way, within in steps.items()]

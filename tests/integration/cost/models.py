@@ -17,6 +17,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from tests.integration.cost.reference import retyped
+
 
 @dataclass(frozen=True)
 class Case:
@@ -493,6 +495,17 @@ def half(folder: Path) -> Case:
     return Case(path, case.feeds)
 
 
+def bfloat16(folder: Path) -> Case:
+    """A transformer whose weights and arithmetic are bfloat16, its inputs and results not."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    case = bert_static(folder)
+    path = folder / "bfloat16.onnx"
+    model = convert_float_to_float16(onnx.load(case.path), keep_io_types=True)
+    onnx.save(retyped(model, TensorProto.FLOAT16, TensorProto.BFLOAT16), path)
+    return Case(path, case.feeds)
+
+
 def external(folder: Path) -> Case:
     case = cnn(folder)
     path = folder / "external.onnx"
@@ -591,6 +604,7 @@ FAMILY: dict[str, Callable[[Path], Case]] = {
         dynamic_int8,
         four_bit,
         half,
+        bfloat16,
         external,
         fused,
         fused_attention,

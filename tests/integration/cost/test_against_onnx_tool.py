@@ -10,6 +10,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tests.integration.cost.models import FAMILY, Case
 from tests.integration.cost.reference import real_results
 
 GIVES_UP = {
-    # model of the family: the operator that onnx_tool 1.0.1 aborts at
+    # model of the family: what onnx_tool 1.0.1 aborts at
     "bert_dynamic": "IsNaN",
     "bert_dynamo": "IsNaN",
     "bert_dynamo_dynamic": "Squeeze of an axis that is not 1, which it folded itself",
@@ -32,6 +33,7 @@ GIVES_UP = {
     "qoperator": "QLinearSigmoid",
     "dynamic_int8": "DynamicQuantizeLinear",
     "four_bit": "MatMulNBits",
+    "bfloat16": "a type of two bytes, of which it reads eight",
     "fused": "FusedMatMul",
     "fused_attention": "com.microsoft Attention",
     "control_flow": "Loop",
@@ -49,6 +51,34 @@ SUB_BYTE = {
     TensorProto.UINT2,
 }
 """Types that are stored several to a byte, to which the tool gives a byte or eight."""
+
+
+WRONG = {
+    # models of the backend test data: what onnx_tool 1.0.1 has wrong in them
+    "test_cast_*": "8 bytes for bfloat16 and float8, and for types below a byte",
+    "test_cast*_expanded": "8 bytes for bfloat16 and float8, and for types below a byte",
+    "test_quantizelinear_*int[24]": "types below a byte",
+    "test_quantizelinear_float4e2m1": "types below a byte",
+    "test_qlinearconv": "the result's type: float32 for uint8",
+    "test_round": "the result's type: bool for float32",
+    "test_matmul_bcast": "a batch that both operands broadcast",
+    "test_convtranspose_autopad_same": "auto_pad",
+    "test_averagepool_2d_ceil_last_window_starts_on_pad": "a window that starts in the padding",
+    "test_maxpool_2d_ceil_output_size_reduce_by_one": "a window that starts in the padding",
+    "test_reduce_*default*": "a reduction over all axes when none is named",
+    "test_reduce_l2_*": "axes that a ReduceL2 has as an operand",
+    "test_resize_*_axes_*": "axes of a Resize",
+    "test_resize_*_not_*": "a Resize that keeps its aspect ratio",
+    "test_shape_*": "start and end of a Shape",
+    "test_gathernd_example_int32_batch_dim1": "batch_dims of a GatherND",
+    "test_ai_onnx_ml_array_feature_extractor": "the rank of its result",
+    "test_causal_conv_with_state_*_expanded": "a Slice between computed ends",
+    "test_gru_*": "bytes of a first result that the node leaves out",
+    "test_lstm_*": "bytes of a first result that the node leaves out",
+    "test_nonmaxsuppression_*": "a size that only the data decide",
+    "test_nonzero_example": "a size that only the data decide",
+    "test_range_bfloat16_type_positive_delta": "nothing: it is told elements of a type that we are not",
+}
 
 
 def tool_graph(path: Path, feeds: dict[str, np.ndarray] | None) -> object:
@@ -123,6 +153,7 @@ def test_totals_of_the_zoo_topologies_are_the_tools(path: Path) -> None:
 def test_totals_of_the_backend_test_data_are_the_tools_unless_it_has_a_result_wrong() -> None:
     same = 0
     unexplained = []
+    named = set()
     for case in recorded_models():
         if case.path.parts[-3] == "real":
             continue
@@ -133,14 +164,19 @@ def test_totals_of_the_backend_test_data_are_the_tools_unless_it_has_a_result_wr
         mine = ours(case.path, case.specs)
         if mine == totals(graph):
             same += 1
-        elif not (
+            continue
+        name = case.path.parent.name
+        reasons = {pattern for pattern in WRONG if fnmatch(name, pattern)}
+        named |= reasons
+        if not reasons or not (
             _result_is_wrong(graph, case)
             or _depends_on_data(case.path)
             or _counts_what_nobody_wants(case.path)
             or _tensor_within_is_wrong(graph, case)
         ):
-            unexplained.append((case.path.parent.name, mine, totals(graph)))
+            unexplained.append((name, mine, totals(graph)))
     assert unexplained == []
+    assert named == set(WRONG)
     assert same > 850
 
 

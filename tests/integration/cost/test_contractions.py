@@ -46,6 +46,7 @@ def test_resnet50_has_the_four_billion_and_89_million_macs_that_papers_quote() -
     [
         ("cnn", {"float32": 1.0}),
         ("half", {"float16": 1.0}),
+        ("bfloat16", {"bfloat16": 1.0}),
         ("qdq", {"int8": 1.0}),
     ],
 )

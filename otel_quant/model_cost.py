@@ -67,7 +67,7 @@ def cost_models(
         try:
             cost = cost_of(model, time_limit=time_limit)
         except CostError as refused:
-            error = str(refused)
+            error = str(refused) if paths else refused.reason
         yield CostedModel(
             role=role,
             path=path,

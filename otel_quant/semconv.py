@@ -152,7 +152,8 @@ MODEL_COST_EVENT: Final = "quant.model.cost"
 """Event name of the log record that holds the heaviest nodes of a model."""
 
 COST_FAILED_EVENT: Final = "quant.model.cost.failed"
-"""Name of the span event that says why a model could not be costed (`message`)."""
+"""Name of the span event, and of the log record, that say why a model could not be costed
+(`message`)."""
 
 CUSTOM_PREFIX: Final = "quant.custom."
 

@@ -40,7 +40,7 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per ONNX model that was costed | `{cost}` |
 | log record | one per checkpoint, sent at once | event `{checkpoint}` |
 | log record | the heaviest nodes of a costed model | event `{model_cost}` |
-| span event | why a model could not be costed | `{cost_failed}` |
+| log record and span event | a warning: why a model could not be costed | `{cost_failed}` |
 | metrics | see below | `quant.*` |
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.

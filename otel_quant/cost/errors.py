@@ -11,6 +11,7 @@ class CostError(ValueError):
         problem: What is wrong, naming the value.
         expected: What would have been right; empty if the problem says it all.
         offset: Position in the file in bytes, or None if the problem has none.
+        reason: All of this but the source, for those who may not name files.
     """
 
     def __init__(
@@ -20,12 +21,12 @@ class CostError(ValueError):
         self.problem = problem
         self.expected = expected
         self.offset = offset
-        text = f"{printable(source)}: {problem}"
+        self.reason = problem
         if offset is not None:
-            text += f" at byte {offset}"
+            self.reason += f" at byte {offset}"
         if expected:
-            text += f"; expected {expected}"
-        super().__init__(text)
+            self.reason += f"; expected {expected}"
+        super().__init__(f"{printable(source)}: {self.reason}")
 
 
 def printable(text: str, limit: int = 200) -> str:

@@ -133,8 +133,10 @@ class Walk:
         """Walks the main graph; returns its operations in order.
 
         Raises:
-            CostError: The graph is circular, recursive, or unfolds beyond ``MAX_OPS``.
+            CostError: The graph is circular, recursive, or unfolds beyond ``MAX_OPS``, or
+                the time limit has passed.
         """
+        self.check_time()
         ops, self.outputs = self.graph(self.model.graph, self.inputs, None, "")
         return ops
 

@@ -68,18 +68,20 @@ class LogsSink(Sink):
         self._emit(checkpoint)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Sends the heaviest nodes of each model."""
+        """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in costs:
-            if cost.error is not None:
-                continue
+            costed = cost.error is None
+            severity = SeverityNumber.INFO if costed else SeverityNumber.WARN
             self._logger.emit(
                 LogRecord(
                     timestamp=cost.end_ns,
                     context=self._context_of(None),
-                    severity_number=SeverityNumber.INFO,
-                    severity_text=SeverityNumber.INFO.name,
-                    event_name=semconv.MODEL_COST_EVENT,
-                    body={"heaviest": [dict(node) for node in cost.heaviest]},
+                    severity_number=severity,
+                    severity_text=severity.name,
+                    event_name=semconv.MODEL_COST_EVENT if costed else semconv.COST_FAILED_EVENT,
+                    body={"heaviest": [dict(node) for node in cost.heaviest]}
+                    if costed
+                    else {"message": cost.error},
                     attributes={
                         **({semconv.RUN_ID: self._run.id} if self._run else {}),
                         **cost_identity_of(cost),

@@ -133,6 +133,31 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
                 assert value == expected[f"quant.model.{entry['role']}.{figure}"]
 
 
+def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    quantize(
+        tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST_TIMEOUT="0", OTEL_QUANT_PATHS="false"
+    )  # fmt: skip
+
+    told = {"message": "the time limit passed"}
+    identity = [{"quant.model.role": "float"}, {"quant.model.role": "quantized"}]
+    spans = otlp.spans_named("model cost")
+    assert [model_attributes(span.attributes) for span in spans] == identity
+    for span in spans:
+        assert [(event.name, event.attributes) for event in span.events] == [
+            ("quant.model.cost.failed", told)
+        ]
+    records = otlp.records_of("quant.model.cost.failed")
+    assert [model_attributes(record.attributes) for record in records] == identity
+    assert [(record.severity, record.body) for record in records] == [("WARN", told)] * 2
+    assert model_attributes(otlp.span("quantization").attributes) == {}
+    section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
+    assert section == [
+        {"role": role, "error": "the time limit passed"} for role in ("float", "quantized")
+    ]
+
+
 def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) -> None:
     quantize(
         tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST="false", OTEL_QUANT_PATHS="false"

@@ -119,6 +119,18 @@ def test_file_that_cannot_be_costed_is_told_with_the_reason(tmp_path: Path, cont
     assert str(path) in cost.error
 
 
+@pytest.mark.parametrize("content", [b"PK\x03\x04 a zip", b"\x08\x08", b"", b"\x3a\x7f"])
+def test_a_reason_names_no_file_where_paths_are_kept_out(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(content)
+
+    [with_path] = cost_models([("quantized", path)], time_limit=10, paths=True)
+    [cost] = cost_models([("quantized", path)], time_limit=10, paths=False)
+
+    assert with_path.error == f"{path}: {cost.error}"
+    assert "broken" not in str(cost.error)
+
+
 def test_time_is_limited(tmp_path: Path) -> None:
     nodes = [onnx.helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in range(20_000)]
     ends = [

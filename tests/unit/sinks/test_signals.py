@@ -482,6 +482,13 @@ def test_each_checkpoint_is_a_record_and_each_is_sent(records: InMemoryLogRecord
                 "quant.model.path": "m.onnx",
             },
         ),
+        (
+            "quant.model.cost.failed",
+            {"message": "m.onnx is cut short"},
+            "WARN",
+            later,
+            {"quant.run.id": "0123456789abcdef", "quant.model.role": "quantized"},
+        ),
         (event, "Mine", "INFO", later, {**checkpoint(3, "Mine", "point", 2.0), **AT_END}),
         (event, "End", "INFO", later, {**checkpoint(4, "End", "end", 2.0), **AT_END}),
     ]

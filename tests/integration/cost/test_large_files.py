@@ -16,7 +16,9 @@ from tests.integration.cost.models import export
 SCRIPT = """
 import json, sys
 from otel_quant.cost import cost_of, parse_inputs
-cost = cost_of(sys.argv[1], inputs=parse_inputs(sys.argv[2:]))
+sparsity = sys.argv[2:] == ["sparsity"]
+inputs = {} if sparsity else parse_inputs(sys.argv[2:])
+cost = cost_of(sys.argv[1], inputs=inputs, sparsity=sparsity)
 print(json.dumps({
     # not ru_maxrss, which a process inherits from the one that started it
     "rss": 1024 * int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]),
@@ -27,6 +29,7 @@ print(json.dumps({
     "macs_contraction": cost.macs_contraction,
     "uncosted": cost.uncosted_ops,
     "unsized": cost.unsized_tensors,
+    "zeros": [zeros.ratio for zeros in cost.sparsity or ()],
 }))
 """
 
@@ -52,8 +55,8 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def test_a_file_of_two_and_a_half_gigabytes_is_skipped_over(tmp_path: Path) -> None:
-    rows, columns = 25_000, 25_000
+def model_with_a_hole(path: Path, rows: int, columns: int) -> None:
+    """A product with a weight of zeros, which take no space on the disk."""
     payload = rows * columns * 4
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[rows, columns])
     head = tensor.SerializeToString() + varint(9 << 3 | 2) + varint(payload)
@@ -64,18 +67,34 @@ def test_a_file_of_two_and_a_half_gigabytes_is_skipped_over(tmp_path: Path) -> N
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, columns])],
     ).SerializeToString()
     inner = varint(5 << 3 | 2) + varint(len(head) + payload) + head
-    path = tmp_path / "large.onnx"
     with path.open("wb") as file:  # a hole where the weight would be
         file.write(varint(7 << 3 | 2) + varint(len(inner) + payload + len(rest)) + inner)
         file.seek(payload, 1)
         file.write(rest + varint(8 << 3 | 2) + b"\x02\x10\x15")
-    assert path.stat().st_size > 2_500_000_000 - 1_000_000
+
+
+def test_a_file_of_two_and_a_half_gigabytes_is_skipped_over(tmp_path: Path) -> None:
+    rows, columns = 25_000, 25_000
+    path = tmp_path / "large.onnx"
+    model_with_a_hole(path, rows, columns)
+    assert path.stat().st_size > 2_500_000_000
     found = in_a_process_of_its_own(path)
     assert found["params"] == rows * columns
     assert found["macs_contraction"] == rows * columns
-    assert found["weight_bytes"] == payload
+    assert found["weight_bytes"] == 4 * rows * columns
     assert found["heavy"] == []
     assert found["rss"] < 40_000_000
+
+
+def test_weights_are_streamed_where_their_zeros_are_asked_for(tmp_path: Path) -> None:
+    rows, columns = 6_000, 5_000
+    path = tmp_path / "large.onnx"
+    model_with_a_hole(path, rows, columns)
+    assert path.stat().st_size > 119_000_000
+    found = in_a_process_of_its_own(path, "sparsity")
+    assert found["zeros"] == [1.0]
+    assert found["heavy"] == ["numpy"]
+    assert found["rss"] < 110_000_000
 
 
 def llama(path: Path, layers: int = 22) -> None:

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import textwrap
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ NOT_NEEDED = ("google.protobuf", "numpy", "onnx", "opentelemetry", "yaml")
 
 
 def run(
-    *arguments: object, memory: int | None = None, code: str = ""
+    *arguments: object, memory: int | None = None, code: str = "", folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command, or Python code, with so many bytes of address space."""
 
@@ -35,7 +36,7 @@ def run(
     start = ("-c", code) if code else ("-m", "otel_quant")
     return subprocess.run(
         [sys.executable, *start, *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, check=False, preexec_fn=limit,
+        capture_output=True, text=True, timeout=120, check=False, preexec_fn=limit, cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
@@ -159,6 +160,20 @@ def test_a_closed_output_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (
         1, "otel-quant: standard output: closed; expected a place to write\n"
     )  # fmt: skip
+
+
+def test_the_documentation_shows_what_is_printed_of_the_demo_s_model(tmp_path: Path) -> None:
+    write = "from pathlib import Path; from resnet50 import write_resnet50; "
+    subprocess.run(
+        [sys.executable, "-c", write + "write_resnet50(Path('resnet50.onnx'))"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "examples")}, check=True,
+    )  # fmt: skip
+    done = run("cost", "resnet50.onnx", "--by", "op", "--top", "5", folder=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (ROOT / "docs" / "cost.md").read_text()
+    shown = "$ otel-quant cost resnet50.onnx --by op --top 5\n" + done.stdout
+    assert textwrap.indent(shown, "    ") in page
 
 
 def damaged(folder: Path) -> dict[str, tuple[Path, str]]:

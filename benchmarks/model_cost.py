@@ -22,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = (
+    "one_node",
     "mobilenet_v2",
     "resnet50",
     "bert_base",

@@ -20,6 +20,13 @@ _HEADS, _KV_HEADS, _HIDDEN, _INNER, _VOCABULARY = 32, 4, 2048, 5632, 32000
 _TOKENS: Final = 128
 
 
+def one_node(path: Path) -> None:
+    """A Relu: what remains is the time to start."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", ends[:1], ends[1:])
+    path.write_bytes(_wrapped(graph).SerializeToString())
+
+
 def mobilenet(path: Path) -> None:
     """MobileNet v2, 3.5 M parameters."""
     from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
@@ -245,6 +252,7 @@ def _product(dims: Sequence[int]) -> int:
 
 
 MODELS: Final[dict[str, Callable[[Path], None]]] = {
+    "one_node": one_node,
     "mobilenet_v2": mobilenet,
     "resnet50": resnet50,
     "bert_base": bert_base,

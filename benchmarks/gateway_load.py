@@ -2,13 +2,13 @@
 
     python benchmarks/gateway_load.py [--runs 1000]
 
-A real quantization (tests/stack/quark_run.py) reports to a recorder; what it
-sent is then replayed to a gateway with the committed configuration, each time as another
-run, and the gateway's own CPU time is read before and after. The stores behind it accept
-and forget, in this process: their cost is not in the figures. CPU time does not depend on
-what else the machine does, nor on how fast the replay is. Then traces without their root
-show what an undecided trace takes of the gateway's memory, and a real Prometheus what a
-run's series take of its.
+A real quantization (tests/stack/quark_run.py) reports to a recorder; what it sent is then
+replayed to a gateway with the committed configuration, each time as another run, and the
+gateway's own CPU time is read before and after. The stores behind it accept and forget, in
+this process: their cost is not in the figures. CPU time does not depend on how fast the replay
+is; on a busy machine, whose cores share their caches, it was seen half as high again. Then
+traces without their root show what an undecided trace takes of the gateway's memory, and a
+real Prometheus what a run's series take of its.
 """
 
 from __future__ import annotations

@@ -1,0 +1,82 @@
+"""What docs/scaling.md works out follows from what it says was measured and configured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = " ".join((ROOT / "docs" / "scaling.md").read_text().split())
+DAY_MS = 86_400_000
+SHARE_OF_A_CORE = 0.6
+MIB = 1 << 20
+UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "ms": 1.0, "million": 1e6, "": 1.0}
+
+
+def number(pattern: str) -> float:
+    """Returns the figure in the only place that a pattern, `#` for the figure, is found."""
+    figure = r"([\d.,]+?)(?: (kB|MB|GB|ms|million))?"
+    found = re.findall(re.escape(pattern).replace(r"\#", figure), TEXT)
+    assert len(found) == 1, (pattern, found)
+    text, unit = found[0]
+    return float(text.replace(",", "")) * UNITS[unit]
+
+
+TRACES = number("| traces | # |")
+LOGS = number("| logs | # |")
+EXPORT = number("| one export of metrics | #, every 60 s")
+SERIES = number("| series in Prometheus | #, most")
+SERIES_BYTES = number("| Prometheus memory, an active series | # |")
+CPU_TRACES = number("| gateway CPU, all traces of a run | # |")
+CPU_LOGS = number("| gateway CPU, all logs of a run | # (")
+CPU_EXPORT = number("| gateway CPU, one export of metrics | # |")
+UNDECIDED = number("| gateway memory, a trace that is not decided yet | # |")
+
+
+@pytest.mark.parametrize(
+    ("length", "minutes"), [("5 minutes", 5), ("1 hour", 60), ("10 hours", 600)]
+)
+def test_runs_a_day_follow_from_the_cpu_time_of_a_run(length: str, minutes: int) -> None:
+    row = re.search(rf"\| {length} \| ([\d.]+) ms \| ([\d.,]+)( million)? \|", TEXT)
+    assert row
+    cpu = CPU_TRACES + CPU_LOGS + (minutes + 1) * CPU_EXPORT
+    runs = float(row[2].replace(",", "")) * (1e6 if row[3] else 1)
+    assert float(row[1]) == pytest.approx(cpu, rel=0.05)
+    assert runs == pytest.approx(SHARE_OF_A_CORE * DAY_MS / cpu, rel=0.05)
+
+
+def test_the_runs_that_prometheus_holds_follow_from_their_series() -> None:
+    assert number("334 x 1.7 kB = # for each") == pytest.approx(SERIES * SERIES_BYTES, rel=0.1)
+    held = 1536 * MIB / (SERIES * SERIES_BYTES)
+    day = number("runs in three hours, # a day")
+    assert number(": # runs in three hours") == pytest.approx(held, rel=0.1)
+    assert day == pytest.approx(8 * held, rel=0.1)
+    assert number("there are fewer than # a day") == day
+    stored = re.search(
+        r"([\d,]+) runs a day are ([\d.]+) GB of traces and ([\d.]+) GB of logs", TEXT
+    )
+    assert stored
+    assert float(stored[1].replace(",", "")) == day
+    assert float(stored[2]) == pytest.approx(day * TRACES / 1e9, rel=0.15)
+    assert float(stored[3]) == pytest.approx(day * LOGS / 1e9, rel=0.15)
+
+
+def test_what_the_queues_and_the_gateways_hold_follows_from_the_configurations() -> None:
+    configs = {
+        name: yaml.safe_load((ROOT / "collector" / f"{name}.yaml").read_text())
+        for name in ("config", "agent", "gateway")
+    }
+    queues = {
+        name: {exporter["sending_queue"]["queue_size"] for exporter in made["exporters"].values()}
+        for name, made in configs.items()
+    }
+    assert queues == {"config": {512 * MIB}, "agent": {512 * MIB}, "gateway": {2048 * MIB}}
+    assert "512 MiB for each exporter, 2 GiB in a gateway" in TEXT
+    assert number("the traces of # runs") == pytest.approx(512 * MIB / TRACES, rel=0.05)
+    assert number("the logs of #, and") == pytest.approx(512 * MIB / LOGS, rel=0.05)
+    assert number("and # exports of metrics") == pytest.approx(512 * MIB / EXPORT, rel=0.05)
+    undecided = configs["gateway"]["processors"]["tail_sampling"]["num_traces"] * UNDECIDED
+    assert undecided == pytest.approx(1024 * MIB, rel=0.1)

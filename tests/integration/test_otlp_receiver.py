@@ -27,15 +27,20 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 
-SpanExporterOf = Callable[[OtlpReceiver], SpanExporter]
+SpanExporterOf = Callable[[OtlpReceiver, int], SpanExporter]
 
 SPAN_EXPORTERS: dict[str, SpanExporterOf] = {
-    "grpc": lambda otlp: GrpcSpanExporter(endpoint=otlp.grpc_endpoint, timeout=1),
-    "http": lambda otlp: HttpSpanExporter(f"{otlp.http_endpoint}/v1/traces", timeout=1),
-    "http-gzip": lambda otlp: HttpSpanExporter(
-        f"{otlp.http_endpoint}/v1/traces", compression=Compression.Gzip, timeout=1
+    "grpc": lambda otlp, seconds: GrpcSpanExporter(endpoint=otlp.grpc_endpoint, timeout=seconds),
+    "http": lambda otlp, seconds: HttpSpanExporter(
+        f"{otlp.http_endpoint}/v1/traces", timeout=seconds
+    ),
+    "http-gzip": lambda otlp, seconds: HttpSpanExporter(
+        f"{otlp.http_endpoint}/v1/traces", compression=Compression.Gzip, timeout=seconds
     ),
 }
+PATIENT, IMPATIENT = 30, 2
+"""Seconds: for who waits for an answer that comes, and for one that does not."""
+
 METRIC_EXPORTERS: dict[str, Callable[[OtlpReceiver], MetricExporter]] = {
     "grpc": lambda otlp: GrpcMetricExporter(endpoint=otlp.grpc_endpoint),
     "http": lambda otlp: HttpMetricExporter(f"{otlp.http_endpoint}/v1/metrics"),
@@ -56,7 +61,7 @@ def emit_two_spans(exporter: SpanExporter) -> None:
 
 @pytest.mark.parametrize("exporter", SPAN_EXPORTERS.values(), ids=SPAN_EXPORTERS)
 def test_spans_arrive_whole_and_nested(exporter: SpanExporterOf, otlp: OtlpReceiver) -> None:
-    emit_two_spans(exporter(otlp))
+    emit_two_spans(exporter(otlp, PATIENT))
 
     assert otlp.tree() == [("outer", [("inner", [])])]
     assert otlp.span("outer").attributes == {"texts": ("a", "b"), "flag": True}
@@ -102,11 +107,11 @@ def test_a_receiver_that_misbehaves_stores_nothing_until_it_accepts_again(
 ) -> None:
     otlp.become(mode)
     with caplog.at_level(logging.CRITICAL):
-        emit_two_spans(exporter(otlp))
+        emit_two_spans(exporter(otlp, IMPATIENT))
     assert otlp.spans == []
     assert {how for _, how in otlp.requests} == (set() if mode is Mode.REFUSE else {mode})
 
     otlp.become(Mode.ACCEPT)
     otlp.clear()
-    emit_two_spans(exporter(otlp))
+    emit_two_spans(exporter(otlp, PATIENT))
     assert otlp.span_names() == ["outer", "inner"]

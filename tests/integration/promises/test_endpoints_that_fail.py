@@ -1,15 +1,17 @@
 """Endpoints that are down, hang or refuse: the script ends as it would, and soon.
 
-Bounds on time are far above what is promised, and far below what waiting would take.
+Bounds on time are far above what is promised, and far below what waiting would take. The
+start of the interpreter, which a busy machine may draw out, is in none of them.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Literal
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
+from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 
 Protocol = Literal["grpc", "http/protobuf"]
@@ -24,9 +26,18 @@ began = time.monotonic()
 for number in range(200):
     with otel_quant.step("step"):
         pass
-print(round(time.monotonic() - began, 3))
+print(time.monotonic() - began, time.time())
 sys.exit(5)
 """
+
+
+def run(workshop: Workshop, environment: dict[str, str]) -> tuple[Finished, float, float]:
+    """Returns the script as it ended, and the seconds that its steps and its exit took."""
+    finished = workshop.script(SOURCE).run(environment)
+    ended = time.time()
+    assert finished.returncode == 5
+    steps, moment = map(float, finished.stdout.split())
+    return finished, steps, ended - moment
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -36,10 +47,9 @@ def test_the_exit_is_bounded_and_the_exit_code_the_scripts(
 ) -> None:
     environment = otlp.environment(protocol)
     otlp.become(failure)
-    finished = workshop.script(SOURCE).run({**environment, "OTEL_QUANT_EXIT_TIMEOUT": "1000"})
-    assert finished.returncode == 5
-    assert float(finished.stdout) < 10, "200 steps waited for deliveries"
-    assert finished.seconds - float(finished.stdout) < 12, "start and exit, of which 1 s is ours"
+    finished, steps, leaving = run(workshop, {**environment, "OTEL_QUANT_EXIT_TIMEOUT": "1000"})
+    assert steps < 20, "200 steps waited for deliveries"
+    assert leaving < 9, "one second, and what a busy machine makes of it"
     assert "Traceback" not in finished.stderr
 
 
@@ -48,10 +58,10 @@ def test_by_default_the_exit_is_held_up_for_5_seconds_at_most(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
 ) -> None:
     environment = otlp.environment(protocol)
+    del environment["OTEL_QUANT_EXIT_TIMEOUT"]
     otlp.become(Mode.HANG)
-    finished = workshop.script(SOURCE).run(environment)
-    assert finished.returncode == 5
-    assert finished.seconds - float(finished.stdout) < 15
+    finished, _, leaving = run(workshop, environment)
+    assert 5 <= leaving < 15
     assert "could not be delivered within 5 s" in finished.stderr
 
 
@@ -86,9 +96,8 @@ def test_an_exit_timeout_of_0_waits_for_nothing(
 ) -> None:
     environment = otlp.environment(protocol)
     otlp.become(Mode.HANG)
-    finished = workshop.script(SOURCE).run({**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0"})
-    assert finished.returncode == 5
-    assert finished.seconds - float(finished.stdout) < 10
+    _, _, leaving = run(workshop, {**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0"})
+    assert leaving < 5
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -118,9 +127,9 @@ def test_an_endpoint_that_goes_away_half_way_keeps_what_it_had(
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert otlp.wait_for(lambda receiver: "before" in receiver.span_names())
+        assert otlp.wait_for(lambda receiver: "before" in receiver.span_names(), 60)
         otlp.become(Mode.HANG)
-        _, _ = process.communicate("\n", timeout=30)
+        process.communicate("\n", timeout=60)
     assert process.returncode == 5
     assert otlp.span_names() == ["before"]
     profile = (script.path.parent / "profile.yaml").read_text()
@@ -149,7 +158,7 @@ def test_an_endpoint_that_comes_up_late_gets_what_was_kept(
     with script.start(environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert otlp.wait_for(lambda receiver: len(receiver.requests) >= 1)
+        assert otlp.wait_for(lambda receiver: len(receiver.requests) >= 1, 60)
         otlp.become(Mode.ACCEPT)
         process.communicate("\n", timeout=60)
     assert process.returncode == 0

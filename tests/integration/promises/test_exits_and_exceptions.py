@@ -7,6 +7,7 @@ Each script runs twice where it says "as without us": with steps of ours under
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -219,22 +220,31 @@ with step("step"):
 def test_an_end_without_goodbye_leaves_ended_spans_all_records_and_a_file_without_its_end(
     workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
 ) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
-        f"""
+    survivors = ["Start", "before Start", "before End", "step Start"]
+
+    def tell_that_all_arrived() -> None:
+        if otlp.wait_for(lambda _: names_of(otlp) == survivors and bool(otlp.spans), 60):
+            (workshop.folder / "arrived").touch()
+
+    with ThreadPoolExecutor(1) as beside:
+        told = beside.submit(tell_that_all_arrived)
+        with_us, without_us = both(
+            workshop,
+            otlp,
+            f"""
 with step("before"):
     pass
 with step("step"):
-    if not os.environ.get("WITHOUT_US"):
-        time.sleep(1.5)
+    until = time.monotonic() + 60
+    while not os.path.exists("arrived") and time.monotonic() < until:
+        time.sleep(0.05)
     {code}
 """,
-    )
+        )
+        told.result()
     assert with_us.returncode == returncode
     assert same(with_us, without_us)
     assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
-    survivors = ["Start", "before Start", "before End", "step Start"]
     assert names_of(otlp) == survivors
     assert profile_of(workshop) == (survivors, False)
 

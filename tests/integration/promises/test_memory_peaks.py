@@ -24,8 +24,25 @@ TOLERANCE = 0.02 * SIZE
 PRELUDE = """
 import json, mmap, os, subprocess, sys, time
 import otel_quant
+from otel_quant.runtime import RUNTIME
 
 MIB = 1 << 20
+
+def wait_for_a_sample():
+    # The second from now has begun after now. How long it takes is the sampler's affair:
+    # it pauses for long after it has waited for the GIL.
+    for _ in range(2):
+        latest, until = RUNTIME.recorder.latest, time.monotonic() + 60
+        while RUNTIME.recorder.latest is latest and time.monotonic() < until:
+            time.sleep(0.01)
+
+def exporters_are_ready():
+    # What they load for their first delivery is over a MiB.
+    from opentelemetry import _logs, trace
+    with otel_quant.step("first"):
+        pass
+    assert _logs.get_logger_provider().force_flush()
+    assert trace.get_tracer_provider().force_flush()
 
 def status(key):
     for line in open("/proc/self/status"):
@@ -124,7 +141,7 @@ with otel_quant.step("high"):
     spike(700)
 with otel_quant.step("low"):
     block = bytearray(b"x") * (500 * MIB)
-    time.sleep(5)  # waiting for the GIL while "high" held it is paid for with a long pause
+    wait_for_a_sample()
     del block
 """,
         OTEL_QUANT_SAMPLE_INTERVAL="20",
@@ -211,7 +228,7 @@ with otel_quant.step("high"):
 with otel_quant.step("low"):
     child = Child()
     mark = child.spike(500)
-    time.sleep(5)  # the child lives on, and so can be looked at
+    wait_for_a_sample()  # the child lives on, and so can be looked at
     child.end()
     rss = status("VmRSS")
 print(json.dumps({"expected": mark + rss}))
@@ -256,9 +273,9 @@ def test_exact_mode_shows_spikes_of_milliseconds_below_an_earlier_mark(
         workshop,
         otlp,
         """
+exporters_are_ready()
 with otel_quant.step("high"):
     spike(500)
-before = time.perf_counter()
 with otel_quant.step("outer"):
     spike(100)
     with otel_quant.step("middle"):
@@ -286,6 +303,7 @@ def test_exact_mode_shows_a_childs_spike_below_its_earlier_mark(
         workshop,
         otlp,
         """
+exporters_are_ready()
 child = Child()
 with otel_quant.step("high"):
     child.spike(500)
@@ -322,6 +340,7 @@ def test_zombies_have_no_memory_and_stop_nothing(workshop: Workshop, otlp: OtlpR
         workshop,
         otlp,
         """
+exporters_are_ready()
 reading, writing = os.pipe()
 for _ in range(200):
     if os.fork() == 0:

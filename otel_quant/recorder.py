@@ -219,6 +219,7 @@ class Recorder:
                 self.info, reading, {**self._last_custom, **custom}, columns=columns, error=error
             )
             self._tell("run_ended", record, checkpoint)
+            self._probes.close()
 
     def settle(self) -> None:
         """Has the sinks finish what they can: the process may be terminated from here on.

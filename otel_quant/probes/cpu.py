@@ -10,7 +10,7 @@ from typing import Final
 import psutil
 
 from otel_quant.probes.cumulative import Cumulative, Figures
-from otel_quant.probes.tree import read_proc
+from otel_quant.probes.kernel_files import read_process
 from otel_quant.readings import CpuReading
 
 _LINUX = sys.platform == "linux"
@@ -60,7 +60,7 @@ def _own() -> Figures:
 
 
 def _of_child(pid: int) -> Figures:
-    fields = read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = read_process(pid, "stat").rpartition(b")")[2].split(None, _CHILDREN_SYSTEM + 1)
     if not fields:
         raise ProcessLookupError(pid)
     return (

@@ -14,7 +14,8 @@ are in the way of a sum that neither falls nor counts anything twice:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import operator
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import psutil
@@ -70,14 +71,14 @@ class Cumulative:
             if not self._highest:
                 self._highest, self._lost = sums, (0,) * len(sums)
             totals = _added(sums, self._lost)
-            fallen = tuple(max(0, high - now) for high, now in _pairs(self._highest, totals))
-            if whole and not any(fallen):
+            if whole and not any(map(operator.lt, totals, self._highest)):
                 break
             if remaining:
                 pids = self._list()
             elif whole:
-                self._lost = _added(self._lost, fallen)
-        self._highest = tuple(max(pair) for pair in _pairs(self._highest, totals))
+                higher = tuple(map(max, self._highest, totals))
+                self._lost = _added(self._lost, map(operator.sub, higher, totals))
+        self._highest = tuple(map(max, self._highest, totals))
         return self._highest
 
     def _pass(self, pids: Collection[int]) -> tuple[Figures, bool]:
@@ -99,9 +100,5 @@ class Cumulative:
         return sums, whole
 
 
-def _pairs(first: Figures, second: Figures) -> zip[tuple[int, int]]:
-    return zip(first, second, strict=True)
-
-
-def _added(first: Figures, second: Figures) -> Figures:
-    return tuple(a + b for a, b in _pairs(first, second))
+def _added(first: Iterable[int], second: Iterable[int]) -> Figures:
+    return tuple(map(operator.add, first, second))

@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.probes.tree import read_proc
+from otel_quant.probes.kernel_files import SELF, read_process
 from otel_quant.readings import MemoryReading
 
 _LINUX = sys.platform == "linux"
@@ -104,7 +104,7 @@ def _reset(pid: int) -> None:
 
 
 def _own() -> tuple[int, int | None]:
-    rss, mark = _parse(read_proc("/proc/self/status"))
+    rss, mark = _parse(read_process(SELF, "status"))
     return rss or 0, mark
 
 
@@ -113,7 +113,7 @@ def _of_children(pids: Collection[int]) -> list[tuple[int, int, int | None]]:
     for pid in pids:
         try:
             if _LINUX:
-                rss, mark = _parse(read_proc(f"/proc/{pid}/status"))
+                rss, mark = _parse(read_process(pid, "status"))
             else:
                 rss, mark = psutil.Process(pid).memory_info().rss, None
         except (OSError, psutil.Error):

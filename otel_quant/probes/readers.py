@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from otel_quant.faults import FAULTS
 from otel_quant.probes.cpu import CpuProbe
 from otel_quant.probes.disk import DiskProbe
+from otel_quant.probes.kernel_files import close_all, retain
 from otel_quant.probes.memory import MemoryProbe
 from otel_quant.probes.tree import descendants
 from otel_quant.readings import CpuReading, DiskReading, GpuReading, MemoryReading, Reading
@@ -33,6 +34,7 @@ class Probes:
     disk: Callable[[Collection[int]], DiskReading | None] = field(default_factory=DiskProbe)
     cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
     gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus
+    _pids: tuple[int, ...] = field(default=(), init=False)
 
     def read(self) -> Reading:
         """Takes a whole reading. A probe that fails leaves its figure out of it."""
@@ -42,6 +44,10 @@ class Probes:
         """Takes a reading of what has peaks: memory of the process tree and the GPUs."""
         return self._read(whole=False)
 
+    def close(self) -> None:
+        """Gives back what is kept open from one reading to the next."""
+        close_all()
+
     def _read(self, whole: bool) -> Reading:
         memory: MemoryReading | None = None
         disk: DiskReading | None = None
@@ -50,6 +56,9 @@ class Probes:
         pids: tuple[int, ...] = ()
         with FAULTS.kept_in("probe process tree"):
             pids = descendants()
+            if pids != self._pids:
+                self._pids = pids
+                retain(pids)
         # Before memory: what the first reading loads to reach the drivers (over 10 MB) is
         # then in the first figure already, and no growth of the first step.
         with FAULTS.kept_in("probe gpu"):

@@ -9,20 +9,18 @@ that was done last: the kernel tells the newest process id for the price of one 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from otel_quant.probes.kernel_files import read_proc
+
 _HAS_CHILDREN_FILES = Path("/proc/self/task").is_dir() and (
     Path(f"/proc/self/task/{os.getpid()}/children").exists()
 )
 _CAN_PEEK = hasattr(os, "waitid") and hasattr(os, "WNOWAIT")
-
-# By thread: each adds to its own without a lock, which a fork could leave held.
-_BYTES_READ: Final[dict[int, int]] = {}
 
 _FRESH: Final = 1.0
 """Seconds that a walk is good for. A process whose parent has exited is none of ours any
@@ -108,35 +106,3 @@ def _descendants_by_psutil() -> tuple[int, ...]:
         return tuple(child.pid for child in psutil.Process().children(recursive=True))
     except psutil.Error:
         return ()
-
-
-def read_proc(path: str) -> bytes:
-    """Reads a kernel file whole.
-
-    Opened anew each time, on purpose: a descriptor kept open could be closed by the
-    program and its number given to a file of its own.
-
-    Args:
-        path: A file below ``/proc`` or ``/sys``.
-
-    Returns:
-        Its content.
-
-    Raises:
-        OSError: It is not there, or may not be read.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = os.read(handle, 16384)
-        while chunk := os.read(handle, 16384) if len(content) % 4096 == 0 and content else b"":
-            content += chunk
-        thread = threading.get_ident()
-        _BYTES_READ[thread] = _BYTES_READ.get(thread, 0) + len(content)
-        return content
-    finally:
-        os.close(handle)
-
-
-def bytes_read() -> int:
-    """Returns the bytes that :func:`read_proc` has read so far: the kernel counts them too."""
-    return sum(list(_BYTES_READ.values()))

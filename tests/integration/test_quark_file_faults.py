@@ -32,7 +32,7 @@ print("done", len(profiler.records))
         ("gone/p.yaml", "", "", "No such file or directory: 'HERE/gone/p.yaml'", None),
         ("folder", "os.mkdir('folder/quark_profile.yaml')", "", "the profile's path is not a regular file: 'HERE/folder/quark_profile.yaml'", None),
         ("p.yaml", "", "os.closerange(3, 64)", "Bad file descriptor: 'HERE/p.yaml'", 1),
-        ("p.yaml", "", "os.closerange(3, 64); file = open('theirs', 'w')", "the program has closed the profile: 'HERE/p.yaml'", 1),
+        ("p.yaml", "", "os.closerange(3, 64); files = [open('theirs', 'w') for _ in range(20)]", "the program has closed the profile: 'HERE/p.yaml'", 1),
         ("p.yaml", "", "os.unlink('p.yaml')", "the profile has been removed: 'HERE/p.yaml'", None),
         ("p.yaml", "", "open('p.yaml', 'w').write('memory_usage:\\n- step: theirs\\n')", "another program writes to the profile: 'HERE/p.yaml'", 1),
     ],

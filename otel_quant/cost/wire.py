@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -200,6 +201,12 @@ class Reader:
 def signed(value: int) -> int:
     """Returns a varint as the int64 that it encodes."""
     return value - (1 << 64) if value >> 63 else value
+
+
+def float32(bits: int) -> float:
+    """Returns a FIXED32 field as the float that it encodes."""
+    value: float = struct.unpack("<f", bits.to_bytes(4, "little"))[0]
+    return value
 
 
 def open_reader(path: str | os.PathLike[str], deadline: float | None = None) -> Reader:

@@ -113,7 +113,7 @@ def _with_sparsity(
     result: list[NodeCost] = []
     found: dict[str, WeightSparsity] = {}
     for node, op in zip(nodes, executed, strict=True):
-        zeros = weight_sparsity(op, source, walk.check_time)
+        zeros = weight_sparsity(op, source, walk.budget.check_time)
         if zeros is not None:
             found.setdefault(zeros.weight, zeros)
         result.append(replace(node, sparsity=zeros))

@@ -9,12 +9,11 @@ shapes they are used with.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from time import monotonic
 from typing import Final
 
 from otel_quant.cost import elements
-from otel_quant.cost.errors import CostError
+from otel_quant.cost.budget import Budget
+from otel_quant.cost.constants import Constants
 from otel_quant.cost.ir import (
     Attribute,
     Function,
@@ -22,8 +21,6 @@ from otel_quant.cost.ir import (
     Model,
     Node,
     Reference,
-    SparseTensor,
-    Tensor,
     Type,
 )
 from otel_quant.cost.op import RULE_ERRORS, Body, Op
@@ -32,25 +29,10 @@ from otel_quant.cost.rules.table import COST_RULES
 from otel_quant.cost.shapes.control import CONTROL_RULES
 from otel_quant.cost.shapes.folding import folded, folding_effort
 from otel_quant.cost.shapes.table import shape_rule
-from otel_quant.cost.values import MAX_DATA, Value
-
-MAX_OPS: Final = 200_000
-"""Operations that a model may unfold into; real ones stay below half of it."""
-
-MAX_WORK: Final = 5_000_000
-"""Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
-
-MAX_EFFORT: Final = 4_000_000
-"""Elements of small tensors computed, likewise; beyond it only those of ``SMALL_EFFORT``."""
-
-SMALL_EFFORT: Final = 64
-"""Elements that it takes to compute a shape from shapes."""
+from otel_quant.cost.values import Value
 
 _TITLE_CHARACTERS: Final = 32
 """Characters of a name that are as much work to copy as one operand."""
-
-MAX_CALL_DEPTH: Final = 64
-"""Functions calling functions, and graphs in graphs."""
 
 _RANDOM: Final = frozenset(
     {
@@ -97,7 +79,8 @@ class Walk:
     Attributes:
         model: The model.
         inputs: Values of the main graph's inputs, set by the caller before :meth:`run`.
-        weights: Every constant tensor met, once, with the value that stands for it.
+        outputs: Values of its outputs, after :meth:`run`.
+        budget: What the walk may take.
     """
 
     def __init__(
@@ -111,23 +94,23 @@ class Walk:
     ) -> None:
         self.model = model
         self.inputs = inputs
-        self.weights: list[Value] = []
+        self.budget = Budget(model.source, deadline)
         self.outputs: list[Value] = []
         self._symbols = symbols
         self._trust_declared = trust_declared
-        self._deadline = deadline
-        self._count = 0
-        self._work = 0
-        self._effort = 0
-        self.depth = 0
         self._opsets: Mapping[str, int] = model.opsets
-        self._known_weights: dict[int, Value] = {}
+        self._constants = Constants()
         self._orders: dict[int, tuple[tuple[int, Node], ...]] = {}
 
     @property
     def source(self) -> str:
         """The model's name, for errors."""
         return self.model.source
+
+    @property
+    def weights(self) -> list[Value]:
+        """Every constant tensor met, once, as the value that stands for it."""
+        return self._constants.met
 
     def run(self) -> list[Op]:
         """Walks the main graph; returns its operations in order.
@@ -136,7 +119,7 @@ class Walk:
             CostError: The graph is circular, recursive, or unfolds beyond ``MAX_OPS``, or
                 the time limit has passed.
         """
-        self.check_time()
+        self.budget.check_time()
         ops, self.outputs = self.graph(self.model.graph, self.inputs, None, "")
         return ops
 
@@ -154,8 +137,8 @@ class Walk:
         Returns:
             Its operations, and the values of its outputs.
         """
-        self._enter()
-        self._spend(
+        self.budget.enter()
+        self.budget.spend(
             len(graph.initializers)
             + len(graph.sparse_initializers)
             + len(graph.inputs)
@@ -164,9 +147,9 @@ class Walk:
         )
         scope = Scope(outer)
         for sparse in graph.sparse_initializers:
-            scope.values[sparse.values.name] = self.sparse_weight(sparse)
+            scope.values[sparse.values.name] = self._constants.sparse(sparse)
         for tensor in graph.initializers:
-            scope.values[tensor.name] = self.weight(tensor)
+            scope.values[tensor.name] = self._constants.tensor(tensor)
         for info in graph.inputs:
             if info.name in inputs:
                 scope.values[info.name] = inputs[info.name]
@@ -177,7 +160,7 @@ class Walk:
         outputs = [
             scope.find(info.name) or self.declared(info.type, info.name) for info in graph.outputs
         ]
-        self.depth -= 1
+        self.budget.depth -= 1
         return ops, outputs
 
     def declared(self, declared: Type, name: str = "") -> Value:
@@ -199,29 +182,6 @@ class Walk:
             value.element = self.declared(declared.element)
         return value
 
-    def weight(self, tensor: Tensor) -> Value:
-        """Returns the value of a constant tensor; the same one each time."""
-        value = self._known_weights.get(id(tensor))
-        if value is None:
-            value = Value(tensor.dtype, tensor.dims, tensor.values, name=tensor.name)
-            value.weight = tensor
-            value.constant = True
-            self._known_weights[id(tensor)] = value
-            self.weights.append(value)
-        return value
-
-    def sparse_weight(self, sparse: SparseTensor) -> Value:
-        """Returns the dense value of a sparse constant; its weight is what is stored."""
-        value = self._known_weights.get(id(sparse))
-        if value is None:
-            value = Value(sparse.values.dtype, sparse.dims, name=sparse.values.name)
-            stored = sparse.values.stored + sparse.indices.stored
-            value.weight = replace(sparse.values, stored=stored, values=None)
-            value.constant = True
-            self._known_weights[id(sparse)] = value
-            self.weights.append(value)
-        return value
-
     def _nodes(
         self,
         nodes: tuple[Node, ...],
@@ -237,14 +197,8 @@ class Walk:
             self._orders[id(nodes)] = order
         ops: list[Op] = []
         for i, node in order:
-            self._count += 1
-            if self._count > MAX_OPS:
-                raise CostError(
-                    self.source, f"unfolds into more than {MAX_OPS} operations", expected="fewer"
-                )
-            if not self._count & 0xFF and self._deadline is not None:
-                self.check_time()
-            self._spend(
+            number = self.budget.next_operation()
+            self.budget.spend(
                 len(node.inputs)
                 + len(node.outputs)
                 + len(node.attributes)
@@ -252,98 +206,37 @@ class Walk:
             )
             if node.op_type == "Constant" and not node.domain:
                 name = prefix + (node.name or f"Constant_{i}")
-                self._constant(node, scope, arguments, ops, name)
+                ops.append(self._constant(node, scope, name, number, arguments))
                 continue
             name = prefix + (node.name or f"{node.op_type}_{i}")
-            ops.append(self._node(node, scope, name, arguments, hints))
+            ops.append(self._node(node, scope, name, number, arguments, hints))
         return ops
-
-    def _spend(self, work: int) -> None:
-        self._work += work
-        if self._work > MAX_WORK:
-            raise CostError(
-                self.source,
-                f"unfolds into operations with more than {MAX_WORK} operands and attributes",
-                expected="fewer",
-            )
-
-    def check_time(self) -> None:
-        """Raises CostError if the time limit has passed."""
-        if self._deadline is not None and monotonic() > self._deadline:
-            raise CostError(self.source, "the time limit passed")
 
     def _constant(
         self,
         node: Node,
         scope: Scope,
-        arguments: Mapping[str, Attribute] | None,
-        ops: list[Op],
         title: str,
-    ) -> None:
+        number: int,
+        arguments: Mapping[str, Attribute] | None,
+    ) -> Op:
         """A Constant is its tensor, as if it were an initializer."""
         attributes = resolved(node.attributes, arguments)
-        own = attributes is node.attributes  # else it differs from call to call
-        value = self._known_weights.get(id(node)) if own else None
-        if value is None:
-            value = self._constant_value(attributes)
-            if own:
-                self._known_weights[id(node)] = value
+        value = self._constants.node(node, attributes)
         if not value.name:
             value.name = node.outputs[0] if node.outputs else node.name
-        value.producer = self._count
+        value.producer = number
         for name in node.outputs:
             scope.values[name] = value
-        ops.append(
-            Op(
-                title,
-                "Constant",
-                node,
-                [],
-                [value],
-                attributes,
-                self._opsets.get("", 0),
-                number=self._count,
-            )
-        )
-
-    def _constant_value(self, attributes: Mapping[str, Attribute]) -> Value:
-        tensor = attributes.get("value")
-        if isinstance(tensor, Tensor):
-            return self.weight(tensor)
-        sparse = attributes.get("sparse_value")
-        if isinstance(sparse, SparseTensor):
-            return self.sparse_weight(sparse)
-        for name, dtype in _CONSTANT_ATTRIBUTES:
-            held = attributes.get(name)
-            if isinstance(held, tuple):
-                data = tuple(item for item in held if isinstance(item, int | float))
-                if len(held) > MAX_DATA or len(data) != len(held):
-                    data = ()
-                return self._made_constant(dtype, (len(held),), data or None)
-            if isinstance(held, int | float):
-                return self._made_constant(dtype, (), (held,))
-            if isinstance(held, bytes):
-                return self._made_constant(dtype, (), None)
-        value = Value()
-        value.constant = True
-        return value
-
-    def _made_constant(
-        self, dtype: int, dims: tuple[int, ...], data: tuple[int | float, ...] | None
-    ) -> Value:
-        count = dims[0] if dims else 1
-        stored = elements.stored_bytes(dtype, count) or 0
-        value = Value(dtype, dims, data)
-        value.weight = Tensor("", dtype, dims, stored, data)
-        value.constant = True
-        self.weights.append(value)
-        return value
+        opset = self._opsets.get("", 0)
+        return Op(title, "Constant", node, [], [value], attributes, opset, number=number)
 
     def _node(
         self,
         node: Node,
         scope: Scope,
         title: str,
+        number: int,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
     ) -> Op:
@@ -364,7 +257,7 @@ class Walk:
             [],
             resolved(node.attributes, arguments),
             self._opsets.get(node.domain, 0),
-            number=self._count,
+            number=number,
         )
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         control = CONTROL_RULES.get(op.kind)
@@ -395,8 +288,7 @@ class Walk:
             except RULE_ERRORS:
                 outputs = [Value(rule.dtype(op, i)) for i in range(wanted)]
             effort = folding_effort(op, outputs)
-            if self._effort + effort <= MAX_EFFORT or effort <= SMALL_EFFORT:
-                self._effort += effort
+            if self.budget.allows(effort):
                 try:
                     folded(op, outputs)
                 except RULE_ERRORS:
@@ -416,14 +308,14 @@ class Walk:
 
     def _call(self, function: Function, op: Op) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
-        self._enter()
+        self.budget.enter()
         op.inlined = True
         scope = Scope()
         for i, name in enumerate(function.inputs):
             value = op.inputs[i] if i < len(op.inputs) else None
             if value is not None:
                 scope.values[name] = value
-        self._spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
+        self.budget.spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
         arguments = {**function.defaults, **op.attributes}
         outer = self._opsets
         self._opsets = function.opsets or outer
@@ -431,13 +323,13 @@ class Walk:
         missing = set(function.inputs) - set(scope.values)
         nodes = function.nodes
         if missing:
-            self._spend(sum(len(node.inputs) for node in nodes))
+            self.budget.spend(sum(len(node.inputs) for node in nodes))
             nodes = tuple(_without(node, missing) for node in nodes)
         op.bodies = [Body(self._nodes(nodes, scope, op.name + "/", arguments, {}))]
         if missing:
             self._orders.pop(id(nodes), None)
         self._opsets = outer
-        self.depth -= 1
+        self.budget.depth -= 1
         return [scope.find(name) or Value() for name in function.outputs]
 
     def _take_hint(self, value: Value, declared: Type) -> None:
@@ -452,25 +344,6 @@ class Walk:
         if value.dtype in (elements.UNKNOWN, hint.dtype):
             value.dtype = hint.dtype
             value.shape = hint.shape
-
-    def _enter(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_CALL_DEPTH:
-            raise CostError(
-                self.source,
-                f"functions or graphs nested more than {MAX_CALL_DEPTH} deep",
-                expected="functions that do not call themselves",
-            )
-
-
-_CONSTANT_ATTRIBUTES: Final = (
-    ("value_ints", elements.INT64),
-    ("value_floats", elements.FLOAT),
-    ("value_int", elements.INT64),
-    ("value_float", elements.FLOAT),
-    ("value_string", elements.STRING),
-    ("value_strings", elements.STRING),
-)
 
 
 def resolved(

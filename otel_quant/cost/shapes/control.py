@@ -213,13 +213,13 @@ def _safely(
     """Makes a node that breaks its operator's contract an unknown one."""
 
     def run(walk: Walk, op: Op, scope: Scope) -> list[Value]:
-        depth = walk.depth
+        depth = walk.budget.depth
         try:
             return rule(walk, op, scope)
         except CostError:  # of the model, not of the node; a ValueError too
             raise
         except RULE_ERRORS:
-            walk.depth = depth
+            walk.budget.depth = depth
             op.bodies = [Body([], None)]  # something runs, but nobody knows how often
             op.branches = []
             return []

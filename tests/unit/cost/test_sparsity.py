@@ -228,7 +228,7 @@ def test_a_time_limit_ends_the_reading_of_a_weight(
         now[0] += 1.0
         return now[0]
 
-    monkeypatch.setattr("otel_quant.cost.infer.monotonic", later)
+    monkeypatch.setattr("otel_quant.cost.budget.monotonic", later)
     with pytest.raises(CostError, match="the time limit passed"):
         cost_of(path, sparsity=True, time_limit=4.5)
     assert now[0] == 5.0

@@ -1,0 +1,102 @@
+"""What a walk over a model may take: operations, work, depth and time.
+
+A small file can unfold into much: functions that call functions, loops of loops, constants
+that are computed again at every node.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Final
+
+from otel_quant.cost.errors import CostError
+
+MAX_OPS: Final = 200_000
+"""Operations that a model may unfold into; real ones stay below half of it."""
+
+MAX_WORK: Final = 5_000_000
+"""Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
+
+MAX_EFFORT: Final = 4_000_000
+"""Elements of small tensors computed, likewise; beyond it only those of ``SMALL_EFFORT``."""
+
+SMALL_EFFORT: Final = 64
+"""Elements that it takes to compute a shape from shapes."""
+
+MAX_CALL_DEPTH: Final = 64
+"""Functions calling functions, and graphs in graphs."""
+
+_LOOK_EVERY: Final = 0xFF
+"""Operations between looks at the clock, less one."""
+
+
+class Budget:
+    """What one walk has taken so far.
+
+    Attributes:
+        operations: Met so far; each one's number in the order in which they are reached.
+        depth: Of graphs and functions within each other, now.
+    """
+
+    def __init__(self, source: str, deadline: float | None) -> None:
+        self.operations = 0
+        self.depth = 0
+        self._source = source
+        self._deadline = deadline
+        self._work = 0
+        self._effort = 0
+
+    def next_operation(self) -> int:
+        """Counts an operation; returns its number.
+
+        Raises:
+            CostError: There are too many, or the time limit has passed.
+        """
+        self.operations += 1
+        if self.operations > MAX_OPS:
+            raise CostError(
+                self._source, f"unfolds into more than {MAX_OPS} operations", expected="fewer"
+            )
+        if not self.operations & _LOOK_EVERY:
+            self.check_time()
+        return self.operations
+
+    def spend(self, work: int) -> None:
+        """Counts operands, attributes and constants that are looked at.
+
+        Raises:
+            CostError: They are too many.
+        """
+        self._work += work
+        if self._work > MAX_WORK:
+            raise CostError(
+                self._source,
+                f"unfolds into operations with more than {MAX_WORK} operands and attributes",
+                expected="fewer",
+            )
+
+    def allows(self, effort: int) -> bool:
+        """Counts elements of small tensors to be computed; returns whether they may be."""
+        if self._effort + effort > MAX_EFFORT and effort > SMALL_EFFORT:
+            return False
+        self._effort += effort
+        return True
+
+    def enter(self) -> None:
+        """Goes one graph or function deeper; ``depth`` is set back by the caller.
+
+        Raises:
+            CostError: That is too deep.
+        """
+        self.depth += 1
+        if self.depth > MAX_CALL_DEPTH:
+            raise CostError(
+                self._source,
+                f"functions or graphs nested more than {MAX_CALL_DEPTH} deep",
+                expected="functions that do not call themselves",
+            )
+
+    def check_time(self) -> None:
+        """Raises CostError if the time limit has passed."""
+        if self._deadline is not None and monotonic() > self._deadline:
+            raise CostError(self._source, "the time limit passed")

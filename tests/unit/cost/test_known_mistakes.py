@@ -300,6 +300,34 @@ def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() 
     assert cost.macs == 2 * 4 * 6 + 2 * 4 * 3 + 2 * 2 * 4 * 4
 
 
+def test_a_weight_in_the_body_of_a_loop_counts_once_however_often_it_runs() -> None:
+    def info(name: str, dims: list[int], dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, dtype, dims)
+
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["go_on"]),
+            helper.make_node("MatMul", ["h", "w"], ["next"]),
+        ],
+        "body",
+        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("h", [2, 4])],
+        [info("go_on", [], TensorProto.BOOL), info("next", [2, 4])],
+        [numpy_helper.from_array(np.zeros((4, 4), np.float32), "w")],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
+        "g",
+        [info("x", [2, 4])],
+        [info("y", [2, 4])],
+        [numpy_helper.from_array(np.array(7), "trips")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    cost = cost_of(model.SerializeToString())
+    assert cost.params == 4 * 4 + 1
+    assert cost.weight_bytes == 4 * 4 * 4 + 8
+    assert cost.macs == 7 * 2 * 4 * 4
+
+
 def test_nodes_of_one_name_are_two_nodes() -> None:
     cost = text_cost(
         """<ir_version: 10, opset_import: ["": 21]>

@@ -101,6 +101,19 @@ def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
             if (value := column.value(model)) or column.key not in _ONLY_IF_ANY
         ]
         yield _Section("total", (), pairs)
+    elif assumptions := _assumptions(model):  # which the totals would have told
+        yield _Section("assumptions", (), assumptions)
+
+
+_ASSUMPTIONS: Final = tuple(
+    column for column in TOTALS if column.key in ("symbolic_dims", "overridden_dims")
+)
+
+
+def _assumptions(model: ModelCost) -> list[tuple[str, str]]:
+    return [
+        (column.heading, str(value)) for column in _ASSUMPTIONS if (value := column.value(model))
+    ]
 
 
 _ONLY_IF_ANY: Final = frozenset(
@@ -130,7 +143,16 @@ def _comparisons(models: Sequence[ModelCost], choices: Choices) -> Iterator[_Sec
                 f"{models[0].path} -> {after.path}",
                 ("", "BEFORE", "AFTER", "CHANGE"),
                 [as_cells(item) for item in compare(models[0], after)],
+                note=_assumed_in_either(models[0], after) if choices.by == "comparison" else "",
             )
+
+
+def _assumed_in_either(before: ModelCost, after: ModelCost) -> str:
+    return "\n".join(
+        printable(f"({model.path}: {name} {text})")
+        for model in (before, after)
+        for name, text in _assumptions(model)
+    )
 
 
 _Row = TypeVar("_Row")
@@ -175,7 +197,7 @@ def _table_section(section: _Section) -> str:
         width = max(len(name) for name, _ in section.rows)
         return "".join(f"{printable(f'{name:{width}}  {value}')}\n" for name, value in section.rows)
     text = table(section.header, section.rows, left=section.left)
-    return text + (f"{section.note}\n" if section.note else "")
+    return text + "".join(f"{printable(line)}\n" for line in section.note.split("\n") if line)
 
 
 def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
@@ -193,7 +215,7 @@ def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
 
 def _markdown_section(section: _Section) -> str:
     text = markdown_table(section.header or ("", ""), section.rows, left=section.left)
-    return text + (f"\n{section.note}\n" if section.note else "")
+    return text + "".join(f"\n{markdown_text(line)}\n" for line in section.note.split("\n") if line)
 
 
 def _as_csv(models: Sequence[ModelCost], choices: Choices) -> str:

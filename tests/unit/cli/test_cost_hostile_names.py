@@ -19,10 +19,10 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_siz
 FORMULA = (*"=+-@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def output(path: Path, form: str) -> str:
+def output(path: Path, form: str, *arguments: str) -> str:
     stream = io.StringIO()
     with redirect_stdout(stream):
-        assert main(["cost", str(path), "--format", form]) == 0
+        assert main(["cost", *arguments, str(path), "--format", form]) == 0
     return stream.getvalue()
 
 
@@ -51,6 +51,10 @@ def test_no_name_leaves_its_line_or_its_cell(
 
     table = output(path, "table")
     assert not set(table.replace("\n", "")) & {chr(code) for code in (*range(32), *range(127, 160))}
+    for compared in ("table", "markdown"):
+        text = output(path, compared, "--by", "comparison", str(path))
+        assert text.count("assumed dimensions") == 2
+        assert len(text.splitlines()) == text.count("\n")
     page = output(path, "markdown")
     rows = [line for line in page.split("\n") if line.startswith("| ")]
     assert len(page.splitlines()) == page.count("\n")

@@ -328,6 +328,10 @@ def test_a_comparison_can_be_had_alone_in_every_format(capsys: pytest.CaptureFix
     models = ("float.onnx", "quantized.onnx")
     table = printed(capsys, *models, "--by", "comparison")
     assert table.startswith("float.onnx -> quantized.onnx\n\n")
+    table, begin, rest = table.partition("(float.onnx:")
+    assert begin + rest == (
+        "(float.onnx: assumed dimensions N = 1)\n(quantized.onnx: assumed dimensions N = 1)\n"
+    )
     assert printed(capsys, *models, "--by", "total").endswith(f"\n{table}")
     page = printed(capsys, *models, "--by", "comparison", "--format", "markdown")
     assert (
@@ -350,6 +354,10 @@ def test_a_comparison_can_be_had_alone_in_every_format(capsys: pytest.CaptureFix
 | nodes without known MACs | 0 | 0 | +0 |
 | contraction MACs in float32 | 100.00 % | 72.97 % | -27.03 points |
 | contraction MACs in int8 | 0.00 % | 27.03 % | +27.03 points |
+
+(float.onnx: assumed dimensions N = 1)
+
+(quantized.onnx: assumed dimensions N = 1)
 """
     )
     rows = printed(capsys, *models, "--by", "comparison", "--format", "csv")
@@ -562,6 +570,18 @@ def test_an_overridden_length_is_told_in_every_format(
         error="otel-quant: float.onnx: nodes without known MACs: 1, results of unknown size: 1; "
         "the totals leave them out\n",
     )  # fmt: skip
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("by", ["node", "op"])
+def test_what_was_assumed_is_told_without_totals_too(
+    by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(capsys, "float.onnx", "--by", by).endswith("\n\nassumed dimensions  N = 1\n")
+    page = printed(capsys, "float.onnx", "--by", by, "--format", "markdown")
+    assert page.endswith(
+        "\n### Assumptions\n\n|  |  |\n| --- | ---: |\n| assumed dimensions | N = 1 |\n"
+    )
 
 
 @pytest.mark.usefixtures("folder")

@@ -326,6 +326,13 @@ class Recorder:
                 for stretch in self._stretches():
                     stretch.steps += 1
                     stretch.failed += error is not None
+                checkpoint = self._checkpoint(
+                    f"{step.info.label} End",
+                    "end",
+                    reading,
+                    step.info,
+                    error_type(error) if error else None,
+                )
                 record = StepRecord(
                     info=step.info,
                     start=step.start,
@@ -335,13 +342,6 @@ class Recorder:
                     samples=step.samples or None,
                     custom=dict(self._last_custom),
                     error=error,
-                )
-                checkpoint = self._checkpoint(
-                    f"{step.info.label} End",
-                    "end",
-                    reading,
-                    step.info,
-                    error_type(error) if error else None,
                 )
             self._tell("step_ended", record, checkpoint)
             self._reset_marks(reading)

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.servers import build
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.stack.processes import ROOT, Collector, free_port
+from tests.stack.processes import PATIENCE, ROOT, Collector, free_port
 
 HERE = Path(__file__).parent
 NOT_BUILT = "the servers are not built here: python scripts/servers/build.py builds them in minutes"
@@ -104,7 +104,7 @@ def tell_run() -> TellRun:
             if "killed" in arguments:
                 assert said.readline() == "to be killed\n"
                 process.kill()
-            assert process.wait(120) in (0, -signal.SIGKILL)
+            assert process.wait(PATIENCE) in (0, -signal.SIGKILL)
         return trace
 
     return tell

@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "collector"
 START_SECONDS = 120
+PATIENCE = 600
+"""Seconds that a quantization may take on a machine that is busy with something else."""
 
 T = TypeVar("T")
 _GIVEN: set[int] = set()
@@ -48,7 +50,7 @@ def free_port() -> int:
             return port
 
 
-def eventually(get: Callable[[], T], what: str, seconds: float = 60) -> T:
+def eventually(get: Callable[[], T], what: str, seconds: float = 120) -> T:
     """Returns the first true answer of `get`; fails with the last answer after `seconds`."""
     deadline = time.monotonic() + seconds
     answer: Any = None

@@ -14,6 +14,7 @@ from tests.fixtures.otlp_receiver import OtlpReceiver, Span
 from tests.stack.conftest import JOB, Quantize, TellRun
 from tests.stack.processes import (
     CONFIGS,
+    PATIENCE,
     Backends,
     Collector,
     Server,
@@ -144,7 +145,7 @@ def test_a_real_quantization_arrives_whole_in_every_store(
         server.start()
     # As docker-compose.yml names the host; over HTTP, since the other tests use gRPC.
     made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
-    assert quantize(made, "good", environment=made.over_http).wait(180) == 0
+    assert quantize(made, "good", environment=made.over_http).wait(PATIENCE) == 0
     root = eventually(lambda: root_span(receiver), "the run's root span")
     said = eventually(lambda: ended(checkpoints(ports, root.trace_id)), "the run's checkpoints")
     steps = sorted(name.removesuffix(" End") for name in said if name.endswith(" End"))
@@ -285,7 +286,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     assert [span_names(receiver, trace) for trace in ordinary] == [[], [], [], []]
     for trace in ordinary:
         eventually(lambda t=trace: checkpoints(ports, t) == CHECKPOINTS, "an ordinary run's log")
-    assert real.wait(120) == 1
+    assert real.wait(PATIENCE) == 1
     root = eventually(
         lambda: root_span(receiver, failed="Calibration", but=failed), "the real run that failed"
     )

@@ -7,6 +7,7 @@ than it may, and there is neither here.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tests.stack import traceql
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun, tempo_binary
 from tests.stack.processes import (
     CONFIGS,
+    PATIENCE,
     Backends,
     Collector,
     collector,
@@ -172,9 +174,9 @@ def run_all(world: World, made: Collector, quantize: Quantize, tell_run: TellRun
     killed.wait()
     killed_at = time.time()
     failed = quantize(made, "failed")
-    assert good.wait(180) == 0
-    assert quantize(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(180) == 0
-    assert failed.wait(180) == 1
+    assert good.wait(PATIENCE) == 0
+    assert quantize(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(PATIENCE) == 0
+    assert failed.wait(PATIENCE) == 1
     tell_run({**made.environment, "OTEL_SERVICE_NAME": "told"}, "good", *BIG)
     runs = eventually(lambda: runs_by_end(world), "the runs' checkpoints")
     return replace(world, **runs, killed_at=killed_at)
@@ -189,7 +191,7 @@ def wait_for_calibration(world: World, instance: str) -> None:
     )
     for store, text in (("prometheus", open_now), ("loki", started)):
         query = Query(("test", "calibration"), "A", store, text)
-        eventually(lambda q=query: world.ask(q), f"{store}: an open calibration", 120)
+        eventually(lambda q=query: world.ask(q), f"{store}: an open calibration", PATIENCE)
 
 
 def runs_by_end(world: World) -> dict[str, str]:
@@ -233,13 +235,19 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
     if text == world.good:
         assert text in {span.trace_id for span in world.spans}
         return
-    spans = eventually(lambda: traceql.found(text, world.spans or []), f"{query}: {text}", 30)
-    absent = [
-        field
-        for field in traceql.fields(text)
-        if all(traceql.value(span, field) is None for span in spans)
-    ]
-    assert [field for field in absent if field.split(".")[-2] not in RIGHTLY_ABSENT] == []
+
+    def missing() -> list[str]:
+        spans = traceql.found(text, list(world.spans or ()))
+        return [
+            field
+            for field in traceql.fields(text)
+            if field.split(".")[-2] not in RIGHTLY_ABSENT
+            and all(traceql.value(span, field) is None for span in spans)
+        ]
+
+    with contextlib.suppress(AssertionError):  # the next line says what is missing
+        eventually(lambda: not missing(), f"{query}: {text}", 30)
+    assert missing() == []
 
 
 def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:

@@ -29,7 +29,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="an ONNX file; further ones are compared with the first",
+        help="an ONNX file; further ones, right behind it, are compared with the first",
     )
     parser.add_argument(
         "--format",

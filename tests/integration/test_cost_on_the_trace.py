@@ -61,7 +61,7 @@ def quantize(folder: Path, otlp: OtlpReceiver, *outputs: str, **env: str) -> Non
         env={**os.environ, **otlp.environment("grpc"), "OTEL_QUANT_PROFILE": "profile.yaml", **env},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr[-3000:]
 

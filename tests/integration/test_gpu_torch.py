@@ -25,7 +25,7 @@ print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork(
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     assert json.loads(process.stdout) == [True, False, False]

@@ -22,7 +22,7 @@ def test_live_metrics_of_a_short_run_arrive(
         ["opentelemetry-instrument", sys.executable, str(script)],
         env={**os.environ, **otlp.environment(protocol)},
         check=True,
-        timeout=60,
+        timeout=300,
     )
 
     usage = otlp.point("quant.run.memory.usage").value

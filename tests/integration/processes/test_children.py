@@ -77,7 +77,7 @@ def run(
         env={**os.environ, **otlp.environment(protocol), **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     return result
@@ -178,7 +178,7 @@ def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(
              "OTEL_QUANT_PROFILE": "profile.yaml"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )  # fmt: skip
 
     assert result.returncode == 0, result.stderr

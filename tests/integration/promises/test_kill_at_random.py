@@ -73,7 +73,7 @@ def killed_after(process: subprocess.Popen[str], seconds: float, begun_at_least:
     """Kills a script some time after it has said that it is ready, and something has begun."""
     assert process.stdout is not None
     descriptor, said = process.stdout.fileno(), b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     until: float | None = None
     while until is None or time.monotonic() < until or said.count(b"\n") <= begun_at_least:
         assert time.monotonic() < deadline

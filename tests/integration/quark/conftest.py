@@ -22,7 +22,7 @@ from tests.integration.quark.float_models import write_checkpoint, write_conv, w
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-TIMEOUT = 300
+TIMEOUT = 900
 """Seconds that one program may take, on a machine that has other things to do."""
 
 

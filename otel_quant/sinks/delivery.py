@@ -120,14 +120,24 @@ class Delivery:
                 close_inherited(provider() for provider in _PROVIDERS.values())
 
     def _run(self) -> None:
+        is_new = True
         while True:
             self._wanted.get()
             self._is_wanted = False
-            with self._flushing:
-                for signal in ("logs", "traces"):
-                    _call(signal, "force_flush", "delivery")
-            self._answers = True
+            self._flush("logs", "traces")
             time.sleep(self._spacing)
+            if is_new:
+                # Metrics leave once a minute as a rule. A run that is killed in its first is
+                # missed by whoever watches metrics, unless it has been heard of: by now its
+                # first step is open.
+                is_new = False
+                self._flush("metrics")
+
+    def _flush(self, *signals: str) -> None:
+        with self._flushing:
+            for signal in signals:
+                _call(signal, "force_flush", "delivery")
+        self._answers = True
 
 
 def _in_parallel(what: str, method: str, timeout: float) -> bool:

@@ -222,8 +222,14 @@ def test_an_end_without_goodbye_leaves_ended_spans_all_records_and_a_file_withou
 ) -> None:
     survivors = ["Start", "before Start", "before End", "step Start"]
 
+    def open_steps() -> dict[object, float]:
+        points = otlp.latest_points("quant.step.active")
+        return {point.attributes["quant.step.name"]: point.value for point in points}
+
     def tell_that_all_arrived() -> None:
-        if otlp.wait_for(lambda _: names_of(otlp) == survivors and bool(otlp.spans), 60):
+        if otlp.wait_for(
+            lambda _: names_of(otlp) == survivors and bool(otlp.spans) and bool(open_steps()), 60
+        ):
             (workshop.folder / "arrived").touch()
 
     with ThreadPoolExecutor(1) as beside:
@@ -246,6 +252,7 @@ with step("step"):
     assert same(with_us, without_us)
     assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
     assert names_of(otlp) == survivors
+    assert open_steps() == {"before": 0, "step": 1}, "metrics leave once before their first minute"
     assert profile_of(workshop) == (survivors, False)
 
 

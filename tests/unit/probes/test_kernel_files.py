@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.columns import Columns
 from otel_quant.probes import kernel_files
 from otel_quant.probes.kernel_files import SELF, bytes_read, close_all, read_process, retain
+from otel_quant.probes.readers import Probes
+from otel_quant.recorder import Recorder, new_run_info
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -156,3 +159,11 @@ def test_a_forked_child_reads_its_own_and_keeps_none_of_its_parents() -> None:
         os._exit(inherited * 2 + (not own))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert len(open_files()) == 1
+
+
+def test_a_run_that_has_ended_leaves_none_open() -> None:
+    recorder = Recorder(new_run_info({}), Probes(), (), Columns(), sample_interval=0)
+    recorder.close(recorder.open("Calibration"))
+    assert open_files().keys() == {f"/proc/{os.getpid()}/{name}" for name in ("status", "io")}
+    recorder.end()
+    assert open_files() == {}

@@ -29,7 +29,8 @@ def _nothing_open() -> Iterator[None]:
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(b"?")
         process.stdin.flush()
         # Its files tell another name until it is itself: then it answers.

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.columns import Columns
+from otel_quant.entropy import keep_from_the_program
 from otel_quant.environment import Settings, settings_from
 from otel_quant.faults import FAULTS
 from otel_quant.lineage import LINEAGE
@@ -237,6 +238,7 @@ class Runtime:
 
     def _new_recorder(self) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
+            keep_from_the_program()
             return self._recorder_as_asked()
         nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), (), self.columns)
         nothing.ended = True

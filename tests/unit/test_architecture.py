@@ -23,6 +23,7 @@ WORDS: Final = frozenset({"faults", "readings", "semconv", "steps", "version"})
 
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
+    "entropy": WORDS,
     "faults": frozenset(),
     "readings": frozenset(),
     "semconv": frozenset(),
@@ -41,6 +42,7 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "runtime": WORDS
     | {
         "columns",
+        "entropy",
         "environment",
         "lineage",
         "model_cost",

@@ -29,6 +29,7 @@ SEEN: Final = {
     "hqq": "0.2.8",
     "neural-compressor": "3.10",
     "llmcompressor": "0.14",
+    "auto-round": "0.16",
 }
 """Versions that real quantizations have been run with."""
 
@@ -55,6 +56,13 @@ _ROLES: Final = {
     ),
     "quanto_calls:enter": "begins the step **{step}**",
     "quanto_calls:leave": "ends it",
+    "auto_round_calls:preparing": "step **{step}**, the first time for each compressor",
+    "auto_round_calls:described": "step **{step}**, described by its compressor",
+    "auto_round_calls:calibrating": (
+        "step **{step}**; counts what its data set yields, if that is not a name"
+    ),
+    "auto_round_calls:reading": "step **{step}**; what the loader it returns yields is counted",
+    "auto_round_calls:exporting": f"step **{{step}}**, or **{ProfileStep.EXPORT_GGUF}**",
     "neural_compressor_calls:configured": "step **{step}**, described by its configuration",
     "neural_compressor_calls:calibrating": (
         f"step **{{step}}**; the `{{parameter}}` it is handed is step **{ProfileStep.CALIBRATION}**"

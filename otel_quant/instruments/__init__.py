@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from otel_quant.instruments.auto_round import AUTO_ROUND
 from otel_quant.instruments.hqq import HQQ
 from otel_quant.instruments.library import Library
 from otel_quant.instruments.llmcompressor import LLMCOMPRESSOR
@@ -23,6 +24,6 @@ from otel_quant.instruments.transformers import TRANSFORMERS
 
 LIBRARIES: Final[tuple[Library, ...]] = (
     QUARK, ONNXRUNTIME, TORCH, TORCHAO, TRANSFORMERS, OPTIMUM_ONNX, NNCF, QUANTO, HQQ,
-    NEURAL_COMPRESSOR, LLMCOMPRESSOR,
+    NEURAL_COMPRESSOR, LLMCOMPRESSOR, AUTO_ROUND,
 )  # fmt: skip
 """Every library that otel-quant knows."""

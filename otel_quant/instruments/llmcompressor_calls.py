@@ -7,23 +7,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-import wrapt
+from typing import Any, Final
 
 from otel_quant import semconv
 from otel_quant.faults import FAULTS
 from otel_quant.instruments.arguments import Arguments, attributes_of
 from otel_quant.instruments.calls import as_library_step, count_sample, step
+from otel_quant.instruments.counted_loader import CountedLoader
 from otel_quant.instruments.library import Hook, Library, Reads
 from otel_quant.instruments.operations import operating
 from otel_quant.readings import AttributeValue
 from otel_quant.runtime import RUNTIME
-
-if TYPE_CHECKING:
-    _Proxy = wrapt.ObjectProxy[Any]
-else:
-    _Proxy = wrapt.ObjectProxy  # generic since wrapt 2 only
 
 _SESSION: Final = "llmcompressor.core.session_functions"
 
@@ -46,16 +40,6 @@ class _Passes:
 
     def __len__(self) -> int:
         return len(self.batches) * self.parts
-
-
-class CountedLoader(_Proxy):
-    """A data loader that is iterated as before, and whose items are counted."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for item in self.__wrapped__:
-            with FAULTS.kept_in("counting calibration samples"):
-                count_sample(self.__wrapped__)
-            yield item
 
 
 def pipeline(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:

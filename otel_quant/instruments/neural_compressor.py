@@ -22,7 +22,7 @@ _WEIGHT_ONLY: Final = _TORCH + "algorithms.weight_only."
 NEURAL_COMPRESSOR: Final = Library(
     name="neural-compressor",
     distribution="neural-compressor",
-    covers=frozenset({"torch", "torchao", "transformers"}),
+    covers=frozenset({"torch", "torchao", "transformers", "auto-round"}),
     nests=True,
     hooks=(
         Hook(_QUANTIZE, "prepare", _CALLS + "configured", ProfileStep.MODEL_PREPARATION),

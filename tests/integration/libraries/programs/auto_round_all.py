@@ -1,0 +1,102 @@
+"""Quantizes a tiny language model with AutoRound, in the ways that run on a CPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+from auto_round import AutoRound
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+
+import otel_quant
+
+Weights = dict[str, torch.Tensor]
+
+_WORDS = tokenizers.models.WordLevel({str(word): word for word in range(32)}, unk_token="0")
+_SPLIT = tokenizers.Tokenizer(_WORDS)
+_SPLIT.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+TOKENIZER = transformers.PreTrainedTokenizerFast(tokenizer_object=_SPLIT, pad_token="0")
+
+FEW = {"nsamples": 8, "seqlen": 8, "batch_size": 1, "iters": 2}
+
+
+def model() -> transformers.PreTrainedModel:
+    return transformers.AutoModelForCausalLM.from_pretrained("tiny")
+
+
+def samples() -> DataLoader[torch.Tensor]:
+    return DataLoader([torch.arange(first, first + 8) for first in range(8)])
+
+
+def tuned() -> Weights:
+    rounding = AutoRound(
+        model(), TOKENIZER, scheme="W4A16", group_size=32, dataset=samples(), **FEW
+    )
+    made, _ = rounding.quantize()
+    return made.state_dict()
+
+
+def saved() -> Weights:
+    rounding = AutoRound("tiny", scheme="W4A16", group_size=32, dataset="texts.json", **FEW)
+    rounding.quantize_and_save("out", format="auto_round")
+    return load_file("out/tiny-w4g32/model.safetensors")
+
+
+def nearest() -> Weights:
+    rounding = AutoRound(model(), TOKENIZER, scheme="INT8_W8A8", iters=0, disable_opt_rtn=True)
+    rounding.quantize()
+    rounding.save_quantized("out8", format="auto_round")
+    return load_file("out8/model.safetensors")
+
+
+def file_to_file() -> Weights:
+    rounding = AutoRound("tiny", scheme="W4A16", group_size=32, model_free=True)
+    _, folder = rounding.quantize_and_save("out4", format="auto_round")
+    return load_file(f"{folder}/model.safetensors")
+
+
+def failing() -> Weights:
+    rounding = AutoRound("tiny", scheme="GGUF:Q4_0", iters=0, disable_opt_rtn=True)
+    try:
+        rounding.quantize_and_save("outg", format="gguf:q4_0")
+    except NotImplementedError as error:  # it knows the usual tokenizers only
+        return {str(error): torch.zeros(1)}
+    raise AssertionError("expected a NotImplementedError")
+
+
+WAYS: tuple[Callable[[], Weights], ...] = (tuned, saved, nearest, file_to_file, failing)
+
+
+def main() -> None:
+    """Quantizes in every way, first watched and then not: the weights have to be the same."""
+    torch.manual_seed(3)
+    tiny = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, vocab_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
+    TOKENIZER.save_pretrained("tiny")
+    text = " ".join(str(word) for word in range(32))
+    Path("texts.json").write_text(json.dumps([{"text": text}] * 8))
+    watched = []
+    for way in WAYS:
+        with otel_quant.step(way.__name__):
+            watched.append(way())
+    base = sys.modules["auto_round.compressors.base"].BaseOrchestrator
+    save = base.save_quantized
+    otel_quant.QuantInstrumentor().uninstrument()
+    for way, before in zip(WAYS, watched, strict=True):
+        after = way()
+        assert list(after) == list(before), way
+        assert all(torch.equal(after[name], before[name]) for name in after), way
+    assert save.__wrapped__ is base.save_quantized
+
+
+if __name__ == "__main__":
+    main()

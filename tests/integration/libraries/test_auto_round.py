@@ -1,0 +1,100 @@
+"""AutoRound reports its steps, counts its samples and blocks, and works as before.
+
+It seeds Python's generator for every model: this is also where spans would have each other's
+identifiers if those were drawn from it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.integration.libraries.conftest import Program, steps_below
+
+pytest.importorskip("auto_round.compressors.orchestrator")
+
+BASE = "compressors.base.BaseOrchestrator."
+ORCHESTRATOR = "compressors.orchestrator.CompressionOrchestrator."
+LOAD = ("Model Loading", "utils.model.llm_load_model")
+PREPARE = ("Model Preparation", BASE + "post_init")
+TUNE = ("Model Quantization", ORCHESTRATOR + "_quantize_data_driven")
+ROUND = ("Model Quantization", ORCHESTRATOR + "_quantize_zero_shot")
+CALIBRATE = ("Calibration", "calibration.llm.LLMCalibrator.calib")
+READ = ("Dataset Loading", "calib_dataset.get_dataloader")
+BLOCKS = ("Advanced Algorithms", ORCHESTRATOR + "_quantize_blocks")
+SAVE = ("Export HF Safetensors", BASE + "save_quantized")
+SAVE_GGUF = ("Export GGUF", BASE + "save_quantized")
+FILE_TO_FILE = ("File-to-File Quantization", "compressors.model_free._ModelFreeCompressorCore.run")
+
+FROM_TINY = {"quant.input.path": "tiny"}
+TO_OUT = {"quant.format": "auto_round", "quant.output.path": "out"}
+TO_GGUF = {"quant.format": "gguf:q4_0", "quant.output.path": "outg"}
+INT4 = {
+    "quant.algorithms": ("SignRound",),
+    "quant.bits": 4,
+    "quant.block_size": 32,
+    "quant.weight.type": "int4",
+}
+NEAREST4 = {**INT4, "quant.algorithms": ("RTN",), "quant.config.name": "gguf:q4_0"}
+NEAREST8 = {
+    "quant.activation.type": "int8",
+    "quant.algorithms": ("RTN",),
+    "quant.bits": 8,
+    "quant.config.name": "INT8_W8A8",
+    "quant.per_channel": True,
+    "quant.weight.type": "int8",
+}
+SAMPLES = {"quant.calibration.sample_count": 8, "quant.calibration.sample_total": 8}
+TWO_BLOCKS = {"quant.layer_count": 2}
+
+
+def step(named: tuple[str, str], known: dict[str, Any], *within: Any) -> Any:
+    name, function = named
+    return name, {
+        "code.function.name": f"auto_round.{function}",
+        "quant.library.name": "auto-round",
+        "quant.library.version": importlib.metadata.version("auto-round"),
+        **known,
+    }, list(within)  # fmt: skip
+
+
+def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+    program("auto_round_all.py", HF_HUB_OFFLINE="1")
+
+    [root] = otlp.spans_named("quantization")
+    saved = {**INT4, **TO_OUT}
+    steps = {
+        "tuned": [
+            step(PREPARE, {}),
+            step(TUNE, INT4,
+                 step(CALIBRATE, {**INT4, **SAMPLES}),
+                 step(BLOCKS, {**INT4, **TWO_BLOCKS})),
+        ],
+        "saved": [
+            step(LOAD, FROM_TINY),
+            step(PREPARE, TO_OUT),
+            step(TUNE, saved,
+                 step(CALIBRATE, {**saved, **SAMPLES}, step(READ, saved)),
+                 step(BLOCKS, {**saved, **TWO_BLOCKS})),
+            step(SAVE, {**TO_OUT, "quant.output.path": "out/tiny-w4g32"}),
+        ],
+        "nearest": [
+            step(PREPARE, {}),
+            step(ROUND, {**NEAREST8, **TWO_BLOCKS}),
+            step(SAVE, {**TO_OUT, "quant.output.path": "out8"}),
+        ],
+        "file_to_file": [
+            step(FILE_TO_FILE, {**FROM_TINY, **TO_OUT, "quant.output.path": "out4"}),
+        ],
+        "failing": [
+            step(LOAD, FROM_TINY),
+            step(PREPARE, TO_GGUF),
+            step(ROUND, {**NEAREST4, **TO_GGUF, **TWO_BLOCKS}),
+            step(SAVE_GGUF, {**TO_GGUF, "quant.output.path": "outg/tiny-gguf",
+                             "error.type": "NotImplementedError"}),
+        ],
+    }  # fmt: skip
+    assert steps_below(program, root) == [(way, {}, within) for way, within in steps.items()]

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -176,7 +176,7 @@ class Runtime:
             return
         if self.recorder.idle:
             self.recorder.settle()
-            self._drain()
+            self._drain(self.delivery.drain, self.settings.exit_timeout)
 
     def models_made(self, arguments: Mapping[str, Any], result: object) -> None:
         """An operation has ended well: what it read and wrote is costed.
@@ -207,7 +207,7 @@ class Runtime:
         if self._recorder is None or self._recorder.baseline is None:
             return
         self._recorder.end(error.__name__ if error is not None and not interactive else None)
-        self._drain(timeout)
+        self._drain(self.delivery.finish, timeout)
 
     def after_fork(self) -> None:
         """In a forked child: the parent's run is not this process's."""
@@ -221,11 +221,10 @@ class Runtime:
         if recorder is not None:
             recorder.forget()
 
-    def _drain(self, timeout: float | None = None) -> None:
-        timeout = self.settings.exit_timeout if timeout is None else timeout
+    def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
         self._draining = True
         with FAULTS.kept_in("delivery"):
-            if not self.delivery.drain(timeout):
+            if not send(timeout):
                 _log.warning(
                     "telemetry could not be delivered within %g s and is given up "
                     "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)",

@@ -52,6 +52,7 @@ class Delivery:
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
         self._is_fork = False
+        self._is_over = False
 
     def soon(self) -> None:
         """Has log records and finished spans sent without delay. Returns at once."""
@@ -76,6 +77,25 @@ class Delivery:
         """
         self._renew()
         return _in_parallel("flush", "force_flush", timeout)
+
+    def finish(self, timeout: float) -> bool:
+        """Has everything sent, and sends nothing more: the SDK is about to shut down.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Returns:
+            Whether all of it has left.
+        """
+        deadline = time.monotonic() + timeout
+        self._is_over = True
+        drained = self.drain(timeout)
+        # A flush of this module's own thread that is still under way would meet exporters
+        # that are shut down, and the SDK would say so on the program's stderr.
+        if not self._flushing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        self._flushing.release()
+        return drained
 
     def abandon(self) -> None:
         """Gives up on what could not be sent, so that the SDK does not wait for it either.
@@ -111,6 +131,7 @@ class Delivery:
         self._thread = None
         self._flushing = threading.Lock()
         self._is_fork = True
+        self._is_over = False
 
     def _renew(self) -> None:
         """In a forked child, before anything is sent: lets go of the parent's connections."""
@@ -136,7 +157,8 @@ class Delivery:
     def _flush(self, *signals: str) -> None:
         with self._flushing:
             for signal in signals:
-                _call(signal, "force_flush", "delivery")
+                if not self._is_over:
+                    _call(signal, "force_flush", "delivery")
         self._answers = True
 
 

@@ -77,3 +77,16 @@ def test_what_begins_after_the_providers_are_set_is_reported_to_the_end(
     assert (records[-1].trace_id, records[-1].span_id) == (root.trace_id, root.span_id)
     assert otlp.point("quant.step.duration", quant__step__name="Second").count == 1
     assert otlp.point("quant.run.memory.usage").value > 0
+
+
+def test_nothing_is_sent_once_the_providers_have_been_shut_down(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    # What is registered first runs last: the process lives on after the SDK's own handlers.
+    lives_on = "import atexit, time\natexit.register(time.sleep, 1)\n"
+    _, errors = run_script(
+        tmp_path, lives_on + SCRIPT, "before instrument()", **otlp.environment("http/protobuf")
+    )
+
+    assert errors == ""
+    assert otlp.tree() == [("quantization", [("First", [("Inner", [])]), ("Second", [])])]

@@ -70,7 +70,11 @@ def test_the_file_of_a_killed_run_is_valid_and_lacks_nothing_that_had_begun(
 @pytest.mark.quark
 @pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed")
 def test_quarks_own_file_lacks_what_its_buffer_held(tmp_path: Path) -> None:
-    begun = killed(tmp_path / "quark", "quark.common.profiler", 0.1)
+    def lacking(trial: int) -> int:
+        folder = tmp_path / str(trial)
+        begun = killed(folder, "quark.common.profiler", 0.1 + trial / 50)
+        records = parse((folder / "p.yaml").read_text()).records
+        return begun - sum(str(record["step"]).endswith(" Start") for record in records)
 
-    records = parse((tmp_path / "quark" / "p.yaml").read_text()).records
-    assert sum(str(record["step"]).endswith(" Start") for record in records) < begun
+    # One run may be killed as its buffer has just been written.
+    assert any(lacking(trial) > 0 for trial in range(5))

@@ -27,7 +27,7 @@ from tests.fixtures.otlp_receiver import OtlpReceiver
 
 RUNS = 30
 AT_ONCE = 3
-QUARK_RUNS = 2
+QUARK_RUNS = 5  # at most: one may be killed as its buffer has just been written
 LOST_AT_MOST = 1_000_000_000
 """Nanoseconds before the kill from which on log records may be missing."""
 
@@ -167,4 +167,6 @@ def test_quarks_own_profiler_loses_records_in_the_same_setting(workshop: Worksho
         written = set(records_in(workshop.folder / "quark_profile.yaml"))
         lost += sum(name not in written for name in killed.begun)
         (workshop.folder / "quark_profile.yaml").unlink()
+        if lost:
+            break
     assert lost > 0

@@ -8,7 +8,6 @@ python3 scripts/test.py -k yaml    what follows goes to pytest
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -27,10 +26,6 @@ OLDEST = (
     "pytest>=8",
 )
 """The lower ends of the ranges that the library asks for."""
-FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
-TESTS_FAILED = 1  # pytest's exit code; others say that it could not do its work
-MOST_AGAIN = 2
-"""Failed tests that get a second look; more are no accident."""
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +45,7 @@ def main(arguments: list[str]) -> int:
         command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
         print(f"tests/stack is left out: build its servers, once, in minutes, with {command}")
         return 0
-    return _looked_at_twice(programs, "tests/stack")
+    return _pytest(programs, "tests/stack")
 
 
 def _build(programs: Path, *arguments: str) -> int:
@@ -61,11 +56,7 @@ def _beside_the_build(programs: Path) -> int:
     # The servers take minutes to build the first time, and one core: the tests have the other.
     servers = subprocess.Popen([programs / "python", BUILD], preexec_fn=_step_back)
     try:
-        return (
-            _without_servers(programs)
-            or servers.wait()
-            or _looked_at_twice(programs, "tests/stack")
-        )
+        return _without_servers(programs) or servers.wait() or _pytest(programs, "tests/stack")
     finally:
         servers.terminate()
 
@@ -74,7 +65,7 @@ def _without_servers(programs: Path) -> int:
     return (
         _pytest(programs, "tests/unit")
         or _oldest()
-        or _looked_at_twice(programs, "tests/oldest", "tests/integration")
+        or _pytest(programs, "tests/oldest", "tests/integration")
     )
 
 
@@ -83,24 +74,6 @@ def _oldest() -> int:
     print("the lower ends of the ranges:", ", ".join(OLDEST[:-1]), flush=True)
     # The shared fixtures want grpc and more; the oldest environment holds the library alone.
     return _pytest(programs, "--noconftest", "tests/oldest")
-
-
-def _looked_at_twice(programs: Path, *folders: str) -> int:
-    """Runs tests of real processes and servers, and the few that fail once more, alone.
-
-    They wait for other processes on machines that are shared. One that passes alone is not
-    kept quiet: its failure stands in the output, and the last line names it.
-    """
-    code = _pytest(programs, *folders)
-    if code != TESTS_FAILED:
-        return code
-    failed = [name for name in json.loads(FAILED.read_text()) if name.startswith(folders)]
-    if len(failed) > MOST_AGAIN:
-        return code
-    code = _pytest(programs, *failed)
-    if code == 0:
-        print("failed at first, passed alone:", *failed, flush=True)
-    return code
 
 
 def _pytest(programs: Path, *arguments: str) -> int:

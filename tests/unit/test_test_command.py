@@ -6,11 +6,10 @@ The real command runs here, with an interpreter that writes down what it is aske
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,28 +34,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     log = tmp_path / "log"
     python = tmp_path / "python"
 
-    def run(
-        *arguments: str,
-        built: bool = True,
-        failing: str = "nothing",
-        code: int = 3,
-        tests: Sequence[str] = (),
-    ) -> tuple[int, list[str]]:
-        failed = tmp_path / "lastfailed"
-        failed.write_text(
-            json.dumps(dict.fromkeys(["tests/unit/test_old.py::test_a", *tests], True))
-        )
-        monkeypatch.setattr(command, "FAILED", failed)
+    def run(*arguments: str, built: bool = True, failing: str = "nothing") -> tuple[int, list[str]]:
         python.write_text(
             "#!/bin/sh\n"
             f'echo "$*" >> {log}\n'
-            f'case "$*" in *--check) exit {0 if built else 1};; *{failing}) exit {code};; esac\n'
+            f'case "$*" in *--check) exit {0 if built else 1};; *"{failing}") exit 3;; esac\n'
         )
         python.chmod(0o755)
         monkeypatch.setattr(command, "environment", lambda *_, **__: tmp_path)
-        result = command.main(list(arguments))
+        code = command.main(list(arguments))
         said = log.read_text().replace("-m pytest -q --durations=8 ", "")
-        return result, said.replace(str(BUILD), "build.py").splitlines()
+        return code, said.replace(str(BUILD), "build.py").splitlines()
 
     return run
 
@@ -100,33 +88,6 @@ def test_what_fails_is_its_exit_code(
 ) -> None:
     code, said = run(*arguments, failing=failing)
     assert (code, sorted(said)) == (3, sorted(ran))
-
-
-ONE, TWO, THREE = (f"tests/integration/test_it.py::test_{name}" for name in ("a[x y]", "b", "c"))
-
-
-def test_the_few_tests_of_real_processes_that_fail_are_run_again_alone_and_named(
-    run: RunTests, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, ran = run(failing="tests/integration", code=1, tests=[ONE, TWO])
-    alone = f"{ONE} {TWO}"
-    assert (code, ran) == (0, [*WITHOUT_SERVERS, alone, "build.py --check", "tests/stack"])
-    assert capsys.readouterr().out.splitlines()[-1] == f"failed at first, passed alone: {alone}"
-
-
-@pytest.mark.parametrize(
-    ("failing", "code", "tests", "ran"),
-    [
-        ("tests/integration*", 1, [ONE], [*WITHOUT_SERVERS, ONE]),  # alone as well
-        ("tests/integration", 1, [ONE, TWO, THREE], WITHOUT_SERVERS),  # too many
-        ("tests/integration", 2, [ONE], WITHOUT_SERVERS),  # interrupted
-        ("tests/unit", 1, ["tests/unit/test_it.py::test_a"], WITHOUT_SERVERS[:1]),
-    ],
-)
-def test_what_fails_alone_or_with_many_or_is_fast_fails_for_good(
-    run: RunTests, failing: str, code: int, tests: list[str], ran: list[str]
-) -> None:
-    assert run(failing=failing, code=code, tests=tests) == (code, ran)
 
 
 def test_what_it_does_not_know_goes_to_pytest(run: RunTests) -> None:

@@ -26,14 +26,10 @@ from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
 RUNS = 30
-AT_ONCE = 3
+AT_ONCE = 2
 QUARK_RUNS = 5  # at most: one may be killed as its buffer has just been written
 LOST_AT_MOST = 1_000_000_000
 """Nanoseconds before the kill from which on log records may be missing."""
-
-LATE_AT_MOST = 2
-"""Runs that may have lost more: a machine that has much to do may keep the sender, or the
-receiver, from running for a second. Records that wait for anything else are late in most runs."""
 
 STEPS = """
 import os, random, sys, time
@@ -145,7 +141,7 @@ def test_a_killed_run_lacks_nothing_that_had_begun(workshop: Workshop, otlp: Otl
         missing = [name for name in due if name not in arrived.get(killed.pid, set())]
         if missing:
             late[number, moments[number]] = missing
-    assert len(late) <= LATE_AT_MOST, late
+    assert late == {}
 
 
 @pytest.mark.quark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,14 @@ pytestmark = [
     pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
 ]
 
-USUAL = 0.5
-"""Seconds between the two readings of a checkpoint, as a rule."""
-
 # What two readings a moment apart can differ by, on a machine that is busy.
 TOLERANCE = {
-    "timestamp": 5.0,
-    "relative_time_secs": 5.0,
+    "timestamp": 0.5,
+    "relative_time_secs": 0.5,
     "cpu_memory_mb": 64.0,
     "disk_read_mb": 32.0,
     "disk_write_mb": 8.0,
-    "total_quantization_time_seconds": 5.0,
+    "total_quantization_time_seconds": 1.0,
     "peak_memory_mb": 64.0,
     "total_disk_read_mb": 32.0,
     "total_disk_write_mb": 8.0,
@@ -95,8 +91,6 @@ def test_two_profilers_in_one_process_agree(pair: tuple[QuarkRun, QuarkRun]) -> 
     quarks = read(beside.cwd / "quark_profile.yaml")
 
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
-    for key in ("timestamp", "relative_time_secs"):
-        assert statistics.median(abs(mine[key] - theirs[key]) for mine, theirs in pairs) < USUAL
     for mine, theirs in [*pairs, (ours, quarks)]:
         assert mine.pop("step", None) == theirs.pop("step", None)
         far = {

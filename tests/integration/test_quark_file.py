@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -183,14 +182,13 @@ def test_both_profilers_in_one_process_tell_the_same_figures(tmp_path: Path) -> 
 
     assert without_ours(shape(tmp_path / "ours.yaml")) == shape(tmp_path / "quarks.yaml")
     ours, quarks = read(tmp_path / "ours.yaml"), read(tmp_path / "quarks.yaml")
-    usual = 0.2  # seconds between the two readings of a checkpoint: Quark's own takes most
     tolerance = {
-        "timestamp": 5.0,
-        "relative_time_secs": 5.0,
+        "timestamp": 0.2,
+        "relative_time_secs": 0.2,
         "cpu_memory_mb": 4.0,
         "disk_read_mb": 1.0,
         "disk_write_mb": 1.0,
-        "total_quantization_time_seconds": 5.0,
+        "total_quantization_time_seconds": 0.3,
         "peak_memory_mb": 1.0,
         "total_disk_read_mb": 1.0,
         "total_disk_write_mb": 1.0,
@@ -199,8 +197,6 @@ def test_both_profilers_in_one_process_tell_the_same_figures(tmp_path: Path) -> 
         "depth": 0,
     }
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
-    for key in ("timestamp", "relative_time_secs"):
-        assert statistics.median(abs(mine[key] - theirs[key]) for mine, theirs in pairs) < usual
     for mine, theirs in [*pairs, (ours, quarks)]:
         mine.pop("error", None)
         assert mine.pop("step", None) == theirs.pop("step", None)

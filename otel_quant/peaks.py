@@ -13,9 +13,9 @@ class PeakTracker:
     """Follows the peaks of a step or of the run.
 
     The kernel's marks are exact where they rise: a mark that rose between two readings
-    was set between them. What the *other* processes held at that moment is not known;
-    the smaller of what they held at the two readings is taken, so that the sum never
-    claims more than can have been in use.
+    was set between them. What the *other* processes held at that moment is known only if
+    the process still stands at its mark. Otherwise the smaller of what they held at the
+    two readings is taken, so that the sum never claims more than can have been in use.
 
     Args:
         first: The reading at the start; what was in use then counts.
@@ -81,8 +81,8 @@ class PeakTracker:
         if mark is not None and (
             self._marks_are_own or (mark_before is not None and mark > mark_before)
         ):
-            others = min(before.tree_rss - before.rss, now.tree_rss - now.rss)
-            self._raise_kernel(mark + others)
+            others_before, others_now = before.tree_rss - before.rss, now.tree_rss - now.rss
+            self._raise_kernel(mark, now.rss, others_before, others_now)
             self._process = max(self._process, mark)
         self._fold_children(before, now)
         self._fold_reaped(before, now)
@@ -95,17 +95,17 @@ class PeakTracker:
         for pid, rss, mark in now.children:
             rss_before, mark_before = known.get(pid, (0, 0))
             if mark is not None and mark > (mark_before or 0):
-                others = min(before.tree_rss - rss_before, now.tree_rss - rss)
-                self._raise_kernel(mark + others)
+                self._raise_kernel(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
 
     def _fold_reaped(self, before: MemoryReading, now: MemoryReading) -> None:
         """A descendant that came and went between two readings left only its mark."""
         mark = now.reaped_high_water
         if mark is not None and mark > (before.reaped_high_water or 0) and before is not now:
-            self._raise_kernel(mark + min(before.rss, now.rss))
+            self._raise_kernel(mark, 0, before.rss, now.rss)
 
-    def _raise_kernel(self, candidate: int) -> None:
-        self._kernel = max(self._kernel or 0, candidate)
+    def _raise_kernel(self, mark: int, rss: int, others_before: int, others_now: int) -> None:
+        others = others_now if rss >= mark else min(others_before, others_now)
+        self._kernel = max(self._kernel or 0, mark + others)
 
     def _fold_gpus(self, gpus: tuple[GpuReading, ...]) -> None:
         self._gpu = max(self._gpu or 0, sum(gpu.used for gpu in gpus))

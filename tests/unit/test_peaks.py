@@ -73,6 +73,17 @@ def test_others_count_with_the_less_of_what_they_held_at_the_two_readings() -> N
     )
 
 
+def test_at_its_mark_a_process_counts_with_what_the_others_hold_now() -> None:
+    start = memory(100, 100)
+    assert peaks_of(start, memory(104, 104, (7, 500, 500)), memory(104, 104)) == peak(
+        604, "kernel", 104
+    )
+    start = memory(100, 100, (7, 50, 50))
+    assert peaks_of(start, memory(600, 600, (7, 54, 54)), memory(100, 600, (7, 54, 54))) == peak(
+        654, "kernel", 600
+    )
+
+
 def test_the_mark_of_a_child_that_is_new_counts() -> None:
     assert peaks_of(memory(100, 100), memory(100, 100, (7, 20, 500))) == peak(600, "kernel", 100)
 

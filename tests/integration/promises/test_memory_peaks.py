@@ -218,6 +218,37 @@ print(json.dumps({"expected": int(os.read(reading, 99)) + rss}))
     assert steps["step"]["quant.memory.peak_source"] == "kernel"
 
 
+def test_a_reading_in_the_midst_of_a_childs_spike_leaves_the_kernel_its_word(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    steps, facts = run(
+        workshop,
+        otlp,
+        """
+with otel_quant.step("step"):
+    (spiked, spiking), (seen, seeing), (reading, writing) = (os.pipe() for _ in range(3))
+    pid = os.fork()
+    if pid == 0:
+        block = mmap.mmap(-1, 500 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
+        os.write(spiking, b"x")
+        os.read(seen, 1)
+        block.close()
+        os.write(writing, str(status("VmHWM")).encode())
+        os._exit(0)
+    grown = bytearray(b"x") * (3 * MIB)  # so that this process holds more than at the start
+    os.read(spiked, 1)
+    RUNTIME.recorder.reading_now()  # as the gauges take one whenever metrics are collected
+    os.write(seeing, b"x")
+    os.waitpid(pid, 0)
+    rss = status("VmRSS")
+print(json.dumps({"expected": int(os.read(reading, 99)) + rss}))
+""",
+        **UNSAMPLED,
+    )
+    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+    assert steps["step"]["quant.memory.peak_source"] == "kernel"
+
+
 def test_a_child_below_our_own_mark_is_sampled(workshop: Workshop, otlp: OtlpReceiver) -> None:
     steps, facts = run(
         workshop,

@@ -52,6 +52,7 @@ class Runtime:
         self.columns = Columns()
         self._lock = threading.RLock()
         self._recorder: Recorder | None = None
+        self._ended: Recorder | None = None  # the last one, once another has been made
         self._settings: Settings | None = None
         self._sinks: tuple[Sink, ...] | None = None
         self._spans: SpansSink | None = None
@@ -78,8 +79,15 @@ class Runtime:
             with self._lock:
                 recorder = self._recorder
                 if recorder is None or (recorder.ended and not self._exiting):
+                    self._ended = self.latest_run
                     recorder = self._recorder = self._new_recorder()
         return recorder
+
+    @property
+    def latest_run(self) -> Recorder | None:
+        """The run under way, or else the last that has ended; None before the first."""
+        recorder = self._recorder
+        return recorder if recorder is not None and recorder.baseline is not None else self._ended
 
     @property
     def is_running(self) -> bool:
@@ -204,15 +212,17 @@ class Runtime:
         # In an interactive session the last error is history, not the reason of the exit.
         interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
         self._exiting = True
-        if self._recorder is None or self._recorder.baseline is None:
+        run = self.latest_run
+        if run is None:
             return
-        self._recorder.end(error.__name__ if error is not None and not interactive else None)
+        run.end(error.__name__ if error is not None and not interactive else None)
         self._drain(self.delivery.finish, timeout)
 
     def after_fork(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
         recorder, self._recorder = self._recorder, None
+        self._ended = None
         self._settings = None
         self._operations = 0
         self._exiting = False
@@ -304,8 +314,8 @@ class Runtime:
         return self._sinks
 
     def _reading_now(self) -> Reading | None:
-        recorder = self._recorder
-        if recorder is None or recorder.baseline is None:
+        recorder = self.latest_run
+        if recorder is None:
             return None
         if not recorder.ended:
             return recorder.reading_now()

@@ -20,6 +20,7 @@ from otel_quant.faults import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.profile_metrics import Metric
 from otel_quant.profiles import DEFAULT_PATH
+from otel_quant.readings import Reading
 from otel_quant.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step, qualified_name
@@ -108,14 +109,18 @@ class GlobalProfiler:
     @property
     def start_time(self) -> float | None:
         """Wall clock at the run's first checkpoint, seconds since the epoch."""
-        baseline = RUNTIME.recorder.baseline if self.enabled else None
+        baseline = self._baseline()
         return baseline.time_ns / 1_000_000_000 if baseline is not None else None
 
     @property
     def base_memory(self) -> int:
         """RSS of the process tree at the run's first checkpoint, in bytes; 0 if unknown."""
-        baseline = RUNTIME.recorder.baseline if self.enabled else None
+        baseline = self._baseline()
         return baseline.memory.tree_rss if baseline is not None and baseline.memory else 0
+
+    def _baseline(self) -> Reading | None:
+        run = RUNTIME.latest_run if self.enabled else None
+        return run.baseline if run is not None else None
 
     def stop(self) -> None:
         """Ends the run and its file. Idempotent; done by itself when the program exits.

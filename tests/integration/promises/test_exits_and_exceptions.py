@@ -297,3 +297,29 @@ print(sys.getrecursionlimit(), sys.getswitchinterval(), os.getcwd() == os.path.d
     )
     assert with_us.returncode == 0
     assert same(with_us, without_us)
+
+
+def test_asking_about_a_run_that_is_over_takes_nothing_from_what_is_sent_at_the_end(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    script = workshop.script(
+        """
+        from otel_quant.quark import GlobalProfiler
+
+        profiler = GlobalProfiler("profile.yaml")
+        with profiler.scope("only"):
+            pass
+        told = profiler.start_time, profiler.base_memory
+        profiler.stop()
+        assert (profiler.start_time, profiler.base_memory) == told
+        """
+    )
+
+    finished = script.run({**otlp.environment("http/protobuf"), "QUARK_PROFILING": "1"})
+
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert otlp.span_names() == ["quantization", "only"]
+    assert names_of(otlp) == ["Start", "only Start", "only End", "End"]
+    assert {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.duration"} <= (
+        otlp.metric_names("otel_quant")
+    )

@@ -26,6 +26,11 @@ _MARGIN: Final = 4 << 20
 """Bytes by which two marks of the same memory may differ: the kernel adds up what each
 core has counted only now and then."""
 
+_CORES: Final = os.cpu_count() or 1
+_DRIFT: Final = 2 * _CORES * max(64, 2 * _CORES) * 4096
+"""Bytes by which they may differ where there are many cores: pages of two kinds, of each of
+which a core (before Linux 6.2: a thread) keeps up to so many to itself."""
+
 
 class MemoryProbe:
     """Reads the resident memory of this process and its descendants."""
@@ -65,10 +70,12 @@ class MemoryProbe:
 
         The kernel charges a child that calls exec with the memory of the process that it
         was forked from, and a long-lived child's mark may be of an earlier step. Only a
-        mark above all that were ever seen is certainly a child's, and certainly new.
+        mark above all that were ever seen is certainly a child's, and certainly new. The
+        margin is small: a child that was seen just before its peak must not hide the rest.
         """
         highest = self._highest_mark
-        return reaped is not None and reaped > highest + max(highest >> 5, _MARGIN)
+        margin = max(_MARGIN, min(highest >> 5, _DRIFT))
+        return reaped is not None and reaped > highest + margin
 
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:

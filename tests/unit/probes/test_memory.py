@@ -69,6 +69,28 @@ def test_a_dead_childs_mark_that_was_seen_while_it_lived_is_not_news(kernel: Ker
     assert probe().reaped_high_water is None
 
 
+def test_a_dead_childs_peak_is_told_though_it_was_seen_on_its_way_there(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_DRIFT", 1 * MIB)  # as it is with four cores
+    probe = MemoryProbe()
+    kernel.children = [(7, 500 * MIB, 500 * MIB)]
+    probe([7])
+    kernel.children, kernel.reaped = [], 512
+    assert probe().reaped_high_water == 512 * MIB
+
+
+def test_with_many_cores_two_marks_of_the_same_memory_may_differ_by_more(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_DRIFT", 64 * MIB)
+    probe = MemoryProbe()
+    kernel.children = [(7, 500 * MIB, 500 * MIB)]
+    probe([7])
+    kernel.children, kernel.reaped = [], 512
+    assert probe().reaped_high_water is None
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
 def test_exact_mode_lowers_the_marks_of_this_process_and_of_a_child() -> None:
     with subprocess.Popen(

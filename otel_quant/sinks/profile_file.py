@@ -160,12 +160,12 @@ class ProfileFile:
         return self._descriptor
 
     def _write(self, descriptor: int, data: bytes) -> None:
-        written = 0
+        written, length = 0, len(data)
         outer, self._writing = self._writing, True
         try:
-            while written < len(data):
+            while written < length:
                 written += os.write(descriptor, data[written:])
-            self._size += len(data)
+            self._size += length  # no call within: a signal handler would get in between
         except OSError as error:
             if written and self._regular:
                 os.ftruncate(descriptor, self._size)

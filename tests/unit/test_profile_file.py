@@ -214,6 +214,31 @@ def test_what_waits_for_room_is_bounded(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("moment", range(6))
+def test_a_signal_handler_that_writes_in_the_middle_of_a_piece_spoils_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    file = create(tmp_path / "p.yaml", "one\n")
+    calls = 0
+
+    def interrupted(of: bytes) -> int:
+        # A handler runs between two steps of the interpreter: after a call, for one.
+        nonlocal calls
+        calls += 1
+        if calls == moment + 1:
+            file.append("handler\n")
+        return len(of)
+
+    monkeypatch.setattr(profile_file, "len", interrupted, raising=False)
+    file.append("two\n")
+    file.append("three\n")
+    file.append("four\n")
+    file.close()
+    lines = (tmp_path / "p.yaml").read_text().splitlines()
+    assert [line for line in lines if line != "handler"] == ["one", "two", "three", "four"]
+    assert lines.count("handler") == 1
+
+
 def test_a_device_is_written_to_as_it_is() -> None:
     file = create(Path("/dev/null"), "one\n")
     file.append("two\n")

@@ -474,6 +474,7 @@ class Recorder:
                 return
             self._fold(replace(reading, memory=memory))
             lowered = reset_high_water(children)
+            self._folds += 1  # what another thread reads meanwhile may have the former marks
             trackers = [stretch.tracker for stretch in self._stretches()]
             for tracker in (*trackers, *(step.tracker for step in self._open.values())):
                 tracker.marks_reset(memory, lowered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -41,14 +42,19 @@ class Probes:
     cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
     gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus
     _pids: tuple[int, ...] = field(default=(), init=False)
+    # One reading at a time: what another thread's has just read of /proc the kernel has counted
+    # as the program's, and we have not. Reentrant: a signal handler may take a reading in one.
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def read(self) -> Reading:
         """Takes a whole reading. A probe that fails leaves its figure out of it."""
-        return self._read(whole=True)
+        with self._lock:
+            return self._read(whole=True)
 
     def sample(self) -> Reading:
         """Takes a reading of what has peaks: memory of the process tree and the GPUs."""
-        return self._read(whole=False)
+        with self._lock:
+            return self._read(whole=False)
 
     def close(self) -> None:
         """Gives back what is kept open from one reading to the next."""

@@ -32,7 +32,8 @@ class CacheDirs:
         self._first: dict[Path, int] = {}
         self._peak = 0
         self._rested = 0.0
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may close a step in the middle of a look.
+        self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 

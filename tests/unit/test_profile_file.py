@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import resource
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -119,17 +120,31 @@ def test_many_runs_that_start_at_once_lose_nothing(
         folder.mkdir()
         (folder / "p.yaml").write_text("old\n")
         starting, go = os.pipe()
+        ending, end = os.pipe()
+        written, tell = os.pipe()
 
-        def run(folder: Path = folder, starting: int = starting, go: int = go) -> None:
-            os.close(go)
+        def run(
+            folder: Path = folder,
+            ours: tuple[int, int, int] = (starting, tell, ending),
+            parents: tuple[int, int] = (go, end),
+        ) -> None:
+            starting, tell, ending = ours
+            for descriptor in parents:
+                os.close(descriptor)
             os.read(starting, 1)  # returns when the parent closes its end
             file = create(folder / "p.yaml", f"run {os.getpid()}\n")
             file.append(f"at {file.path.name}\n")
-            time.sleep(0.05)  # all of them live at once
+            os.write(tell, b".")
+            os.read(ending, 1)  # the same: all of them live at once
 
         pids = [child(run) for _ in range(6 if links else 1)]
-        os.close(starting)
-        os.close(go)
+        for descriptor in (starting, tell, ending, go):
+            os.close(descriptor)
+        for _ in pids:
+            assert select.select([written], [], [], 60)[0]
+            os.read(written, 1)
+        os.close(written)
+        os.close(end)
         assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * len(pids)
 
         found = names(folder)

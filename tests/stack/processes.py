@@ -179,7 +179,9 @@ def prometheus_flags() -> list[str]:
 def loki(binary: str, folder: Path, ports: Backends) -> Server:
     text = (CONFIGS / "backends" / "loki.yaml").read_text()
     text = text.replace("http_listen_port: 3100", f"http_listen_port: {ports.loki}")
-    text = text.replace("9096", str(free_port())).replace("/loki", str(folder / "loki"))
+    # With its key: the port above may hold the same four digits.
+    text = text.replace("grpc_listen_port: 9096", f"grpc_listen_port: {free_port()}")
+    text = text.replace("/loki", str(folder / "loki"))
     config = folder / "loki.yaml"
     config.write_text(text)
     return Server(
@@ -187,6 +189,7 @@ def loki(binary: str, folder: Path, ports: Backends) -> Server:
             binary,
             f"-config.file={config}",
             "-server.http-listen-address=127.0.0.1",
+            "-server.grpc-listen-address=127.0.0.1",
             "-ingester.min-ready-duration=0s",
         ],
         f"http://127.0.0.1:{ports.loki}/ready",

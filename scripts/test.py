@@ -80,6 +80,10 @@ def _pytest(programs: Path, *arguments: str) -> int:
     env = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONUNBUFFERED": "1",
+        # Quark compiles its operators here, and waits for ever where a process that was killed
+        # left its lock. By default all environments of a user share one place, and each
+        # compiles again what another has, under the feet of who is loading it.
+        "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
     }
     return subprocess.run(
         [programs / "python", "-m", "pytest", "-q", "--durations=8", *arguments], cwd=ROOT, env=env

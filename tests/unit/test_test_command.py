@@ -38,6 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
         python.write_text(
             "#!/bin/sh\n"
             f'echo "$*" >> {log}\n'
+            f'case "$*" in *pytest*) echo "$TORCH_EXTENSIONS_DIR" >> {tmp_path}/compiled;; esac\n'
             f'case "$*" in *--check) exit {0 if built else 1};; *"{failing}") exit 3;; esac\n'
         )
         python.chmod(0o755)
@@ -54,6 +55,14 @@ WITHOUT_SERVERS = ["tests/unit", "--noconftest tests/oldest", "tests/oldest test
 
 def test_where_the_servers_are_built_everything_runs(run: RunTests) -> None:
     assert run() == (0, [*WITHOUT_SERVERS, "build.py --check", "tests/stack"])
+
+
+def test_quark_compiles_its_operators_within_the_environment(run: RunTests, tmp_path: Path) -> None:
+    # The default is one place for all of a user's environments, and a process that is killed
+    # while it compiles leaves a lock there that every other waits for.
+    run()
+    place = str(tmp_path.parent / "torch_extensions")
+    assert (tmp_path / "compiled").read_text().splitlines() == [place] * 4
 
 
 def test_where_they_are_not_one_line_says_how_to_build_them(

@@ -12,7 +12,8 @@ from typing import Final
 from otel_quant.faults import FAULTS
 
 _INTERVAL: Final = 1.0
-# Adding up a directory of many files takes its time: never more than a fiftieth of all.
+# Adding up a directory of many files takes its time: no more than a fiftieth of all, from the
+# second look on that takes as long.
 _REST: Final = 49
 
 
@@ -32,6 +33,7 @@ class CacheDirs:
         self._first: dict[Path, int] = {}
         self._peak = 0
         self._rested = 0.0
+        self._took = 0.0  # the last look
         # Reentrant: a signal handler may close a step in the middle of a look.
         self._lock = threading.RLock()
         self._stopped = threading.Event()
@@ -57,10 +59,12 @@ class CacheDirs:
     def look_again(self) -> None:
         """Looks between two looks of the thread: what a step leaves there may not last.
 
-        Does nothing where nothing is watched, or where the last look took so long that
-        this one would take more than its share.
+        Does nothing where nothing is watched, or where the last two looks took so long
+        that this one would take more than its share.
         """
-        if self._thread is not None and time.monotonic() >= self._rested:
+        if self._thread is None or self._pid != os.getpid():
+            return  # in a forked child the parent's thread may hold the lock for ever
+        if time.monotonic() >= self._rested:
             self._look()
 
     def finish(self) -> float | None:
@@ -92,12 +96,13 @@ class CacheDirs:
         began = time.monotonic()
         with self._lock:
             watched = tuple(self._first.items())
-        for path, first in watched:
-            size = size_of(path)
-            if size is not None:
-                self._peak = max(self._peak, size - first)
+        grown = [size - first for path, first in watched if (size := size_of(path)) is not None]
         ended = time.monotonic()
-        self._rested = ended + _REST * (ended - began)
+        with self._lock:  # the thread and a checkpoint may look at once
+            self._peak = max([self._peak, *grown])
+            # A look during which the thread lost the processor says nothing of the directory.
+            before, self._took = self._took, ended - began
+            self._rested = ended + _REST * min(before, self._took)
 
 
 def size_of(path: Path) -> int | None:

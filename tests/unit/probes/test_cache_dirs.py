@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from otel_quant.probes import cache_dirs
 from otel_quant.probes.cache_dirs import CacheDirs
 
 MIB = 1024 * 1024
@@ -33,3 +38,44 @@ def test_looking_where_nothing_is_watched_does_nothing() -> None:
     cache = CacheDirs()
     cache.look_again()
     assert cache.finish() is None
+
+
+def looking(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> Callable[[], int]:
+    """Has each look take so many seconds; returns what counts the looks so far."""
+    original, looks = cache_dirs.size_of, 0
+
+    def size_of(path: Path) -> int | None:
+        nonlocal looks
+        time.sleep(seconds[looks] if looks < len(seconds) else 0)
+        looks += 1
+        return original(path)
+
+    monkeypatch.setattr(cache_dirs, "size_of", size_of)
+    return lambda: looks
+
+
+def test_one_look_that_lost_the_processor_keeps_no_checkpoint_from_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = CacheDirs(interval=3600)
+    cache.watch(tmp_path)
+    looking(monkeypatch, [0.2])
+    cache.look_again()
+    (tmp_path / "model.onnx").write_bytes(b"x" * MIB)
+    cache.look_again()
+    (tmp_path / "model.onnx").unlink()
+
+    assert cache.finish() == 1.0
+
+
+def test_a_directory_that_takes_long_is_not_looked_at_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = CacheDirs(interval=3600)
+    cache.watch(tmp_path)
+    looks = looking(monkeypatch, [0.2] * 20)
+    for _ in range(20):
+        cache.look_again()
+
+    assert looks() == 2
+    cache.finish()

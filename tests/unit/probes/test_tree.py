@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 from otel_quant.probes import tree
 from otel_quant.probes.tree import descendants, descendants_now
@@ -52,16 +53,23 @@ def test_a_child_that_was_waited_for_is_gone_from_a_new_walk_at_once() -> None:
 
 def test_nothing_is_walked_again_while_no_process_was_born() -> None:
     child = _start(WAIT)
-    descendants_now()
-    # A walk that never was: only a process or thread that is born meanwhile outdates it.
-    own_pid, newest, when, _ = tree._last_walk
-    tree._last_walk = (own_pid, newest, when, (-1,))
-    remembered = descendants()
-    if tree._newest_pid() == newest:
-        assert remembered == (-1,)
-    else:  # some other program of this machine has started one
-        assert child.pid in remembered
+    # Other programs of this machine start processes too: only a look that none was born
+    # before, after and during says what is done while none is.
+    for _ in range(1000):
+        descendants_now()
+        # A walk that never was: only a process or thread that is born meanwhile outdates it.
+        own_pid, newest, when, _ = tree._last_walk
+        tree._last_walk = (own_pid, newest, when, (-1,))
+        remembered = descendants()
+        if tree._newest_pid() == newest and time.monotonic() - when < tree._FRESH:
+            break
+        assert remembered == (-1,) or child.pid in remembered
+    assert tree._newest_pid() != b""
+    assert remembered == (-1,)
+    second = _start(WAIT)
+    assert {child.pid, second.pid} <= set(descendants())
     _end(child)
+    _end(second)
 
 
 def test_a_forked_child_does_not_take_its_parents_list_for_its_own() -> None:

@@ -21,6 +21,9 @@ _AT_ONCE: Final = 20_000
 
 _TRIES: Final = 5
 
+_PATIENCE: Final = 1.0
+"""Seconds to wait for another thread's reading, which takes a thousandth of that as a rule."""
+
 
 def _no_gpus(pids: Collection[int]) -> tuple[GpuReading, ...]:
     return ()
@@ -42,19 +45,19 @@ class Probes:
     cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
     gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus
     _pids: tuple[int, ...] = field(default=(), init=False)
-    # One reading at a time: what another thread's has just read of /proc the kernel has counted
+    # One reading of /proc at a time: what another thread's has just read the kernel has counted
     # as the program's, and we have not. Reentrant: a signal handler may take a reading in one.
+    # No more than patience: a generator that is collected in the middle of a reading ends its
+    # step, and waits for a thread that waits here.
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def read(self) -> Reading:
         """Takes a whole reading. A probe that fails leaves its figure out of it."""
-        with self._lock:
-            return self._read(whole=True)
+        return self._read(whole=True)
 
     def sample(self) -> Reading:
         """Takes a reading of what has peaks: memory of the process tree and the GPUs."""
-        with self._lock:
-            return self._read(whole=False)
+        return self._read(whole=False)
 
     def close(self) -> None:
         """Gives back what is kept open from one reading to the next."""
@@ -66,22 +69,34 @@ class Probes:
         cpu: CpuReading | None = None
         gpus: tuple[GpuReading, ...] = ()
         pids: tuple[int, ...] = ()
-        with FAULTS.kept_in("probe process tree"):
-            pids = descendants()
-            if pids != self._pids:
-                self._pids = pids
-                retain(pids)
+        lock = self._lock
+        alone = lock.acquire(timeout=_PATIENCE)
+        try:
+            with FAULTS.kept_in("probe process tree"):
+                pids = descendants()
+                if pids != self._pids:
+                    self._pids = pids
+                    retain(pids)
+        finally:
+            if alone:
+                lock.release()
         # Before memory: what the first reading loads to reach the drivers (over 10 MB) is
-        # then in the first figure already, and no growth of the first step.
+        # then in the first figure already, and no growth of the first step. Beside other
+        # readings: a driver that hangs in one thread must not stop the others.
         with FAULTS.kept_in("probe gpu"):
             gpus = self.gpu(pids)
-        with FAULTS.kept_in("probe memory"):
-            memory = self.memory(pids)
-        if whole:
-            with FAULTS.kept_in("probe disk"):
-                disk = self.disk(pids)
-            with FAULTS.kept_in("probe cpu"):
-                cpu = self.cpu(pids)
+        alone = lock.acquire(timeout=_PATIENCE)
+        try:
+            with FAULTS.kept_in("probe memory"):
+                memory = self.memory(pids)
+            if whole:
+                with FAULTS.kept_in("probe disk"):
+                    disk = self.disk(pids)
+                with FAULTS.kept_in("probe cpu"):
+                    cpu = self.cpu(pids)
+        finally:
+            if alone:
+                lock.release()
         return Reading(*_clocks(), memory, disk, cpu, gpus)
 
 

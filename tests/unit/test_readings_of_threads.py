@@ -11,9 +11,9 @@ import pytest
 
 from otel_quant import recorder as recorder_module
 from otel_quant.columns import Columns
-from otel_quant.probes import kernel_files
+from otel_quant.probes import kernel_files, readers
 from otel_quant.probes.readers import Probes
-from otel_quant.readings import Checkpoint, MemoryReading, StepRecord
+from otel_quant.readings import Checkpoint, GpuReading, MemoryReading, StepRecord
 from otel_quant.recorder import Recorder, new_run_info
 from otel_quant.sinks.sink import Sink
 
@@ -96,3 +96,61 @@ def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
     assert before is not None
     assert during is not None
     assert during.read_chars == before.read_chars
+
+
+def test_a_driver_that_hangs_in_one_thread_does_not_stop_another() -> None:
+    inside, leave, read = threading.Event(), threading.Event(), threading.Event()
+
+    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if threading.current_thread() is hanging:
+            inside.set()
+            leave.wait()
+        return ()
+
+    def read_too() -> None:
+        assert probes.read().memory is not None
+        read.set()
+
+    probes = Probes(gpu=gpu)
+    hanging = threading.Thread(target=probes.sample, daemon=True)
+    hanging.start()
+    assert inside.wait(60)
+    threading.Thread(target=read_too, daemon=True).start()
+    assert read.wait(60)
+    leave.set()
+    hanging.join()
+
+
+def test_a_step_that_ends_in_the_middle_of_a_reading_waits_for_no_one_who_waits_for_that_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a collected generator does in the sampler's thread while another opens a step."""
+    monkeypatch.setattr(readers, "_PATIENCE", 0.2)
+    reading, opening, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def memory(pids: Collection[int]) -> None:
+        if threading.current_thread() is sampling and not reading.is_set():
+            reading.set()
+            assert opening.wait(60)
+            recorder.close(dropped)
+            ended.set()
+
+    def open_another() -> None:
+        assert reading.wait(60)
+        with recorder._lock:
+            opening.set()
+            recorder.close(recorder.open("Another"))
+
+    recorder = Recorder(
+        new_run_info({}),
+        Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
+        (),
+        Columns(),
+        sample_interval=0,
+    )
+    sampling = threading.Thread(target=recorder.reading_now, daemon=True)
+    dropped = recorder.open("Dropped")
+    threading.Thread(target=open_another, daemon=True).start()
+    sampling.start()
+    assert ended.wait(60)
+    recorder.end()

@@ -85,6 +85,7 @@ def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
             time.sleep(0.2)
         return counted(content)
 
+    monkeypatch.setattr(readers, "_PATIENCE", 60.0)
     probes = Probes()
     before = probes.read().disk
     monkeypatch.setattr(kernel_files, "_counted", counted_late)

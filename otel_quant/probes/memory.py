@@ -54,7 +54,7 @@ class MemoryProbe:
         # Before the marks of the living: an exited child's may be a copy of one of them.
         reaped = _reaped_high_water()
         rss, high_water = _own() if _LINUX else (psutil.Process().memory_info().rss, None)
-        children = tuple(_of_children(pids))
+        children = tuple(_of_children(pids, high_water))
         for mark in (high_water, *(mark for _, _, mark in children)):
             self._highest_mark = max(self._highest_mark, mark or 0)
         return MemoryReading(
@@ -115,19 +115,41 @@ def _own() -> tuple[int, int | None]:
     return rss or 0, mark
 
 
-def _of_children(pids: Collection[int]) -> list[tuple[int, int, int | None]]:
+def _of_children(pids: Collection[int], own_mark: int | None) -> list[tuple[int, int, int | None]]:
     found: list[tuple[int, int, int | None]] = []
+    marks = {own_mark}
     for pid in pids:
         try:
             if _LINUX:
-                rss, mark = _parse(read_process(pid, "status"))
+                status = read_process(pid, "status")
+                rss, mark = _parse(status)
+                if mark in marks and _is_in_its_parents_memory(status):
+                    continue
             else:
                 rss, mark = psutil.Process(pid).memory_info().rss, None
         except (OSError, psutil.Error):
             continue
         if rss is not None:  # a zombie has no memory left
             found.append((pid, rss, mark))
+            marks.add(mark)
     return found
+
+
+def _is_in_its_parents_memory(status: bytes) -> bool:
+    """Whether a process has no memory of its own yet, on its way from vfork to exec.
+
+    What the kernel shows of it are its parent's figures, to the byte: a mark of gigabytes may be
+    among them. A forked child's are others: it begins with what its parent has in use, without
+    the pages of files.
+    """
+    mark = _kibibytes(status, b"\nVmHWM:")
+    parent = _number(status, b"\nPPid:", b"\n")
+    if mark is None or parent is None:
+        return False
+    parents = read_process(SELF if parent == os.getpid() else parent, "status")
+    return mark == _kibibytes(parents, b"\nVmHWM:") and (
+        _kibibytes(status, b"\nVmPeak:") == _kibibytes(parents, b"\nVmPeak:")
+    )
 
 
 def _parse(status: bytes) -> tuple[int | None, int | None]:
@@ -136,10 +158,15 @@ def _parse(status: bytes) -> tuple[int | None, int | None]:
 
 
 def _kibibytes(status: bytes, key: bytes) -> int | None:
+    number = _number(status, key, b" kB")
+    return number * 1024 if number is not None else None
+
+
+def _number(status: bytes, key: bytes, end: bytes) -> int | None:
     at = status.find(key)  # a tenth of a regular expression's cost
     if at < 0:
         return None
-    return int(status[at + len(key) : status.index(b" kB", at)]) * 1024
+    return int(status[at + len(key) : status.index(end, at + len(key))])
 
 
 def _reaped_high_water() -> int | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
 from otel_quant.probes import memory
 from otel_quant.probes.memory import MemoryProbe
+from otel_quant.probes.tree import descendants_now
 
 MIB = 1 << 20
 
@@ -22,7 +28,7 @@ class Kernel:
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
         monkeypatch.setattr(memory, "_own", lambda: (self.rss * MIB, self.mark * MIB))
-        monkeypatch.setattr(memory, "_of_children", lambda pids: self.children)
+        monkeypatch.setattr(memory, "_of_children", lambda pids, own_mark: self.children)
         monkeypatch.setattr(
             memory,
             "_reaped_high_water",
@@ -120,3 +126,43 @@ def test_exact_mode_lowers_the_marks_of_this_process_and_of_a_child() -> None:
     assert mark_after is not None
     assert mark_before - rss_before > 150 * MIB
     assert mark_after - rss_after < 50 * MIB
+
+
+VFORK = """
+#include <unistd.h>
+
+int vfork_and_wait(int descriptor) {
+    pid_t pid = vfork();
+    if (pid == 0) {
+        char byte;
+        _exit(read(descriptor, &byte, 1) != 1);
+    }
+    return pid;
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(tmp_path: Path) -> None:
+    source, library = tmp_path / "vfork.c", tmp_path / "vfork.so"
+    source.write_text(VFORK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=120)
+    vfork = ctypes.CDLL(str(library)).vfork_and_wait
+    block = bytearray(b"x") * (200 * MIB)  # so that there is a mark to be taken for the child's
+    del block
+    earlier = set(descendants_now())
+    reading, writing = os.pipe()
+    started: list[int] = []
+    thread = threading.Thread(target=lambda: started.append(vfork(reading)))
+    thread.start()
+    try:
+        until = time.monotonic() + 60
+        while not (born := set(descendants_now()) - earlier):
+            assert time.monotonic() < until
+        found = MemoryProbe()(tuple(born))
+    finally:
+        os.write(writing, b"x")
+        thread.join()
+    (pid,) = born
+    assert (started, os.waitpid(pid, 0)) == ([pid], (pid, 0))
+    assert (found.children, found.tree_rss) == ((), found.rss)

@@ -53,8 +53,8 @@ class MemoryProbe:
         """
         # Before the marks of the living: an exited child's may be a copy of one of them.
         reaped = _reaped_high_water()
-        rss, high_water = _own() if _LINUX else (psutil.Process().memory_info().rss, None)
-        children = tuple(_of_children(pids, high_water))
+        rss, high_water, virtual_peak = _own()
+        children = tuple(_of_children(pids, virtual_peak))
         for mark in (high_water, *(mark for _, _, mark in children)):
             self._highest_mark = max(self._highest_mark, mark or 0)
         return MemoryReading(
@@ -110,46 +110,52 @@ def _reset(pid: int) -> None:
         os.close(handle)
 
 
-def _own() -> tuple[int, int | None]:
-    rss, mark = _parse(read_process(SELF, "status"))
-    return rss or 0, mark
+def _own() -> tuple[int, int | None, int | None]:
+    if not _LINUX:
+        return psutil.Process().memory_info().rss, None, None
+    status = read_process(SELF, "status")
+    rss, mark = _parse(status)
+    return rss or 0, mark, _kibibytes(status, b"\nVmPeak:")
 
 
-def _of_children(pids: Collection[int], own_mark: int | None) -> list[tuple[int, int, int | None]]:
+def _of_children(
+    pids: Collection[int], own_virtual_peak: int | None
+) -> list[tuple[int, int, int | None]]:
     found: list[tuple[int, int, int | None]] = []
-    marks = {own_mark}
+    virtual_peaks = {own_virtual_peak}
     for pid in pids:
         try:
             if _LINUX:
                 status = read_process(pid, "status")
                 rss, mark = _parse(status)
-                if mark in marks and _is_in_its_parents_memory(status):
+                virtual_peak = _kibibytes(status, b"\nVmPeak:")
+                if virtual_peak in virtual_peaks and _is_in_its_parents_memory(status):
                     continue
+                virtual_peaks.add(virtual_peak)
             else:
                 rss, mark = psutil.Process(pid).memory_info().rss, None
         except (OSError, psutil.Error):
             continue
         if rss is not None:  # a zombie has no memory left
             found.append((pid, rss, mark))
-            marks.add(mark)
     return found
+
+
+_OF_AN_ADDRESS_SPACE: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:", b"\nRssFile:")
+"""What changes seldom, and so is the same in two readings of one address space."""
 
 
 def _is_in_its_parents_memory(status: bytes) -> bool:
     """Whether a process has no memory of its own yet, on its way from vfork to exec.
 
-    What the kernel shows of it are its parent's figures, to the byte: a mark of gigabytes may be
-    among them. A forked child's are others: it begins with what its parent has in use, without
-    the pages of files.
+    The kernel shows its parent's figures for it, a mark of gigabytes maybe. A forked child's
+    differ from its parent's: it begins without the pages of files that its parent has in use.
     """
-    mark = _kibibytes(status, b"\nVmHWM:")
     parent = _number(status, b"\nPPid:", b"\n")
-    if mark is None or parent is None:
+    if parent is None or _kibibytes(status, b"\nRssFile:") is None:
         return False
     parents = read_process(SELF if parent == os.getpid() else parent, "status")
-    return mark == _kibibytes(parents, b"\nVmHWM:") and (
-        _kibibytes(status, b"\nVmPeak:") == _kibibytes(parents, b"\nVmPeak:")
-    )
+    return all(_kibibytes(status, key) == _kibibytes(parents, key) for key in _OF_AN_ADDRESS_SPACE)
 
 
 def _parse(status: bytes) -> tuple[int | None, int | None]:

@@ -27,8 +27,8 @@ class Kernel:
         self.rss = self.mark = 100
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
-        monkeypatch.setattr(memory, "_own", lambda: (self.rss * MIB, self.mark * MIB))
-        monkeypatch.setattr(memory, "_of_children", lambda pids, own_mark: self.children)
+        monkeypatch.setattr(memory, "_own", lambda: (self.rss * MIB, self.mark * MIB, None))
+        monkeypatch.setattr(memory, "_of_children", lambda pids, peak: self.children)
         monkeypatch.setattr(
             memory,
             "_reaped_high_water",
@@ -143,13 +143,18 @@ int vfork_and_wait(int descriptor) {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
-def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
+def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
+    tmp_path: Path, reset: bool
+) -> None:
     source, library = tmp_path / "vfork.c", tmp_path / "vfork.so"
     source.write_text(VFORK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=120)
     vfork = ctypes.CDLL(str(library)).vfork_and_wait
     block = bytearray(b"x") * (200 * MIB)  # so that there is a mark to be taken for the child's
     del block
+    if reset:
+        memory.reset_high_water()
     earlier = set(descendants_now())
     reading, writing = os.pipe()
     started: list[int] = []
@@ -166,3 +171,20 @@ def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(tmp_path: Path)
     (pid,) = born
     assert (started, os.waitpid(pid, 0)) == ([pid], (pid, 0))
     assert (found.children, found.tree_rss) == ((), found.rss)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+@pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
+def test_a_forked_child_has_memory_of_its_own_from_the_first(reset: bool) -> None:
+    if reset:
+        memory.reset_high_water()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    found = MemoryProbe()((pid,))
+    os.write(writing, b"x")
+    os.waitpid(pid, 0)
+    assert [child for child, _, _ in found.children] == [pid]
+    assert found.tree_rss > found.rss

@@ -122,16 +122,16 @@ def _of_children(
     pids: Collection[int], own_virtual_peak: int | None
 ) -> list[tuple[int, int, int | None]]:
     found: list[tuple[int, int, int | None]] = []
-    virtual_peaks = {own_virtual_peak}
+    virtual_peaks = {os.getpid(): own_virtual_peak}
     for pid in pids:
         try:
             if _LINUX:
                 status = read_process(pid, "status")
                 rss, mark = _parse(status)
-                virtual_peak = _kibibytes(status, b"\nVmPeak:")
-                if virtual_peak in virtual_peaks and _is_in_its_parents_memory(status):
+                virtual_peak = virtual_peaks[pid] = _kibibytes(status, b"\nVmPeak:")
+                parent = _number(status, b"\nPPid:", b"\n") or 0
+                if virtual_peak == virtual_peaks.get(parent) and _shares_memory(status, parent):
                     continue
-                virtual_peaks.add(virtual_peak)
             else:
                 rss, mark = psutil.Process(pid).memory_info().rss, None
         except (OSError, psutil.Error):
@@ -145,14 +145,13 @@ _OF_AN_ADDRESS_SPACE: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib
 """What changes seldom, and so is the same in two readings of one address space."""
 
 
-def _is_in_its_parents_memory(status: bytes) -> bool:
+def _shares_memory(status: bytes, parent: int) -> bool:
     """Whether a process has no memory of its own yet, on its way from vfork to exec.
 
     The kernel shows its parent's figures for it, a mark of gigabytes maybe. A forked child's
     differ from its parent's: it begins without the pages of files that its parent has in use.
     """
-    parent = _number(status, b"\nPPid:", b"\n")
-    if parent is None or _kibibytes(status, b"\nRssFile:") is None:
+    if _kibibytes(status, b"\nRssFile:") is None:
         return False
     parents = read_process(SELF if parent == os.getpid() else parent, "status")
     return all(_kibibytes(status, key) == _kibibytes(parents, key) for key in _OF_AN_ADDRESS_SPACE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_quant.sinks.yaml_text import comment, inline, key, quoted
@@ -87,7 +87,6 @@ def test_a_value_that_holds_itself_ends() -> None:
     assert inline(loop) == "[" * 16 + '"..."' + "]" * 16
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_string_comes_back(text: str) -> None:
     line = f"value: {quoted(text)}\n"
@@ -96,7 +95,6 @@ def test_any_string_comes_back(text: str) -> None:
     assert read(line) == [text, text]
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_string_at_all_is_one_line_of_valid_yaml(text: str) -> None:
     line = f"{key(text)}: {quoted(text)}\n"

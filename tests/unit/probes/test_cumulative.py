@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_quant.probes.cumulative import Cumulative
@@ -112,7 +112,6 @@ def test_a_tree_that_never_stands_still_costs_a_bounded_number_of_passes() -> No
     assert (totals.read((99,)), passes) == ((5,), 2)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["work", "own", "fork", "wait", "vanish", "wait while read"])))
 def test_totals_never_fall_and_hold_all_the_work(events: list[str]) -> None:
     tree = Tree(0)

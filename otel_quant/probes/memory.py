@@ -31,6 +31,9 @@ _DRIFT: Final = 2 * _CORES * max(64, 2 * _CORES) * 4096
 """Bytes by which they may differ where there are many cores: pages of two kinds, of each of
 which a core (before Linux 6.2: a thread) keeps up to so many to itself."""
 
+_OF_AN_ADDRESS_SPACE: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:", b"\nRssFile:")
+"""What changes seldom, and so is the same in two readings of one address space."""
+
 
 class MemoryProbe:
     """Reads the resident memory of this process and its descendants."""
@@ -139,10 +142,6 @@ def _of_children(
         if rss is not None:  # a zombie has no memory left
             found.append((pid, rss, mark))
     return found
-
-
-_OF_AN_ADDRESS_SPACE: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:", b"\nRssFile:")
-"""What changes seldom, and so is the same in two readings of one address space."""
 
 
 def _shares_memory(status: bytes, parent: int) -> bool:

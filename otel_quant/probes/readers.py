@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,10 +46,7 @@ class Probes:
     cpu: Callable[[Collection[int]], CpuReading | None] = field(default_factory=CpuProbe)
     gpu: Callable[[Collection[int]], tuple[GpuReading, ...]] = _no_gpus
     _pids: tuple[int, ...] = field(default=(), init=False)
-    # One reading of /proc at a time: what another thread's has just read the kernel has counted
-    # as the program's, and we have not. Reentrant: a signal handler may take a reading in one.
-    # No more than patience: a generator that is collected in the middle of a reading ends its
-    # step, and waits for a thread that waits here.
+    # Reentrant: a signal handler may take a reading in the middle of one.
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def read(self) -> Reading:
@@ -63,30 +61,38 @@ class Probes:
         """Gives back what is kept open from one reading to the next."""
         close_all()
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread at a time reads ``/proc``.
+
+        What another's reading has just read there the kernel has counted as the program's, and
+        we have not yet taken it off. Nobody waits for ever: a generator that is collected in
+        the middle of a reading ends its step, and may wait for a thread that waits here.
+        """
+        alone = self._lock.acquire(timeout=_PATIENCE)
+        try:
+            yield
+        finally:
+            if alone:
+                self._lock.release()
+
     def _read(self, whole: bool) -> Reading:
         memory: MemoryReading | None = None
         disk: DiskReading | None = None
         cpu: CpuReading | None = None
         gpus: tuple[GpuReading, ...] = ()
         pids: tuple[int, ...] = ()
-        lock = self._lock
-        alone = lock.acquire(timeout=_PATIENCE)
-        try:
-            with FAULTS.kept_in("probe process tree"):
-                pids = descendants()
-                if pids != self._pids:
-                    self._pids = pids
-                    retain(pids)
-        finally:
-            if alone:
-                lock.release()
+        with self._turn(), FAULTS.kept_in("probe process tree"):
+            pids = descendants()
+            if pids != self._pids:
+                self._pids = pids
+                retain(pids)
         # Before memory: what the first reading loads to reach the drivers (over 10 MB) is
         # then in the first figure already, and no growth of the first step. Beside other
         # readings: a driver that hangs in one thread must not stop the others.
         with FAULTS.kept_in("probe gpu"):
             gpus = self.gpu(pids)
-        alone = lock.acquire(timeout=_PATIENCE)
-        try:
+        with self._turn():
             with FAULTS.kept_in("probe memory"):
                 memory = self.memory(pids)
             if whole:
@@ -94,9 +100,6 @@ class Probes:
                     disk = self.disk(pids)
                 with FAULTS.kept_in("probe cpu"):
                     cpu = self.cpu(pids)
-        finally:
-            if alone:
-                lock.release()
         return Reading(*_clocks(), memory, disk, cpu, gpus)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,4 +80,35 @@ def test_a_directory_that_takes_long_is_not_looked_at_again_at_once(
         cache.look_again()
 
     assert looks() == 2
+    cache.finish()
+
+
+def test_a_signal_handler_in_the_middle_of_a_look_may_close_a_step(tmp_path: Path) -> None:
+    cache = CacheDirs(interval=3600)
+    cache.watch(tmp_path)
+
+    def interrupted() -> None:
+        with cache._lock:
+            (tmp_path / "model.onnx").write_bytes(b"x" * MIB)
+            cache.look_again()
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    (tmp_path / "model.onnx").unlink()
+    assert cache.finish() == 1.0
+
+
+def test_a_forked_child_does_not_look_with_its_parents_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = CacheDirs(interval=3600)
+    cache.watch(tmp_path)
+    looks = looking(monkeypatch, [])
+    own = os.getpid()
+    monkeypatch.setattr(cache_dirs.os, "getpid", lambda: own + 1)
+    cache.look_again()
+    monkeypatch.undo()
+    assert looks() == 0
     cache.finish()

@@ -19,6 +19,8 @@ from otel_quant.probes.tree import descendants_now
 
 MIB = 1 << 20
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+
 
 class Kernel:
     """Answers for the kernel, in MiB."""
@@ -97,7 +99,7 @@ def test_with_many_cores_two_marks_of_the_same_memory_may_differ_by_more(
     assert probe().reaped_high_water is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+@on_linux
 def test_exact_mode_lowers_the_marks_of_this_process_and_of_a_child() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "bytearray(b'x') * (200 << 20); print(flush=True); input()"],
@@ -142,7 +144,7 @@ int vfork_and_wait(int descriptor) {
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+@on_linux
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
 def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
     tmp_path: Path, reset: bool
@@ -173,7 +175,7 @@ def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
     assert (found.children, found.tree_rss) == ((), found.rss)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+@on_linux
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
 def test_a_forked_child_has_memory_of_its_own_from_the_first(reset: bool) -> None:
     if reset:

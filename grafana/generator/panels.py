@@ -38,7 +38,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.tempo import MetricsQueryType, SearchTableType
 
 from grafana.generator import names
-from otel_quant import semconv
+from otel_quant.telemetry import semconv
 
 PROMETHEUS = DataSourceRef(type_val="prometheus", uid="${prometheus_datasource}")
 TEMPO = DataSourceRef(type_val="tempo", uid="${tempo_datasource}")

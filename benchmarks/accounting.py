@@ -57,9 +57,9 @@ def count_everything(report: Path) -> None:
     began, began_wall = time.thread_time(), time.perf_counter()
     from otel_quant.instruments import arguments, calls, hooks
     from otel_quant.probes import sampler
-    from otel_quant.recorder import Recorder
+    from otel_quant.recording.recorder import Recorder
     from otel_quant.runtime import Runtime
-    from otel_quant.sinks import delivery
+    from otel_quant.telemetry import delivery
 
     _spent["imports"] = time.thread_time() - began
     _elapsed["imports"] = time.perf_counter() - began_wall
@@ -69,7 +69,7 @@ def count_everything(report: Path) -> None:
     count(arguments.Arguments, "bound", "hooks")
     count(calls, "attributes_of", "hooks")
     count(calls, "count_sample", "checkpoints")
-    count(Runtime, "models_made", "model cost")
+    count(calls, "report_models", "model cost")
     count(Runtime, "leave", "exit")
     count(sampler.Sampler, "_run", "sampler")
     count(delivery, "_call", "delivery")

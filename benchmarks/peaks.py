@@ -57,9 +57,9 @@ def program(milliseconds: float, below: bool, profile: Path | None) -> None:
         time.sleep(0.3)
         return
     import otel_quant
-    from otel_quant.readings import StepRecord
-    from otel_quant.recorder import Recorder
-    from otel_quant.sinks.sink import Sink
+    from otel_quant.recording.recorder import Recorder
+    from otel_quant.recording.sink import Sink
+    from otel_quant.records import StepRecord
 
     class Steps(Sink):
         """Keeps the records of the steps."""

@@ -27,10 +27,10 @@ from typing import Final
 
 from measuring import print_table, take_turns
 
-from otel_quant.columns import Columns
 from otel_quant.probes.readers import Probes
-from otel_quant.readings import Reading
-from otel_quant.recorder import Recorder, new_run_info
+from otel_quant.profile.columns import Columns
+from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.records import Reading
 
 try:
     from memory_profiler import memory_usage

@@ -40,16 +40,16 @@ os.environ["QUARK_PROFILING"] = "1"  # before Quark's profiler is made
 from quark.common.profiler import GlobalProfiler
 
 import otel_quant
-from otel_quant.columns import Columns
 from otel_quant.environment import OTEL_QUANT_EXACT_PEAKS
 from otel_quant.probes.readers import Probes
-from otel_quant.recorder import Recorder, new_run_info
-from otel_quant.sinks.delivery import Delivery
-from otel_quant.sinks.logs import LogsSink
-from otel_quant.sinks.metrics import MetricsSink
-from otel_quant.sinks.quark_yaml import QuarkYamlSink
-from otel_quant.sinks.sink import Sink
-from otel_quant.sinks.spans import SpansSink
+from otel_quant.profile.columns import Columns
+from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.sink import Sink
+from otel_quant.telemetry.delivery import Delivery
+from otel_quant.telemetry.logs import LogsSink
+from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.spans import SpansSink
 
 IN_A_ROW: Final = 10
 

@@ -25,8 +25,7 @@ from otel_quant.version import VERSION
 
 if TYPE_CHECKING:
     from otel_quant.instrumentor import QuantInstrumentor
-    from otel_quant.notebook import run
-    from otel_quant.scope import step
+    from otel_quant.scope import run, step
 
 __version__ = VERSION
 
@@ -36,7 +35,7 @@ __all__ = ["ProfileStep", "QuantInstrumentor", "__version__", "run", "step"]
 # `opentelemetry-instrument` makes every Python program pay for it.
 _WHERE = {
     "QuantInstrumentor": "otel_quant.instrumentor",
-    "run": "otel_quant.notebook",
+    "run": "otel_quant.scope",
     "step": "otel_quant.scope",
 }
 

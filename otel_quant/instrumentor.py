@@ -17,7 +17,7 @@ from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-de
 )
 
 from otel_quant.environment import OTEL_QUANT_LIBRARIES, settings_from
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.hooks import HOOKS
 from otel_quant.instruments.processes import PROCESSES

@@ -13,27 +13,27 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from otel_quant.columns import Columns
-from otel_quant.entropy import keep_from_the_program
 from otel_quant.environment import Settings, settings_from
-from otel_quant.faults import FAULTS
-from otel_quant.lineage import LINEAGE
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.parent_process import PARENT
 from otel_quant.probes.gpu import GpuProbe
 from otel_quant.probes.readers import Probes
-from otel_quant.profiles import REQUESTS, profile_path, quark_own_path, request_profile
-from otel_quant.readings import Reading, RunInfo
-from otel_quant.recorder import Recorder, new_run_info
-from otel_quant.sinks.delivery import Delivery
-from otel_quant.sinks.logs import LogsSink
-from otel_quant.sinks.metrics import MetricsSink
-from otel_quant.sinks.quark_yaml import QuarkYamlSink
-from otel_quant.sinks.sink import Sink
-from otel_quant.sinks.spans import SpansSink
+from otel_quant.profile.columns import Columns
+from otel_quant.profile.path import REQUESTS, profile_path, quark_own_path, request_profile
+from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.sink import Sink
+from otel_quant.records import Reading, RunInfo
+from otel_quant.telemetry.delivery import Delivery
+from otel_quant.telemetry.entropy import keep_from_the_program
+from otel_quant.telemetry.logs import LogsSink
+from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.spans import SpansSink
 
 _log = logging.getLogger("otel_quant")
 
@@ -180,28 +180,11 @@ class Runtime:
 
     def settle(self) -> None:
         """In a worker, ends the root span and sends everything, unless something is open."""
-        if not (LINEAGE.is_worker and self._operations == 0 and self.is_running):
+        if not (PARENT.is_worker and self._operations == 0 and self.is_running):
             return
         if self.recorder.idle:
             self.recorder.settle()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
-
-    def models_made(self, arguments: Mapping[str, Any], result: object) -> None:
-        """An operation has ended well: what it read and wrote is costed.
-
-        Args:
-            arguments: The operation's arguments, by parameter's name.
-            result: What it returned.
-        """
-        settings = self.settings
-        if not settings.cost or not self.is_running:
-            return
-        from otel_quant.model_cost import cost_models, models_of  # costs nothing until it is used
-
-        costs = cost_models(
-            models_of(arguments, result), time_limit=settings.cost_timeout, paths=settings.paths
-        )
-        self.recorder.models_costed(list(costs))
 
     # --- exit and fork --------------------------------------------------------------------
 
@@ -226,7 +209,7 @@ class Runtime:
         self._settings = None
         self._operations = 0
         self._exiting = False
-        LINEAGE.is_worker = True
+        PARENT.is_worker = True
         self.delivery.after_fork_in_child()
         if recorder is not None:
             recorder.forget()
@@ -255,7 +238,7 @@ class Runtime:
 
     def _recorder_as_asked(self) -> Recorder:
         self._settings = settings = settings_from(os.environ)
-        info = new_run_info(os.environ, LINEAGE.carrier)
+        info = new_run_info(os.environ, PARENT.carrier)
         sinks = list(self._process_sinks())
         self._profile_sink = None
         if self._profile is not None or settings.profile_wanted or REQUESTS.wanted:
@@ -294,7 +277,7 @@ class Runtime:
         profile, self._profile = self._profile, None
         if profile is not None:
             return Path(profile)
-        return profile_path(settings, info.rank, LINEAGE.is_worker, quark_own_path())
+        return profile_path(settings, info.rank, PARENT.is_worker, quark_own_path())
 
     def _probes(self, settings: Settings) -> Probes:
         if not settings.gpu:

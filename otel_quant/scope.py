@@ -1,4 +1,4 @@
-"""Running code as a step: blocks, functions, coroutines and generators."""
+"""The ways in for programs: code that runs as a step, and a block that is a run of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from otel_quant.faults import FAULTS
-from otel_quant.readings import AttributeValue
-from otel_quant.recorder import Entered, OpenStep
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.recording.recorder import Entered, OpenStep
+from otel_quant.records import AttributeValue, error_type
 from otel_quant.runtime import RUNTIME
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,6 +167,29 @@ def step(
             f"step() is given attributes={attributes!r}; expected a mapping of names to values"
         )
     return Scope(kind, label, attributes)
+
+
+@contextmanager
+def run(profile: str | None = None) -> Iterator[None]:
+    """Makes a block a run of its own: for notebooks and long-lived programs.
+
+    A run that is under way is ended first. When the block ends its telemetry has been
+    handed to the exporters, and its local profile, if one was asked for, is complete.
+
+    Args:
+        profile: Path of the local profile to write; None leaves that to the environment.
+    """
+    RUNTIME.end_run()
+    RUNTIME.begin_run(profile)
+    error: str | None = None
+    try:
+        yield
+    except BaseException as raised:
+        error = error_type(raised)
+        raise
+    finally:
+        RUNTIME.end_run(error)
+        RUNTIME.delivery.soon()
 
 
 def qualified_name(function: Callable[..., Any]) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from otel_quant import semconv
 from otel_quant.environment import VARIABLES
+from otel_quant.telemetry import semconv
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -26,7 +26,7 @@ _PLACES = {
 _INTRO = """\
 # Telemetry
 
-<!-- Made by scripts/telemetry_docs.py from otel_quant/semconv.py and
+<!-- Made by scripts/telemetry_docs.py from otel_quant/telemetry/semconv.py and
      otel_quant/environment.py. Edit those. -->
 
 What otel-quant sends, and what its environment variables do. Names in `quant.` are its

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models.common import BigValueTextMode
 from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from grafana.generator import names, panels
-from otel_quant import semconv
+from otel_quant.telemetry import semconv
 
 FILE = "run"
 

@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_quant import semconv
 from otel_quant.instruments.library import Reads
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
+from otel_quant.telemetry import semconv
 
 ATTRIBUTE_OF: Final[dict[str, str]] = {
     "calibrate_method": semconv.CALIBRATION_METHOD,

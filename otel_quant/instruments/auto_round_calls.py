@@ -6,15 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import attributes_of
 from otel_quant.instruments.calls import as_library_step, step
 from otel_quant.instruments.counted_loader import CountedLoader
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.instruments.operations import operating
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
 from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
 
 
 def preparing(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:

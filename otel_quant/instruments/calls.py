@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.arguments import Arguments, attributes_of
 from otel_quant.instruments.hooks import HOOKS
 from otel_quant.instruments.library import Hook, Library, Reads
+from otel_quant.instruments.models_of_operations import report_models
 from otel_quant.instruments.operations import (
     Operation,
     costs_models,
@@ -26,11 +26,12 @@ from otel_quant.instruments.operations import (
     is_within,
     operating,
 )
-from otel_quant.readings import AttributeValue
-from otel_quant.recorder import OpenStep
+from otel_quant.recording.recorder import OpenStep
+from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import as_step, qualified_name
 from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
 
 
 def step(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -111,7 +112,7 @@ def is_covered(enclosing: OpenStep | None, label: str, library: Library) -> bool
     upon this one.
     """
     owners = COVERED_BY.get(library.name, set())
-    for around in enclosing.lineage() if enclosing is not None else ():
+    for around in enclosing.outwards() if enclosing is not None else ():
         owner = around.info.library
         if owner in owners:
             return True
@@ -152,7 +153,7 @@ def quantization(function: Callable[..., Any], hook: Hook, library: Library) -> 
             result = function(*args, **kwargs)
             if costs:
                 with FAULTS.kept_in("model cost"):
-                    RUNTIME.models_made(arguments.bound(args, kwargs), result)
+                    report_models(arguments.bound(args, kwargs), result)
             return result
 
     return wrapper
@@ -215,7 +216,7 @@ def count_layer(owners: Collection[str]) -> None:
         owners: The distributions.
     """
     step = RUNTIME.recorder.current()
-    for around in step.lineage() if step is not None else ():
+    for around in step.outwards() if step is not None else ():
         if around.info.library in owners:
             count = around.attributes.get(semconv.LAYER_COUNT, 0)
             assert isinstance(count, int)
@@ -260,7 +261,7 @@ def count_sample(source: object) -> None:
     if not RUNTIME.is_running:
         return
     step = RUNTIME.recorder.current()
-    for around in step.lineage() if step is not None else ():
+    for around in step.outwards() if step is not None else ():
         if around.info.kind == ProfileStep.CALIBRATION:
             if not around.samples and isinstance(source, Sized):
                 # Some readers have a length for some data only, or declare one they lack.

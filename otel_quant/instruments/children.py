@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.library import Hook, Library
-from otel_quant.lineage import LINEAGE
+from otel_quant.parent_process import PARENT
 
 if TYPE_CHECKING:
     from otel_quant.runtime import Runtime
@@ -72,8 +72,8 @@ def bootstrap(original: Callable[..., Any], hook: Hook, library: Library) -> Cal
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        LINEAGE.is_worker = True
-        LINEAGE.carrier = getattr(self, _CARRIER, None) or LINEAGE.carrier
+        PARENT.is_worker = True
+        PARENT.carrier = getattr(self, _CARRIER, None) or PARENT.carrier
         try:
             return original(self, *args, **kwargs)
         finally:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.calls import count_sample
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import wrapt
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.library import Hook, Library
 
 _log = logging.getLogger("otel_quant")

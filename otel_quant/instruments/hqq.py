@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant import semconv
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
 
 _CONFIG: Final = (
     ("quant_config.weight_quant_params.nbits", semconv.BITS),

@@ -9,15 +9,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import Arguments, attributes_of
 from otel_quant.instruments.calls import as_library_step, count_sample, step
 from otel_quant.instruments.counted_loader import CountedLoader
 from otel_quant.instruments.library import Hook, Library, Reads
 from otel_quant.instruments.operations import operating
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
+from otel_quant.telemetry import semconv
 
 _SESSION: Final = "llmcompressor.core.session_functions"
 

@@ -6,15 +6,15 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import attributes_of
 from otel_quant.instruments.calls import as_library_step
 from otel_quant.instruments.library import Hook, Library, Reads
 from otel_quant.instruments.operations import operating
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
 
 _PARAMETERS: Final = ("model", "quant_config", "run_fn")
 """The first of `quantize`; `prepare` and `convert` share the first two."""

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.calls import (
     as_library_step,
     count_sample,
@@ -20,11 +19,13 @@ from otel_quant.instruments.calls import (
     step,
 )
 from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.models_of_operations import report_models
 from otel_quant.instruments.operations import innermost, operating
-from otel_quant.recorder import OpenStep
+from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, qualified_name
 from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
 
 _log = logging.getLogger("otel_quant")
 
@@ -103,7 +104,7 @@ def process(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
             result = as_one_step(self, *args, **kwargs)
             if costs:
                 with FAULTS.kept_in("model cost"):
-                    RUNTIME.models_made({"input_model": self.model_path}, self.model.model)
+                    report_models({"input_model": self.model_path}, self.model.model)
             return result
 
     return wrapper

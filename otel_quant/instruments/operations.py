@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Final
 
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation
 

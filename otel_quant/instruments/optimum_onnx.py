@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant import semconv
 from otel_quant.instruments.library import Hook, Library
+from otel_quant.telemetry import semconv
 
 _MODULE: Final = "optimum.onnxruntime.quantization"
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import Arguments
 from otel_quant.instruments.calls import makes_models, operating_on
 from otel_quant.instruments.library import Hook, Library
-from otel_quant.runtime import RUNTIME
+from otel_quant.instruments.models_of_operations import report_models
 
 
 def quantize(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def quantize(function: Callable[..., Any], hook: Hook, library: Library) -> Call
                     before = Path(self.onnx_model_path)
                     name = f"{before.stem}_{suffix}" if suffix else before.stem
                     after = Path(folder) / f"{name}.onnx"
-                    RUNTIME.models_made({"input_model": before, "output_model": after}, None)
+                    report_models({"input_model": before, "output_model": after}, None)
             return folder
 
     return wrapper

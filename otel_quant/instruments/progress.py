@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import Arguments
 from otel_quant.instruments.calls import count_sample, open_library_step
 from otel_quant.instruments.library import Library

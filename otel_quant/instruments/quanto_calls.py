@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.calls import is_covered, open_library_step
 from otel_quant.instruments.hooks import HOOKS
 from otel_quant.instruments.library import Hook, Library

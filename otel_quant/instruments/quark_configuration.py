@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import Arguments
 from otel_quant.instruments.library import Hook, Library
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
+from otel_quant.telemetry import semconv
 
 _PRESETS: Final = "quark.onnx.quantization.config.custom_config"
 _PRESET_SUFFIX: Final = "_QCONFIG"

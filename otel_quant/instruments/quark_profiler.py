@@ -17,12 +17,12 @@ from types import FrameType
 from typing import Any, Final
 
 from otel_quant.environment import QUARK_PROFILING
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.calls import as_library_step, open_library_step
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.instruments.progress import counting
-from otel_quant.profiles import DEFAULT_PATH
-from otel_quant.recorder import OpenStep
+from otel_quant.profile.path import DEFAULT_PATH
+from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step, qualified_name
 from otel_quant.steps import ALL_STEPS, ProfileStep

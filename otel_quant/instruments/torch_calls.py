@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from otel_quant import semconv
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.arguments import Arguments, attributes_of
 from otel_quant.instruments.calls import (
     COVERED_BY,
@@ -19,8 +18,9 @@ from otel_quant.instruments.calls import (
 from otel_quant.instruments.hooks import HOOKS
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.instruments.operations import operating
-from otel_quant.readings import AttributeValue
+from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
+from otel_quant.telemetry import semconv
 
 
 def quantize_dynamic(

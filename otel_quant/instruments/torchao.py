@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant import semconv
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
 
 _STEP: Final = "otel_quant.instruments.calls:step"
 _STEP_OR_LAYER: Final = "otel_quant.instruments.torch_calls:step_or_layer"

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from otel_quant import semconv
 from otel_quant.instruments.library import Hook, Library
+from otel_quant.telemetry import semconv
 
 _ASKED: Final = "quantization_config"
 
@@ -42,11 +42,11 @@ def from_pretrained(
 
 
 def _as_step(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    from otel_quant.faults import FAULTS
+    from otel_quant.fault_boundary import FAULTS
     from otel_quant.instruments.arguments import attributes_of
     from otel_quant.instruments.calls import step
     from otel_quant.instruments.operations import operating
-    from otel_quant.readings import AttributeValue
+    from otel_quant.records import AttributeValue
     from otel_quant.runtime import RUNTIME
 
     as_one_step = step(function, hook, library)

@@ -23,7 +23,7 @@ from typing import Final
 from otel_quant.probes.amd_processes import vram_by_device
 from otel_quant.probes.amd_smi import AmdSmi, AmdSmiUnavailableError
 from otel_quant.probes.visible_devices import select_visible
-from otel_quant.readings import GpuReading
+from otel_quant.records import GpuReading
 
 _log = logging.getLogger("otel_quant")
 

@@ -11,7 +11,7 @@ import psutil
 
 from otel_quant.probes.cumulative import Cumulative, Figures
 from otel_quant.probes.kernel_files import read_process
-from otel_quant.readings import CpuReading
+from otel_quant.records import CpuReading
 
 _LINUX = sys.platform == "linux"
 _MICROSECONDS: Final = 1_000_000

@@ -15,7 +15,7 @@ import psutil
 
 from otel_quant.probes.cumulative import Cumulative, Figures
 from otel_quant.probes.kernel_files import SELF, bytes_read, read_process
-from otel_quant.readings import DiskReading
+from otel_quant.records import DiskReading
 
 _LINUX = sys.platform == "linux"
 _KEPT: Final = _LINUX or hasattr(psutil.Process, "io_counters")

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from otel_quant.probes.amd import open_amd
 from otel_quant.probes.nvml import open_nvml
 from otel_quant.probes.torch_cuda import Platform, with_torch_memory
-from otel_quant.readings import GpuReading
+from otel_quant.records import GpuReading
 
 _log = logging.getLogger("otel_quant")
 

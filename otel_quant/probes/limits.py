@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.readings import Limits
+from otel_quant.records import Limits
 
 _UNLIMITED: Final = 2**62
 """Version 1 writes "no limit" as the largest multiple of the page size below 2**63."""

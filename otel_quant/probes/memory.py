@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 from otel_quant.probes.kernel_files import SELF, read_process
-from otel_quant.readings import MemoryReading
+from otel_quant.records import MemoryReading
 
 _LINUX = sys.platform == "linux"
 

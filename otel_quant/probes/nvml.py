@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from otel_quant.probes.pid_namespace import PidNamespace
 from otel_quant.probes.visible_devices import select_visible
-from otel_quant.readings import GpuReading
+from otel_quant.records import GpuReading
 
 _log = logging.getLogger("otel_quant")
 

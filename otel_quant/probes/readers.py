@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.probes.cpu import CpuProbe
 from otel_quant.probes.disk import DiskProbe
 from otel_quant.probes.kernel_files import close_all, retain
 from otel_quant.probes.memory import MemoryProbe
 from otel_quant.probes.tree import descendants
-from otel_quant.readings import CpuReading, DiskReading, GpuReading, MemoryReading, Reading
+from otel_quant.records import CpuReading, DiskReading, GpuReading, MemoryReading, Reading
 
 _AT_ONCE: Final = 20_000
 """Nanoseconds between two clocks that are read at one moment; a twentieth of that as a rule."""

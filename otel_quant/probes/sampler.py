@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 
 SHARE: Final = 0.0045
 """Part of one core that the sampler aims at; its budget is 0.005, and costs vary."""

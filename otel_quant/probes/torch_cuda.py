@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, Literal
 
-from otel_quant.readings import GpuReading
+from otel_quant.records import GpuReading
 
 Platform = Literal["cuda", "hip"]
 

@@ -9,7 +9,7 @@ Quark need not be installed.
 
 from __future__ import annotations
 
-from otel_quant.profile_metrics import (
+from otel_quant.profile.metrics import (
     BaseMetric,
     CheckpointMetric,
     CPUMemoryMbMetric,

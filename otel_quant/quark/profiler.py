@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 from otel_quant.environment import QUARK_PROFILING
-from otel_quant.faults import FAULTS
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
-from otel_quant.profile_metrics import Metric
-from otel_quant.profiles import DEFAULT_PATH
-from otel_quant.readings import Reading
-from otel_quant.recorder import OpenStep
+from otel_quant.profile.metrics import Metric
+from otel_quant.profile.path import DEFAULT_PATH
+from otel_quant.recording.recorder import OpenStep
+from otel_quant.records import Reading
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step, qualified_name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.readings import GpuReading
+from otel_quant.records import GpuReading
 from tests.fixtures import fake_amdsmi
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import otel_quant
-from otel_quant.cli.profile import parse
+from otel_quant.profile.reader import parse
 
 SCRIPT = """
 import os

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant import semconv
+from otel_quant.telemetry import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver, Span
 from tests.stack import traceql
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun, tempo_binary

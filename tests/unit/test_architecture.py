@@ -18,56 +18,40 @@ MODULES: Final = {
 }
 """Every module by its name below the package; the package itself is ``__init__``."""
 
-WORDS: Final = frozenset({"faults", "readings", "semconv", "steps", "version"})
+WORDS: Final = frozenset({"fault_boundary", "records", "steps", "version"})
 """What every room but ``cost`` may speak of."""
 
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
-    "entropy": WORDS,
-    "faults": frozenset(),
-    "readings": frozenset(),
-    "semconv": frozenset(),
+    "fault_boundary": frozenset(),
+    "records": frozenset(),
     "steps": frozenset(),
     "version": frozenset(),
     "environment": WORDS,
-    "lineage": WORDS,
-    "profiles": WORDS | {"environment"},
+    "parent_process": WORDS,
     "probes": WORDS,
-    "peaks": WORDS,
-    "profile_metrics": WORDS,
-    "columns": WORDS | {"profile_metrics", "probes"},
-    "sinks": WORDS | {"columns", "profile_metrics", "profiles"},
-    "model_cost": WORDS | {"cost"},
-    "recorder": WORDS | {"columns", "peaks", "probes", "sinks"},
+    "recording": WORDS | {"probes"},
+    "telemetry": WORDS | {"recording"},
+    "profile": WORDS | {"environment", "recording"},
     "runtime": WORDS
+    | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},
+    "scope": WORDS | {"recording", "runtime"},
+    "instruments": WORDS
     | {
-        "columns",
-        "entropy",
+        "cost",
         "environment",
-        "lineage",
-        "model_cost",
-        "probes",
-        "profiles",
-        "recorder",
-        "sinks",
-    },
-    "scope": WORDS | {"recorder", "runtime"},
-    "notebook": WORDS | {"runtime"},
-    "instruments": WORDS | {"environment", "lineage", "profiles", "recorder", "runtime", "scope"},
-    "instrumentor": WORDS | {"environment", "instruments"},
-    "quark": WORDS
-    | {
-        "environment",
-        "instrumentor",
-        "profile_metrics",
-        "profiles",
-        "recorder",
+        "parent_process",
+        "profile",
+        "recording",
         "runtime",
         "scope",
+        "telemetry",
     },
-    "cli": WORDS | {"cost"},
+    "instrumentor": WORDS | {"environment", "instruments"},
+    "quark": WORDS | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
+    "cli": WORDS | {"cost", "profile"},
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset({"instrumentor", "notebook", "scope", "steps", "version"}),
+    "__init__": frozenset({"instrumentor", "scope", "steps", "version"}),
 }
 """What each room may import. A room that is not here has not been thought about."""
 
@@ -121,10 +105,62 @@ def test_no_room_can_be_reached_from_itself() -> None:
     assert [room for room in ROOMS if room in reachable(room)] == []
 
 
-def test_the_recorder_knows_what_a_sink_is_and_no_sink() -> None:
-    assert [target for target in imports_of("recorder") if room_of(target) == "sinks"] == [
-        "sinks.sink"
-    ]
+def importers_of(target: str) -> set[str]:
+    return {module for module in MODULES if target in set(imports_of(module))}
+
+
+def test_of_the_sinks_a_recorder_knows_the_interface_alone() -> None:
+    sinks = {"telemetry.spans", "telemetry.metrics", "telemetry.logs", "profile.sink"}
+    for sink in sinks:
+        assert importers_of(sink) == {"runtime"}, sink
+        assert "recording.sink" in imports_of(sink)
+
+
+def test_what_reads_a_file_knows_nothing_of_how_it_is_made() -> None:
+    reading = {"profile.reader", "profile.steps"}
+    for module in reading:
+        assert set(imports_of(module)) <= reading, module
+    used_by_commands = {
+        target for module in MODULES if room_of(module) == "cli" for target in imports_of(module)
+    }
+    assert {name for name in used_by_commands if room_of(name) == "profile"} <= reading
+
+
+def test_libraries_know_the_names_of_telemetry_and_nothing_else_of_it() -> None:
+    known = {
+        target
+        for module in MODULES
+        if room_of(module) == "instruments"
+        for target in imports_of(module)
+        if room_of(target) == "telemetry"
+    }
+    assert known == {"telemetry.semconv"}
+
+
+def test_no_module_can_be_reached_from_itself_by_imports_those_for_types_included() -> None:
+    graph = {module: set(imports_of(module)) - {module} for module in MODULES}
+    circles: list[list[str]] = []
+    finished: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> None:
+        if module in path:
+            circles.append([*path[path.index(module) :], module])
+            return
+        if module in finished:
+            return
+        for target in sorted(graph.get(module, ())):
+            visit(target, [*path, module])
+        finished.add(module)
+
+    for module in MODULES:
+        visit(module, [])
+    assert circles == []
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    import otel_quant
+
+    assert {name for name in MODULES if "." not in name} & set(otel_quant.__all__) == set()
 
 
 def caught_by(handler: ast.ExceptHandler) -> set[str]:
@@ -159,7 +195,7 @@ def test_nothing_but_the_boundary_swallows_exceptions_of_any_kind(module: str) -
                 and ast.unparse(inner.value) not in ("None", "False")
                 for inner in ast.walk(node)
             )
-            assert swallows == (module == "faults"), f"line {node.lineno}"
+            assert swallows == (module == "fault_boundary"), f"line {node.lineno}"
 
 
 def imported_at_once(node: ast.AST) -> Iterator[str]:
@@ -201,5 +237,5 @@ def test_loading_every_module_loads_nothing_heavy() -> None:
 def test_the_instrumentor_loads_nothing_heavy_and_none_of_the_measuring_code() -> None:
     code = "from otel_quant import QuantInstrumentor\nQuantInstrumentor().instrument()"
     assert loaded_by(code) == set()
-    measuring = "import sys; assert 'otel_quant.recorder' not in sys.modules"
+    measuring = "import sys; assert 'otel_quant.recording.recorder' not in sys.modules"
     assert loaded_by(f"{code}\n{measuring}") == set()

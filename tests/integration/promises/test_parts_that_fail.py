@@ -14,7 +14,7 @@ PRELUDE = """
 import sys
 import otel_quant.runtime
 from otel_quant.probes.readers import Probes
-from otel_quant.sinks.sink import Sink
+from otel_quant.recording.sink import Sink
 
 def broken(*args, **kwargs):
     raise RuntimeError("told to fail")

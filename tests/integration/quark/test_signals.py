@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant import semconv
+from otel_quant.telemetry import semconv
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import (
     USAGE,

@@ -13,7 +13,7 @@ import pynvml
 import pytest
 
 from otel_quant.probes.pid_namespace import PidNamespace
-from otel_quant.readings import GpuReading
+from otel_quant.records import GpuReading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 from tests.fixtures.fake_nvml import (
     FakeDriver,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.columns import Columns
 from otel_quant.probes import kernel_files
 from otel_quant.probes.kernel_files import SELF, bytes_read, close_all, read_process, retain
 from otel_quant.probes.readers import Probes
-from otel_quant.recorder import Recorder, new_run_info
+from otel_quant.profile.columns import Columns
+from otel_quant.recording.recorder import Recorder, new_run_info
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 

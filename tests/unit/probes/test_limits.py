@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from otel_quant.probes.limits import read_limits
-from otel_quant.readings import Limits
+from otel_quant.records import Limits
 
 GIB = 1 << 30
 V1_UNLIMITED = "9223372036854771712"

@@ -1,4 +1,4 @@
-"""A dashboard or an alert may use no name that is not in `otel_quant.semconv`."""
+"""A dashboard or an alert may use no name that is not in `otel_quant.telemetry.semconv`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant import semconv
+from otel_quant.telemetry import semconv
 from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.

@@ -1,0 +1,302 @@
+"""Costs as a table, Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from otel_quant.cli.rendering.cost_comparison import (
+    CSV_COLUMNS,
+    as_cells,
+    as_csv_rows,
+    as_json,
+    compare,
+)
+from otel_quant.cli.rendering.cost_rows import (
+    TOTALS,
+    Cell,
+    Column,
+    node_columns,
+    node_lines,
+    op_columns,
+    op_lines,
+    sorted_nodes,
+)
+from otel_quant.cli.rendering.markdown import markdown_table, markdown_text
+from otel_quant.cli.rendering.table import printable, table
+from otel_quant.cost import ModelCost
+
+SCHEMA: Final = 1
+"""Version of the JSON contract: raised when a key changes its meaning or goes away."""
+
+_LINE_DEPTH: Final = 4
+"""How deep in the document a node is: document, models, model, nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user wants to see.
+
+    Attributes:
+        by: ``node``, ``op``, ``total`` or ``comparison``; None for what the format shows
+            unasked.
+        sort: ``macs``, ``memory``, ``params`` or ``order``; None likewise.
+        top: How many nodes or operators; None for all.
+        compared: Whether models after the first are compared with it.
+    """
+
+    by: str | None = None
+    sort: str | None = None
+    top: int | None = None
+    compared: bool = True
+
+
+def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
+    """Renders costs.
+
+    Args:
+        models: At least one.
+        form: ``table``, ``markdown``, ``csv`` or ``json``.
+        choices: What to show.
+
+    Returns:
+        Text that ends with a line break.
+    """
+    return _FORMATS[form](models, choices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A table with a heading, for any renderer.
+
+    Attributes:
+        heading: What it is.
+        header: Names of the columns; empty for pairs of name and value.
+        rows: Cells.
+        left: Columns, from the first, aligned to the left.
+        note: What to say below; may be empty.
+    """
+
+    heading: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+    note: str = ""
+
+
+def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
+    by, sort = choices.by, choices.sort or "macs"
+    if by in (None, "node"):
+        columns = node_columns(sparsity=model.sparsity is not None)
+        lines = node_lines(model, sort, choices.top)
+        rows = _texts(columns, lines)
+        yield _Section(
+            "per node", _headings(columns), rows, 2, _left_out(len(model.nodes) - len(lines))
+        )
+    if by in (None, "op"):
+        lines = op_lines(model, sort, choices.top)
+        note = _left_out(len(model.op_counts) - len(lines))
+        yield _Section(
+            "per operator", _headings(op_columns()), _texts(op_columns(), lines), 1, note
+        )
+    if by in (None, "total"):
+        pairs = [
+            (column.heading, _shown(value, share=column.share))
+            for column in TOTALS
+            if (value := column.value(model)) or column.key not in _ONLY_IF_ANY
+        ]
+        yield _Section("total", (), pairs)
+    elif assumptions := _assumptions(model):  # which the totals would have told
+        yield _Section("assumptions", (), assumptions)
+
+
+_ASSUMPTIONS: Final = tuple(
+    column for column in TOTALS if column.key in ("symbolic_dims", "overridden_dims")
+)
+
+
+def _assumptions(model: ModelCost) -> list[tuple[str, str]]:
+    return [
+        (column.heading, str(value)) for column in _ASSUMPTIONS if (value := column.value(model))
+    ]
+
+
+_ONLY_IF_ANY: Final = frozenset(
+    {
+        "max_memory_node",
+        "max_memory_node_bytes",
+        "precision",
+        "quantize_nodes",
+        "dequantize_nodes",
+        "symbolic_dims",
+        "overridden_dims",
+        "uncosted_ops",
+        "unsized_tensors",
+    }
+)
+"""Totals not worth a line when there are none."""
+
+
+def _left_out(count: int) -> str:
+    return f"({count:,} more)" if count else ""
+
+
+def _comparisons(models: Sequence[ModelCost], choices: Choices) -> Iterator[_Section]:
+    if choices.compared:
+        for after in models[1:]:
+            yield _Section(
+                f"{models[0].path} -> {after.path}",
+                ("", "BEFORE", "AFTER", "CHANGE"),
+                [as_cells(item) for item in compare(models[0], after)],
+                note=_assumed_in_either(models[0], after) if choices.by == "comparison" else "",
+            )
+
+
+def _assumed_in_either(before: ModelCost, after: ModelCost) -> str:
+    return "\n".join(
+        printable(f"({model.path}: {name} {text})")
+        for model in (before, after)
+        for name, text in _assumptions(model)
+    )
+
+
+_Row = TypeVar("_Row")
+
+
+def _headings(columns: Sequence[Column[_Row]]) -> list[str]:
+    return [column.heading for column in columns]
+
+
+def _texts(columns: Sequence[Column[_Row]], lines: Sequence[_Row]) -> list[list[str]]:
+    return [
+        [_shown(column.value(line), share=column.share) for column in columns] for line in lines
+    ]
+
+
+def _shown(value: Cell, *, share: bool) -> str:
+    if value is None:
+        return "?" if not share else "-"
+    if share and isinstance(value, float | int):
+        return f"{100 * value:.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def _shown_alone(models: Sequence[ModelCost], choices: Choices) -> Sequence[ModelCost]:
+    return () if choices.by == "comparison" else models
+
+
+def _as_table(models: Sequence[ModelCost], choices: Choices) -> str:
+    parts: list[str] = []
+    for model in _shown_alone(models, choices):
+        parts.append(f"{printable(model.path)} (rules: {model.rules})\n")
+        parts += [_table_section(section) for section in _sections(model, choices)]
+    for section in _comparisons(models, choices):
+        parts.append(f"{printable(section.heading)}\n\n{_table_section(section)}")
+    return "\n".join(parts)
+
+
+def _table_section(section: _Section) -> str:
+    if not section.header:
+        width = max(len(name) for name, _ in section.rows)
+        return "".join(f"{printable(f'{name:{width}}  {value}')}\n" for name, value in section.rows)
+    text = table(section.header, section.rows, left=section.left)
+    return text + "".join(f"{printable(line)}\n" for line in section.note.split("\n") if line)
+
+
+def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
+    parts: list[str] = []
+    for model in _shown_alone(models, choices):
+        parts.append(f"## {markdown_text(model.path)}\n\nRules: {model.rules}\n")
+        parts += [
+            f"### {section.heading.capitalize()}\n\n{_markdown_section(section)}"
+            for section in _sections(model, choices)
+        ]
+    for section in _comparisons(models, choices):
+        parts.append(f"## {markdown_text(section.heading)}\n\n{_markdown_section(section)}")
+    return "\n".join(parts)
+
+
+def _markdown_section(section: _Section) -> str:
+    text = markdown_table(section.header or ("", ""), section.rows, left=section.left)
+    return text + "".join(f"\n{markdown_text(line)}\n" for line in section.note.split("\n") if line)
+
+
+def _as_csv(models: Sequence[ModelCost], choices: Choices) -> str:
+    from otel_quant.cli.rendering.spreadsheet import (
+        csv_text,  # the other formats are not to wait for it
+    )
+
+    if choices.by == "comparison":
+        return csv_text(
+            CSV_COLUMNS,
+            (row for after in models[1:] for row in as_csv_rows(models[0], after)),
+        )
+    header, rows = _csv_rows(models, choices)
+    return csv_text(("model", *header), rows)
+
+
+def _csv_rows(
+    models: Sequence[ModelCost], choices: Choices
+) -> tuple[list[str], Iterator[tuple[Cell, ...]]]:
+    sort, top = choices.sort or "macs", choices.top
+    if choices.by == "total":
+        return (
+            [column.key for column in TOTALS],
+            ((model.path, *(column.value(model) for column in TOTALS)) for model in models),
+        )
+    if choices.by == "op":
+        columns, lines_of = op_columns(), op_lines
+    else:
+        columns, lines_of = node_columns(sparsity=models[0].sparsity is not None), node_lines
+    return (
+        [column.key for column in columns],
+        (
+            (model.path, *(column.value(line) for column in columns))
+            for model in models
+            for line in lines_of(model, sort, top)
+        ),
+    )
+
+
+def _as_json(models: Sequence[ModelCost], choices: Choices) -> str:
+    import json
+
+    document: dict[str, object] = {
+        "schema": SCHEMA,
+        "models": [_json_model(model, choices) for model in models],
+    }
+    if len(models) > 1 and choices.compared:
+        document["comparison"] = [as_json(models[0], after) for after in models[1:]]
+    return _laid_out(document, json.dumps) + "\n"
+
+
+def _laid_out(value: object, dumps: Callable[[object], str], depth: int = 0) -> str:
+    """Returns JSON with one line per node: a line per number would be thousands of lines."""
+    if depth == _LINE_DEPTH or not value or not isinstance(value, dict | list):
+        return dumps(value)
+    indent = "\n" + "  " * (depth + 1)
+    if isinstance(value, dict):
+        items = [
+            f"{dumps(key)}: {_laid_out(item, dumps, depth + 1)}" for key, item in value.items()
+        ]
+        opening, closing = "{}"
+    else:
+        items = [_laid_out(item, dumps, depth + 1) for item in value]
+        opening, closing = "[]"
+    return f"{opening}{indent}{f',{indent}'.join(items)}\n{'  ' * depth}{closing}"
+
+
+def _json_model(model: ModelCost, choices: Choices) -> dict[str, object]:
+    nodes = sorted_nodes(model, choices.sort or "order", choices.top)
+    return replace(model, nodes=nodes).to_json_dict()
+
+
+_FORMATS: Final[Mapping[str, Callable[[Sequence[ModelCost], Choices], str]]] = {
+    "table": _as_table,
+    "markdown": _as_markdown,
+    "csv": _as_csv,
+    "json": _as_json,
+}

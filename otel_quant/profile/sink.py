@@ -1,0 +1,196 @@
+"""The local file: a run as the YAML that AMD Quark's profiler writes.
+
+A checkpoint is on disk when the sink's method returns, so a run that is killed leaves a
+file that lacks nothing but its end; see :mod:`otel_quant.profile.file`. Four things
+go beyond Quark's file, and ``strict`` leaves them out: there are records of the steps that
+Quark's profiler declares and does not report, the End record of a step that failed has a
+last key ``error``, comments below an End record give the step's peaks, and a last section
+``onnx_model_cost`` holds the static cost of the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.profile import file as profile_file
+from otel_quant.profile.columns import Columns, definitions
+from otel_quant.profile.metrics import Metric
+from otel_quant.profile.path import beside
+from otel_quant.profile.yaml_text import comment, inline, key, quoted
+from otel_quant.recording.sink import Sink
+from otel_quant.records import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    Peaks,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
+
+_HEADER: Final = "# Quark Profiling Results\n\nmemory_usage:\n"
+_SUMMARY: Final = "\n# Summary Metrics\n"
+_DEFINITIONS: Final = "\n# Metric Definitions:\n"
+_OF_RECORDS: Final = "#\n# Checkpoint Metrics (per record):\n"
+_OF_SUMMARY: Final = "#\n# Summary Metrics (overall):\n"
+_MIB: Final = 1 << 20
+_COST: Final = "\nonnx_model_cost:\n"
+
+
+class QuarkYamlSink(Sink):
+    """Writes a run's file.
+
+    Args:
+        path: Where it should be. What is there is kept: see
+            :func:`otel_quant.profile.file.create`.
+        columns: The metrics, for their definitions at the end.
+        strict: Whether to write only what Quark's profiler writes.
+        parents: Whether folders that are missing on the way to the file are made.
+    """
+
+    name = "quark_yaml"
+
+    def __init__(
+        self, path: str | Path, columns: Columns, *, strict: bool = False, parents: bool = False
+    ) -> None:
+        self._wanted = Path(path)
+        self._columns = columns
+        self._strict = strict
+        self._parents = parents
+        self._file: profile_file.ProfileFile | None = None
+        self._costs: list[CostedModel] = []
+
+    @property
+    def path(self) -> Path:
+        """Where the file is; before the run begins, where it is wanted."""
+        return self._file.path if self._file is not None else self._wanted
+
+    def move(self, path: str | Path) -> None:
+        """Goes on under another path, before the run has begun or during it.
+
+        Args:
+            path: The new path; what is there is kept.
+
+        Raises:
+            OSError: The file could not be moved; it goes on where it is.
+        """
+        self._wanted = Path(path)
+        if self._file is not None:
+            self._file.move(self._wanted)
+
+    def make_way(self, path: str | Path) -> None:
+        """Moves the file aside if another program is about to write to its path.
+
+        Args:
+            path: The path, as Quark's own profiler was given it.
+
+        Raises:
+            OSError: It could not be moved.
+        """
+        if self._file is not None and self._file.path == Path(path).resolve():
+            self._file.move(beside(self._file.path, "otel"))
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Creates the file with its first record."""
+        text = _HEADER + self._record(checkpoint)
+        self._file = profile_file.create(self._wanted, text, parents=self._parents)
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Writes the record; a strict file holds only steps that Quark's would hold."""
+        if not (self._strict and step.filled_in):
+            self.point(checkpoint)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Writes the record, and below it what lay between it and its start."""
+        if self._file is None or (self._strict and record.info.filled_in):
+            return
+        text = self._record(checkpoint)
+        if text and not self._strict:
+            text += _peaks(record.peaks)
+        self._file.append(text)
+
+    def point(self, checkpoint: Checkpoint) -> None:
+        """Writes the record."""
+        if self._file is not None:
+            self._file.append(self._record(checkpoint))
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """Keeps the costs for the end of the file: records are still to come before it."""
+        self._costs.extend(costs)
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Writes the last record, the summary, the definitions and the costs."""
+        file = self._file
+        if file is None:
+            return
+        try:
+            file.append(self._record(checkpoint, record.error))
+            file.append(_SUMMARY + _mapping(record.columns, "", ""))
+            file.append(
+                _DEFINITIONS
+                + _OF_RECORDS
+                + _definitions(self._columns.every("checkpoint_metrics"))
+                + _OF_SUMMARY
+                + _definitions(self._columns.every("summary_metrics"))
+            )
+            if self._costs and not self._strict:
+                models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
+                file.append_lines(_COST + "".join(models))
+        finally:
+            file.close()
+
+    def forget(self) -> None:
+        """Closes the child's copy of the descriptor."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _record(self, checkpoint: Checkpoint, error: str | None = None) -> str:
+        columns = checkpoint.columns
+        text = _mapping(columns, "- ", "  ")
+        error = error or checkpoint.error
+        if text and error and not self._strict and "error" not in columns:
+            text += f"  error: {quoted(error)}\n"
+        return text
+
+
+def _peaks(peaks: Peaks) -> str:
+    """Writes a step's peaks as comments: Quark's file has no key for them."""
+    return "".join(
+        f"  # {name}: {value / _MIB:.2f}\n"
+        for name, value in (("peak_memory_mb", peaks.memory), ("peak_gpu_memory_mb", peaks.gpu))
+        if value is not None
+    )
+
+
+def _shown(cost: CostedModel) -> dict[str, object]:
+    told = {"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
+    """Writes a mapping, one line a key; a value that cannot be shown is left out."""
+    text, prefix = "", first
+    for name, value in values.items():
+        if type(value) is float or type(value) is str:  # cannot fail, and nearly all are
+            text += f"{prefix}{key(name)}: {inline(value)}\n"
+            prefix = indent
+            continue
+        with FAULTS.kept_in(f"value of {name} for the local file"):
+            text += f"{prefix}{key(name)}: {inline(value)}\n"
+            prefix = indent
+    return text
+
+
+def _definitions(metrics: Sequence[Metric]) -> str:
+    text = ""
+    for name, definition in definitions(metrics):
+        first, *rest = comment(f"{name}: {definition}")
+        text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
+    return text

@@ -1,0 +1,75 @@
+"""The steps of a profile: what opened, what closed, and what was inside what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from otel_quant.profile.reader import Record
+
+State = Literal["ended", "open", "point"]
+
+_OPENS: Final = " Start"
+_CLOSES: Final = " End"
+
+
+@dataclass(slots=True)
+class Step:
+    """A step, or a checkpoint that stands alone.
+
+    Attributes:
+        name: The step's name.
+        depth: How many steps were open around it when it opened.
+        first: Position of its first record.
+        last: Position of its last record; the profile's last one while it is open.
+        state: Whether it has closed; ``point`` for a checkpoint that stands alone.
+    """
+
+    name: str
+    depth: int
+    first: int
+    last: int
+    state: State
+
+
+def steps_of(records: Sequence[Record]) -> list[Step]:
+    """Pairs the records of a profile.
+
+    Args:
+        records: The checkpoints, in order.
+
+    Returns:
+        The steps in the order in which they opened, the run's own Start and End left
+        out. Steps of several threads may overlap: an end closes the innermost step that
+        is open under its name.
+    """
+    steps: list[Step] = []
+    still_open: list[Step] = []
+    for position, record in enumerate(records):
+        name = str(record.get("step", ""))
+        if name in ("Start", "End"):
+            continue
+        if name.endswith(_OPENS):
+            step = Step(
+                name.removesuffix(_OPENS), len(still_open), position, len(records) - 1, "open"
+            )
+            still_open.append(step)
+            steps.append(step)
+            continue
+        closed = name.removesuffix(_CLOSES) if name.endswith(_CLOSES) else None
+        opened = next((step for step in reversed(still_open) if step.name == closed), None)
+        if opened is None:
+            steps.append(Step(name, len(still_open), position, position, "point"))
+            continue
+        opened.last, opened.state = position, "ended"
+        still_open.remove(opened)
+    return steps
+
+
+def numbers(records: Sequence[Record], key: str) -> Iterator[float]:
+    """Yields the numbers that records have under a key."""
+    for record in records:
+        value = record.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield value

@@ -1,0 +1,1 @@
+"""Recording: one run of a process, its steps and their peaks, and who receives them."""

@@ -1,1 +1,0 @@
-"""Sinks: each receives checkpoints and finished steps and knows nothing of who measured."""

@@ -1,0 +1,1 @@
+"""Telemetry: spans, metrics and log records, their names, and their delivery."""

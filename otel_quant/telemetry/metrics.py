@@ -1,0 +1,267 @@
+"""Sink that turns steps and the state of the run into metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry import metrics
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Instrument, Observation
+
+from otel_quant.recording.sink import Sink
+from otel_quant.records import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    Reading,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+    error_type,
+)
+from otel_quant.telemetry import semconv
+from otel_quant.version import VERSION
+
+# Which attribute of a costed model each gauge shows.
+_MODEL_GAUGES = (
+    (semconv.MODEL_SIZE, "size"),
+    (semconv.MODEL_PARAMETERS, "params"),
+    (semconv.MODEL_MACS, "macs_contraction"),
+)
+
+
+@dataclass(slots=True)
+class _Calibration:
+    """How far a calibration step is."""
+
+    step: int
+    total: int
+    samples: int = 0
+
+    def share(self) -> float | None:
+        """Returns the share that is done; None if the reader gave more than it said."""
+        if not 0 < self.total >= self.samples:
+            return None
+        return self.samples / self.total
+
+
+class MetricsSink(Sink):
+    """The metrics of :data:`otel_quant.telemetry.semconv.METRICS`.
+
+    There is one in a process, whatever the number of runs: an instrument lives as long
+    as its meter.
+
+    Args:
+        latest: Returns a reading of this moment, None outside a run.
+        context_of: Returns the context whose current span is a step's, or the run's; it
+            gives exemplars their trace.
+    """
+
+    name = "metrics"
+
+    def __init__(
+        self,
+        latest: Callable[[], Reading | None],
+        context_of: Callable[[StepInfo | None], Context | None],
+    ) -> None:
+        self._latest = latest
+        self._context_of = context_of
+        self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        # Reentrant: a collected generator may end its step while this thread holds the lock.
+        self._lock = threading.RLock()
+        self._run: RunInfo | None = None
+        self._baseline: Reading | None = None
+        self._active: Counter[tuple[str, str | None]] = Counter()
+        self._calibrations: dict[tuple[str, str | None], _Calibration] = {}
+        self._custom: dict[str, Any] = {}
+        observers = {
+            semconv.STEP_ACTIVE: self._observe_active,
+            semconv.RUN_MEMORY_USAGE: self._observe_memory,
+            semconv.RUN_MEMORY_LIMIT: self._observe_limit,
+            semconv.RUN_GPU_MEMORY_USAGE: self._observe_gpus,
+            semconv.RUN_DISK_IO: self._observe_disk,
+            semconv.CALIBRATION_PROGRESS: self._observe_progress,
+        }
+        self._instruments: dict[str, Instrument] = {
+            metric.name: self._create(metric, observers.get(metric.name))
+            for metric in semconv.METRICS
+            if "<" not in metric.name
+        }
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Begins to answer for the run."""
+        self._run, self._baseline = run, checkpoint.reading
+        with self._lock:
+            self._active.clear()
+            self._calibrations.clear()
+        self._record_custom(checkpoint)
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Counts the step as open."""
+        with self._lock:
+            self._active[step.label, step.library] += 1
+            self._calibrations.pop((step.label, step.library), None)
+        self._record_custom(checkpoint)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Records the step's figures, in the context of its span."""
+        info = record.info
+        with self._lock:
+            self._active[info.label, info.library] -= 1
+        labels = _labels(info)
+        if record.error is not None:
+            labels[semconv.ERROR_TYPE] = error_type(record.error)
+        context = self._context_of(info)
+        self._record(semconv.STEP_DURATION, record.duration, labels, context)
+        if record.peaks.memory is not None:
+            self._record(semconv.STEP_MEMORY_PEAK, record.peaks.memory, labels, context)
+        if record.start.memory and record.end.memory:
+            growth = record.end.memory.tree_rss - record.start.memory.tree_rss
+            self._record(semconv.STEP_MEMORY_GROWTH, growth, labels, context)
+        if record.start.disk and record.end.disk:
+            for direction in ("read", "write"):
+                moved = getattr(record.end.disk, direction) - getattr(record.start.disk, direction)
+                directed = {**labels, semconv.DISK_IO_DIRECTION: direction}
+                self._record(semconv.STEP_DISK_IO, moved, directed, context)
+        if record.start.cpu and record.end.cpu:
+            for mode in ("user", "system"):
+                spent = getattr(record.end.cpu, mode) - getattr(record.start.cpu, mode)
+                self._record(
+                    semconv.STEP_CPU_TIME, spent, {**labels, semconv.CPU_MODE: mode}, context
+                )
+        self._record_custom(checkpoint)
+
+    def samples_expected(self, step: StepInfo, total: int) -> None:
+        """Begins to answer for how far the step is."""
+        with self._lock:
+            self._calibrations[step.label, step.library] = _Calibration(step.index, total)
+
+    def samples_counted(self, step: StepInfo, count: int) -> None:
+        """Adds to the calibration samples."""
+        with self._lock:
+            calibration = self._calibrations.get((step.label, step.library))
+            if calibration is not None and calibration.step == step.index:
+                calibration.samples += count
+        self._record(semconv.CALIBRATION_SAMPLES, count, _labels(step), None)
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """Shows the totals of each model."""
+        for cost in costs:
+            for metric, figure in _MODEL_GAUGES:
+                value = cost.figures.get(figure)
+                if isinstance(value, int):
+                    self._record(metric, value, {semconv.MODEL_ROLE: cost.role}, None)
+
+    def point(self, checkpoint: Checkpoint) -> None:
+        """Shows the values of custom metrics."""
+        self._record_custom(checkpoint)
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Shows the last values of custom metrics; the live ones end with the run."""
+        for name, value in record.custom.items():
+            self._gauge(name, value, {})
+
+    def forget(self) -> None:
+        """Drops the parent's run. The lock may be held by a thread that is gone."""
+        self._lock = threading.RLock()
+        self._run = self._baseline = None
+        self._active = Counter()
+        self._calibrations = {}
+
+    # --- within -----------------------------------------------------------------------------
+
+    def _create(
+        self, metric: semconv.Metric, observe: Callable[..., Iterable[Observation]] | None
+    ) -> Instrument:
+        described = {"unit": metric.unit, "description": metric.brief}
+        if observe is not None:
+            create = getattr(self._meter, f"create_{metric.instrument}")
+            return create(metric.name, callbacks=[observe], **described)  # type: ignore[no-any-return]
+        if metric.instrument == "histogram":
+            return self._meter.create_histogram(
+                metric.name, explicit_bucket_boundaries_advisory=metric.buckets, **described
+            )
+        return getattr(self._meter, f"create_{metric.instrument}")(  # type: ignore[no-any-return]
+            metric.name, **described
+        )
+
+    def _record(
+        self,
+        name: str,
+        value: float,
+        labels: Mapping[str, str],
+        context: Context | None,
+    ) -> None:
+        instrument: Any = self._instruments[name]
+        kind = semconv.METRIC_BY_NAME[name].instrument
+        write = {"histogram": "record", "counter": "add", "gauge": "set"}[kind]
+        getattr(instrument, write)(value, labels, context)
+
+    def _record_custom(self, checkpoint: Checkpoint) -> None:
+        labels = {semconv.STEP_NAME: checkpoint.step.label} if checkpoint.step else {}
+        for name, value in checkpoint.custom.items():
+            self._gauge(name, value, labels)
+
+    def _gauge(self, name: str, value: object, labels: Mapping[str, str]) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        if name not in self._custom:
+            self._custom[name] = self._meter.create_gauge(
+                semconv.CUSTOM_PREFIX + name, description="A custom metric of the program."
+            )
+        self._custom[name].set(value, labels)
+
+    def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
+        with self._lock:
+            active = dict(self._active)
+        for (label, library), count in active.items():
+            yield Observation(count, _labels_of(label, library))
+
+    def _observe_progress(self, options: CallbackOptions) -> Iterable[Observation]:
+        with self._lock:
+            shares = [(key, each.share()) for key, each in self._calibrations.items()]
+        for (label, library), share in shares:
+            if share is not None:
+                yield Observation(share, _labels_of(label, library))
+
+    def _observe_memory(self, options: CallbackOptions) -> Iterable[Observation]:
+        reading = self._latest()
+        if reading is not None and reading.memory is not None:
+            yield Observation(reading.memory.tree_rss)
+
+    def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
+        if self._latest() is None:
+            return  # no run
+        if self._run is not None and self._run.limits.memory is not None:
+            yield Observation(self._run.limits.memory)
+
+    def _observe_gpus(self, options: CallbackOptions) -> Iterable[Observation]:
+        reading = self._latest()
+        for gpu in reading.gpus if reading is not None else ():
+            yield Observation(gpu.used, {semconv.HW_ID: gpu.id})
+
+    def _observe_disk(self, options: CallbackOptions) -> Iterable[Observation]:
+        reading, baseline = self._latest(), self._baseline
+        if reading is None or reading.disk is None or baseline is None or baseline.disk is None:
+            return
+        for direction in ("read", "write"):
+            moved = getattr(reading.disk, direction) - getattr(baseline.disk, direction)
+            yield Observation(moved, {semconv.DISK_IO_DIRECTION: direction})
+
+
+def _labels(step: StepInfo) -> dict[str, str]:
+    return _labels_of(step.label, step.library)
+
+
+def _labels_of(label: str, library: str | None) -> dict[str, str]:
+    labels = {semconv.STEP_NAME: label}
+    if library is not None:
+        labels[semconv.LIBRARY_NAME] = library
+    return labels

@@ -1,0 +1,294 @@
+"""Sink that turns the run and its steps into spans."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Token
+from typing import Any, Final
+
+from opentelemetry import baggage, propagate, trace
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+
+from otel_quant.recording.sink import Sink
+from otel_quant.records import (
+    AttributeValue,
+    Checkpoint,
+    CostedModel,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+    error_type,
+)
+from otel_quant.telemetry import attributes as figures
+from otel_quant.telemetry import semconv
+from otel_quant.version import VERSION
+
+_log = logging.getLogger("otel_quant")
+
+_OF_THE_RUN: Final = (
+    semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME,
+)  # fmt: skip
+"""What a step says that stands on the run's span too: its first value."""
+
+
+class SpansSink(Sink):
+    """One span for the run and one for each step, nested as they happened.
+
+    The run's span is a child of the span that is current when the run begins, or else
+    of the trace context that the process was given in its environment. A step's span is
+    a child of the current span if one of our steps encloses it, or else of the run's.
+
+    Args:
+        provider_found: Called when a provider turns up that was not there when the run
+            began.
+    """
+
+    name = "spans"
+
+    def __init__(self, provider_found: Callable[[], None] = lambda: None) -> None:
+        self._provider_found = provider_found
+        self._tracer: Tracer = trace.get_tracer(
+            semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
+        )
+        self._run: RunInfo | None = None
+        self._root: Span | None = None
+        self._root_context: Context | None = None
+        self._started_ns = 0
+        self._spans: dict[int, Span] = {}
+        self._said_of_run: set[str] = set()
+        self._totals: dict[str, dict[str, AttributeValue]] = {}
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Starts the root span."""
+        self._run = run
+        self._started_ns = checkpoint.reading.time_ns
+        self._start_root(checkpoint)
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Starts the step's span."""
+        if self._run is None:
+            return
+        if self._root is None:  # the one before was ended when the run was settled
+            self._started_ns = checkpoint.reading.time_ns
+            self._start_root(checkpoint)
+        elif not self._root.get_span_context().is_valid:
+            # The program has configured OpenTelemetry after its first step: from here on
+            # there is a provider, and the run's span begins when the run did.
+            self._start_root(checkpoint)
+            if self._root is not None and self._root.get_span_context().is_valid:
+                self._provider_found()
+        known: dict[str, AttributeValue] = {
+            semconv.RUN_ID: self._run.id,
+            **figures.identity_of(step),
+            **attributes,
+        }
+        self._say_of_run(known)
+        memory = checkpoint.reading.memory
+        if memory is not None:
+            known[semconv.MEMORY_START] = memory.tree_rss
+        self._spans[step.index] = self._tracer.start_span(
+            step.label,
+            context=self._context_for(step),
+            kind=SpanKind.INTERNAL,
+            attributes=known,
+            start_time=checkpoint.reading.time_ns,
+        )
+
+    def step_entered(self, step: StepInfo) -> Token[Any] | None:
+        """Makes the step's span the current one."""
+        span = self._spans.get(step.index)
+        if span is None:
+            return None
+        return otel_context.attach(trace.set_span_in_context(span, self._context_for(step)))
+
+    def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
+        """Makes the span that was current before the current one again."""
+        if token is not None:
+            otel_context.detach(token)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Puts the figures on the step's span and ends it."""
+        span = self._spans.pop(record.info.index, None)
+        if span is None or self._run is None:
+            return
+        self._say_of_run(record.attributes)
+        if span.is_recording():
+            span.set_attributes(
+                {
+                    **record.attributes,
+                    **figures.usage_of(
+                        record.start, record.end, record.peaks, self._run.limits.memory
+                    ),
+                    **_progress(record),
+                    **figures.custom_of(record.custom),
+                }
+            )
+            if record.error is not None:
+                span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
+                span.record_exception(record.error, timestamp=record.end.time_ns)
+                span.set_status(StatusCode.ERROR, str(record.error) or None)
+        # The wall clock may have been set meanwhile; the duration must not show it.
+        span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """Adds a span for each model that was costed.
+
+        The totals of the last one of each role go on the root too, at its end.
+        """
+        if self._run is None:
+            return
+        for cost in costs:
+            totals = figures.cost_of(cost)
+            identity = figures.cost_identity_of(cost)
+            if identity.get(semconv.MODEL_ROLE) == "float" and semconv.MODEL_PATH in identity:
+                self._say_of_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
+            span = self._tracer.start_span(
+                semconv.COST_SPAN,
+                context=self._root_context,
+                attributes={
+                    semconv.RUN_ID: self._run.id,
+                    **identity,
+                    **totals,
+                },
+                start_time=cost.start_ns,
+            )
+            if cost.error is not None:
+                span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
+            span.end(end_time=cost.end_ns)
+            # Said at the root's end: an attribute cannot be taken back, and the next
+            # quantization of the run may have other ones.
+            self._totals[cost.role] = totals
+
+    def run_settled(self, record: RunRecord) -> None:
+        """Ends the root span; the next step begins another."""
+        self._end_root(record)
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Ends the root span."""
+        self._end_root(record)
+        self._run = None
+        self._spans.clear()
+
+    def forget(self) -> None:
+        """Drops the parent's spans: it will end them itself."""
+        self._run = self._root = self._root_context = None
+        self._spans = {}
+
+    def carrier(self) -> dict[str, str]:
+        """Returns the W3C headers of the current span, or of the run's outside of any."""
+        context = otel_context.get_current()
+        if not trace.get_current_span(context).get_span_context().is_valid:
+            context = self._root_context or context
+        headers: dict[str, str] = {}
+        if trace.get_current_span(context).get_span_context().is_valid:
+            propagate.inject(headers, context)
+        return headers
+
+    def _say_of_run(self, attributes: Mapping[str, AttributeValue]) -> None:
+        found = {
+            key: attributes[key]
+            for key in _OF_THE_RUN
+            if key in attributes and key not in self._said_of_run
+        }
+        if found and self._root is not None:
+            self._root.set_attributes(found)
+            self._said_of_run |= found.keys()
+
+    def _end_root(self, record: RunRecord) -> None:
+        """Puts the totals on the root span and ends it."""
+        root, self._root, self._root_context = self._root, None, None
+        if root is None:
+            return
+        totals: dict[str, AttributeValue] = {
+            semconv.RUN_STEPS: record.steps,
+            semconv.RUN_FAILED_STEPS: record.failed_steps,
+            **figures.usage_of(record.start, record.end, record.peaks, record.info.limits.memory),
+            **figures.custom_of(record.custom),
+        }
+        for models in self._totals.values():
+            totals |= models
+        self._totals = {}
+        if record.peaks.process_memory is not None:
+            totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
+        root.set_attributes(totals)
+        if record.error is not None:
+            root.set_attribute(semconv.ERROR_TYPE, record.error)
+            root.set_status(StatusCode.ERROR, record.error)
+        # The wall clock may have been set meanwhile; the duration must not show it.
+        root.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
+
+    def _start_root(self, checkpoint: Checkpoint) -> None:
+        assert self._run is not None
+        self._said_of_run = set()
+        parent = otel_context.get_current()
+        if not trace.get_current_span(parent).get_span_context().is_valid:
+            parent = _context_from(self._run.parent_carrier, parent)
+        self._root = self._tracer.start_span(
+            semconv.ROOT_SPAN,
+            context=parent,
+            kind=SpanKind.INTERNAL,
+            attributes={
+                **figures.run_identity_of(self._run),
+                **figures.devices_of(checkpoint.baseline),
+            },
+            start_time=self._started_ns,
+        )
+        self._root_context = trace.set_span_in_context(self._root, parent)
+
+    def context_of(self, step: StepInfo | None) -> Context | None:
+        """Returns the context whose current span is a step's, or the run's for None.
+
+        None when there is no such span (any more).
+        """
+        span = self._spans.get(step.index) if step is not None else None
+        if span is None:
+            return self._root_context
+        return trace.set_span_in_context(span, self._root_context)
+
+    def _context_for(self, step: StepInfo) -> Context:
+        """Returns the context that a step's span begins in: the calling one.
+
+        Its current span is the parent within another step, so that a span of the
+        program's own between the two keeps its place; elsewhere the run's span is, and
+        what the run was given as baggage is there unless the program has set its own.
+        """
+        context = otel_context.get_current()
+        if self._root is None or (
+            step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
+        ):
+            return context
+        for name, value in baggage.get_all(self._root_context).items():
+            if baggage.get_baggage(name, context) is None:
+                context = baggage.set_baggage(name, value, context)
+        return trace.set_span_in_context(self._root, context)
+
+
+def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
+    if not carrier:
+        return parent
+    extracted = propagate.extract(carrier, parent)
+    if "traceparent" in carrier and not (
+        trace.get_current_span(extracted).get_span_context().is_valid
+    ):
+        _log.warning(
+            "environment variable TRACEPARENT is %r; expected "
+            "00-<32 hexadecimal digits>-<16 hexadecimal digits>-<2 hexadecimal digits>, neither "
+            "identifier all zeros, and the tracecontext propagator; the run begins a new trace",
+            carrier["traceparent"],
+        )
+    return extracted
+
+
+def _progress(record: StepRecord) -> dict[str, AttributeValue]:
+    if not record.samples:
+        return {}
+    progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
+    if record.duration > 0:
+        progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
+    return progress

@@ -1,0 +1,36 @@
+"""The documentation of the telemetry says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from otel_quant import environment
+from otel_quant.telemetry import semconv
+from scripts.telemetry_docs import PAGE, document
+
+
+def test_page_is_what_the_tables_make() -> None:
+    assert PAGE.read_text(encoding="utf-8") == document()
+
+
+def test_every_name_of_semconv_is_in_its_tables() -> None:
+    listed = {entry.name for entry in semconv.ATTRIBUTES} | {m.name for m in semconv.METRICS}
+    events = {semconv.CHECKPOINT_EVENT, semconv.MODEL_COST_EVENT, semconv.COST_FAILED_EVENT}
+    prefixes = {semconv.GPU_DEVICE_PREFIX, semconv.CUSTOM_PREFIX}
+    named = {
+        value
+        for name, value in vars(semconv).items()
+        if name.isupper() and isinstance(value, str) and value.startswith("quant.")
+    }
+    assert named - events - prefixes - listed == set()
+
+
+def test_every_variable_that_the_package_reads_is_documented() -> None:
+    sources = Path(environment.__file__).parent.rglob("*.py")
+    read = {
+        name
+        for source in sources
+        for name in re.findall(r'"(OTEL_QUANT_[A-Z_]+)"', source.read_text(encoding="utf-8"))
+    }
+    assert read == {v.name for v in environment.VARIABLES if v.name.startswith("OTEL_QUANT_")}

@@ -1,0 +1,243 @@
+"""The columns of the local file."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.profile.columns import Columns, definitions
+from otel_quant.profile.metrics import (
+    CHECKPOINT_METRICS,
+    SUMMARY_METRICS,
+    CheckpointMetric,
+    CPUMemoryMbMetric,
+    CPUPeakMemoryMetric,
+    MetricContext,
+    RelativeTimeMetric,
+    SummaryMetric,
+    TotalTimeMetric,
+)
+from otel_quant.records import DiskReading, GpuReading, MemoryReading, Peaks, Reading
+
+MIB = 1024 * 1024
+
+BASELINE = Reading(
+    time_ns=1_700_000_000_250_000_000,
+    clock_ns=5_000_000_000,
+    memory=MemoryReading(rss=100 * MIB, tree_rss=120 * MIB, high_water=110 * MIB),
+    disk=DiskReading(read=10 * MIB, write=20 * MIB),
+    gpus=(GpuReading(0, "GPU-0", None, used=300 * MIB),),
+)
+LATER = Reading(
+    time_ns=1_700_000_002_750_000_000,
+    clock_ns=7_123_456_789,
+    memory=MemoryReading(rss=200 * MIB, tree_rss=250 * MIB + 5243, high_water=210 * MIB),
+    disk=DiskReading(read=11 * MIB + MIB // 3, write=19 * MIB),
+    gpus=(
+        GpuReading(0, "GPU-0", None, used=301 * MIB),
+        GpuReading(1, "GPU-1", None, used=7 * MIB + MIB // 2),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FAULTS, "counts", {})
+
+
+def test_a_checkpoint_has_quarks_keys_in_its_order_units_and_rounding() -> None:
+    columns, custom = Columns().at_checkpoint("Calibration Start", LATER, BASELINE)
+
+    assert list(columns.items()) == [
+        ("step", "Calibration Start"),
+        ("timestamp", 1700000002.75),
+        ("relative_time_secs", 2.123456789),
+        ("cpu_memory_mb", 250.01),
+        ("gpu_memory_mb", 308.5),
+        ("disk_read_mb", 1.33),
+        ("disk_write_mb", 0.0),  # the counter fell: never negative
+    ]
+    assert custom == {}
+
+
+def test_the_summary_has_quarks_keys_in_its_order_units_and_rounding(tmp_path: Path) -> None:
+    columns = Columns()
+    columns.cache_dirs.watch(tmp_path)
+    (tmp_path / "cache").write_bytes(bytes(13 * MIB + MIB // 8))
+    peaks = Peaks(process_memory=205 * MIB, gpu=310 * MIB)
+
+    values, custom = columns.at_end(LATER, BASELINE, peaks)
+
+    assert list(values.items()) == [
+        ("total_quantization_time_seconds", 2.1235),
+        ("peak_memory_mb", 210.0),
+        ("peak_gpu_memory_mb", 310.0),
+        ("total_disk_read_mb", 1.33),
+        ("total_disk_write_mb", 0.0),
+        ("peak_cache_dir_disk_usage_mb", 13.125),
+    ]
+    assert custom == {}
+
+
+def test_what_was_not_measured_is_absent_and_never_zero() -> None:
+    nothing = Reading(time_ns=1_700_000_000_000_000_000, clock_ns=0)
+
+    assert Columns().at_checkpoint("Start", nothing, nothing)[0] == {
+        "step": "Start",
+        "timestamp": 1700000000.0,
+        "relative_time_secs": 0.0,
+    }
+    assert Columns().at_end(nothing, nothing, Peaks())[0] == {
+        "total_quantization_time_seconds": 0.0
+    }
+
+
+def test_the_peak_survives_a_reset_of_the_kernels_mark() -> None:
+    reset = dataclasses.replace(
+        LATER, memory=MemoryReading(rss=50 * MIB, tree_rss=50 * MIB, high_water=51 * MIB)
+    )
+
+    values, _ = Columns().at_end(reset, BASELINE, Peaks(process_memory=90 * MIB))
+
+    assert values["peak_memory_mb"] == 110.0
+
+
+class Accuracy(CheckpointMetric):
+    @property
+    def name(self) -> str:
+        return "accuracy"
+
+    def get_definition(self) -> str:
+        return "Top-1 accuracy."
+
+    def collect(self, context: MetricContext) -> float | None:
+        return None if context.step_name == "Start" else 0.75
+
+
+class TotalDuration(SummaryMetric):
+    @property
+    def name(self) -> str:
+        return "hours"
+
+    def get_definition(self) -> str:
+        return "Duration in hours."
+
+    def collect(self, context: MetricContext) -> float:
+        assert context.end_time is not None
+        assert context.start_time is not None
+        return (context.end_time - context.start_time) / 3600
+
+
+class Broken(CheckpointMetric):
+    name = "broken"
+
+    def get_definition(self) -> str:
+        raise RuntimeError("no words")
+
+    def collect(self, context: MetricContext) -> float:
+        raise ZeroDivisionError("of its own making")
+
+
+def test_custom_metrics_stand_where_the_user_put_them_and_are_told_apart() -> None:
+    columns = Columns()
+    columns.checkpoint_metrics.insert(1, Accuracy())
+    columns.checkpoint_metrics.reverse()
+    del columns.checkpoint_metrics[:3]
+    columns.summary_metrics[1:] = [TotalDuration()]
+
+    assert columns.at_checkpoint("Start", LATER, BASELINE) == (
+        {
+            "cpu_memory_mb": 250.01,
+            "relative_time_secs": 2.123456789,
+            "timestamp": 1700000002.75,
+            "step": "Start",
+        },
+        {},
+    )
+    values, custom = columns.at_checkpoint("a", LATER, BASELINE)
+    assert list(values) == [
+        "cpu_memory_mb", "relative_time_secs", "timestamp", "accuracy", "step",
+    ]  # fmt: skip
+    assert custom == {"accuracy": 0.75}
+    assert columns.at_end(LATER, BASELINE, Peaks()) == (
+        {"total_quantization_time_seconds": 2.1235, "hours": 2.5 / 3600},
+        {"hours": 2.5 / 3600},
+    )
+
+
+def test_a_metric_that_raises_is_logged_once_and_the_others_stand(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    columns = Columns()
+    columns.checkpoint_metrics[1:] = [Broken(), Accuracy()]
+
+    with caplog.at_level(logging.WARNING, logger="otel_quant"):
+        for _ in range(3):
+            assert columns.at_checkpoint("a", LATER, BASELINE) == (
+                {"step": "a", "accuracy": 0.75},
+                {"accuracy": 0.75},
+            )
+        told = definitions(columns.checkpoint_metrics)
+
+    assert told[1:] == [("broken", ""), ("accuracy", "Top-1 accuracy.")]
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "metric broken failed and is skipped",
+        "definition of broken failed and is skipped",
+    ]
+
+
+def test_a_metric_without_our_base_class_works_if_it_has_a_name_and_collects() -> None:
+    class Duck:
+        name = "duck"
+
+        def get_definition(self) -> str:
+            return "Ducks."
+
+        def collect(self, context: Any) -> Any:
+            return [context.base_memory, isinstance(context.process, psutil.Process)]
+
+    columns = Columns()
+    columns.checkpoint_metrics.append(Duck())
+
+    _, custom = columns.at_checkpoint("a", LATER, BASELINE)
+
+    assert custom == {"duck": [120 * MIB, True]}
+
+
+def test_a_metric_in_the_list_twice_has_one_key_and_the_last_ones_value() -> None:
+    class Other(Accuracy):
+        def collect(self, context: MetricContext) -> float:
+            return 0.5
+
+    columns = Columns()
+    columns.checkpoint_metrics[:] = [Accuracy(), Other()]
+
+    assert columns.at_checkpoint("a", LATER, BASELINE)[0] == {"accuracy": 0.5}
+
+
+def test_the_built_in_metrics_work_from_a_context_that_only_has_quarks_fields() -> None:
+    context = MetricContext(
+        start_time=10.0, end_time=12.25, current_time=11.5, current_memory=5 * MIB, step_name="a"
+    )
+
+    assert RelativeTimeMetric().collect(context) == 1.5
+    assert TotalTimeMetric().collect(context) == 2.25
+    assert CPUMemoryMbMetric().collect(context) == 5.0
+    assert CPUPeakMemoryMetric().collect(context) is None
+
+
+def test_every_metric_says_what_it_measures() -> None:
+    for metric in (*CHECKPOINT_METRICS, *SUMMARY_METRICS):
+        assert len(metric().get_definition()) > 30
+
+
+def test_the_base_classes_ask_for_all_three_methods() -> None:
+    for base in (CheckpointMetric, SummaryMetric):
+        with pytest.raises(TypeError, match="abstract"):
+            base()  # type: ignore[abstract]  # which is what the test is about

@@ -1,0 +1,366 @@
+"""The local file, compared whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from otel_quant.profile.columns import Columns
+from otel_quant.profile.metrics import CheckpointMetric, MetricContext, SummaryMetric
+from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.records import (
+    Checkpoint,
+    CostedModel,
+    DiskReading,
+    MemoryReading,
+    Peaks,
+    Phase,
+    Reading,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
+
+MIB = 1024 * 1024
+RUN = RunInfo(id="0123456789abcdef", pid=1)
+
+
+def reading(second: int) -> Reading:
+    return Reading(
+        time_ns=1_700_000_000_500_000_000 + second * 1_000_000_000,
+        clock_ns=second * 1_000_000_000,
+        memory=MemoryReading(
+            rss=100 * MIB, tree_rss=(100 + second) * MIB, high_water=(110 + second) * MIB
+        ),
+        disk=DiskReading(read=second * MIB, write=second * MIB // 2),
+    )
+
+
+class Script:
+    """A run that is told to a sink, one checkpoint a second."""
+
+    def __init__(self, path: Path, *, strict: bool = False) -> None:
+        self.columns = Columns()
+        self.sink = QuarkYamlSink(path, self.columns, strict=strict)
+        self.second = 0
+
+    def checkpoint(self, name: str, phase: Phase, error: str | None = None) -> Checkpoint:
+        now = reading(self.second)
+        columns, custom = self.columns.at_checkpoint(name, now, reading(0))
+        self.second += 1
+        return Checkpoint(
+            self.second, name, phase, now, reading(0), None, columns, custom, error
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self.sink.run_started(RUN, self.checkpoint("Start", "start"))
+
+    def open(self, name: str) -> None:
+        info = StepInfo(0, name, name)
+        self.sink.step_started(info, self.checkpoint(f"{name} Start", "start"), {})
+
+    def close(self, name: str, error: str | None = None, peaks: Peaks | None = None) -> None:
+        now = reading(self.second)
+        record = StepRecord(StepInfo(0, name, name), now, now, peaks or Peaks())
+        self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", error))
+
+    def end(self, error: str | None = None) -> None:
+        checkpoint = self.checkpoint("End", "end")
+        peaks = Peaks()
+        columns, custom = self.columns.at_end(checkpoint.reading, reading(0), peaks)
+        record = RunRecord(
+            RUN, reading(0), checkpoint.reading, peaks, 1, 0, columns, custom, error
+        )  # fmt: skip
+        self.sink.run_ended(record, checkpoint)
+
+
+CALIBRATION = """\
+# Quark Profiling Results
+
+memory_usage:
+- step: "Start"
+  timestamp: 1700000000.5
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+  disk_read_mb: 0.0
+  disk_write_mb: 0.0
+- step: "Calibration Start"
+  timestamp: 1700000001.5
+  relative_time_secs: 1.0
+  cpu_memory_mb: 101.0
+  disk_read_mb: 1.0
+  disk_write_mb: 0.5
+"""
+
+CALIBRATION_ENDED = """\
+- step: "Calibration End"
+  timestamp: 1700000002.5
+  relative_time_secs: 2.0
+  cpu_memory_mb: 102.0
+  disk_read_mb: 2.0
+  disk_write_mb: 1.0
+"""
+
+RUN_ENDED = """\
+- step: "End"
+  timestamp: 1700000003.5
+  relative_time_secs: 3.0
+  cpu_memory_mb: 103.0
+  disk_read_mb: 3.0
+  disk_write_mb: 1.5
+
+# Summary Metrics
+total_quantization_time_seconds: 3.0
+peak_memory_mb: 113.0
+total_disk_read_mb: 3.0
+total_disk_write_mb: 1.5
+"""
+
+DEFINED = """\
+
+# Metric Definitions:
+#
+# Checkpoint Metrics (per record):
+# - step: The point that was reached. The run begins with Start and closes with End;
+#    - a step writes its name with "Start" when it opens and with "End" when it closes
+#    - steps nest: one that opens before another has closed is part of it
+#    - any other name is a checkpoint that the program asked for
+# - timestamp: Wall clock at the reading: seconds since 1970-01-01 00:00 UTC.
+# - relative_time_secs: Seconds since the first checkpoint, by a clock that setting the time does not move.
+# - cpu_memory_mb: RAM held at that instant (RSS) by this process and all its living descendants together, in MiB. A page that several of them share counts for each.
+# - gpu_memory_mb: Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. Left out where there is no GPU or its driver does not tell.
+# - disk_read_mb: Fetched from storage since the first checkpoint by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
+# - disk_write_mb: Sent to storage since the first checkpoint by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
+#
+# Summary Metrics (overall):
+# - total_quantization_time_seconds: Seconds from the first checkpoint to the last.
+# - peak_memory_mb: Most RAM that this process alone, without its descendants, has held since it began, in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the system's mark if it keeps one, or the largest reading of the run.
+# - peak_gpu_memory_mb: Largest total of memory in use on all visible GPUs that any reading of the run saw, at checkpoints and between them, in MiB. Left out where gpu_memory_mb is.
+# - total_disk_read_mb: Fetched from storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
+# - total_disk_write_mb: Sent to storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
+# - peak_cache_dir_disk_usage_mb: Most that any one of the watched cache directories grew beyond what it held when its watch began, in MiB: the sizes of its files, added up at each checkpoint and once a second. Left out if none grew.
+"""
+
+
+def without_gaps(path: Path) -> str:
+    """The text less the lines of blanks that fill a page."""
+    lines = path.read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if line == "\n" or line.strip())
+
+
+def test_a_run_is_written_as_quark_writes_it(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+    script.open("Calibration")
+    script.close("Calibration")
+    script.end()
+
+    assert (
+        without_gaps(tmp_path / "p.yaml") == CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED
+    )
+
+
+def test_every_checkpoint_is_in_the_file_when_it_has_been_told(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+    script.open("Calibration")
+
+    assert (tmp_path / "p.yaml").read_text() == CALIBRATION
+
+    script.close("Calibration")
+    assert (tmp_path / "p.yaml").read_text() == CALIBRATION + CALIBRATION_ENDED
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
+    tmp_path: Path, strict: bool
+) -> None:
+    script = Script(tmp_path / "p.yaml", strict=strict)
+    script.start()
+    script.open("Calibration")
+    script.close("Calibration", error="ValueError")
+    script.sink.models_costed([CostedModel("float", 'a "b".onnx', 0, 1, {"macs": 12})])
+    figures = {"precision.int8": 0.75, "uncosted_ops": ("Custom:2",)}
+    script.sink.models_costed([CostedModel("quantized", None, 0, 1, figures)])
+    script.sink.models_costed([CostedModel("float", None, 0, 1, {}, (), "no graph")])
+    script.end()
+
+    error = '  error: "ValueError"\n'
+    cost = (
+        "\nonnx_model_cost:\n"
+        '- role: "float"\n  path: "a \\"b\\".onnx"\n  macs: 12\n'
+        '- role: "quantized"\n  precision.int8: 0.75\n  uncosted_ops: ["Custom:2"]\n'
+        '- role: "float"\n  error: "no graph"\n'
+    )
+    if strict:
+        error = cost = ""
+    text = without_gaps(tmp_path / "p.yaml")
+    assert text == CALIBRATION + CALIBRATION_ENDED + error + RUN_ENDED + DEFINED + cost
+    assert yaml.safe_load(text).get("onnx_model_cost") == (
+        None
+        if strict
+        else [
+            {"role": "float", "path": 'a "b".onnx', "macs": 12},
+            {"role": "quantized", "precision.int8": 0.75, "uncosted_ops": ["Custom:2"]},
+            {"role": "float", "error": "no graph"},
+        ]
+    )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_run_that_an_exception_ended_says_so_unless_strict(tmp_path: Path, strict: bool) -> None:
+    script = Script(tmp_path / "p.yaml", strict=strict)
+    script.start()
+    script.end(error="RuntimeError")
+
+    last = yaml.safe_load((tmp_path / "p.yaml").read_bytes())["memory_usage"][-1]
+    assert (last["step"], last.get("error")) == ("End", None if strict else "RuntimeError")
+
+
+class Sizes(CheckpointMetric):
+    name = "tensor sizes"
+
+    def get_definition(self) -> str:
+        return "Sizes of\nthe tensors,\rin elements."
+
+    def collect(self, context: MetricContext) -> object:
+        return {"conv1": [1, 2.5], "nan": float("nan")}
+
+
+class Unprintable(SummaryMetric):
+    name = "unprintable"
+
+    def get_definition(self) -> str:
+        return "Cannot be shown."
+
+    def collect(self, context: MetricContext) -> object:
+        class Nothing:
+            def __str__(self) -> str:
+                raise RuntimeError("no text")
+
+        return Nothing()
+
+
+class Ratio(SummaryMetric):
+    name = "ratio"
+
+    def get_definition(self) -> str:
+        return "Compression."
+
+    def collect(self, context: MetricContext) -> object:
+        return 3.9
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_peaks_between_checkpoints_are_comments_unless_strict(tmp_path: Path, strict: bool) -> None:
+    script = Script(tmp_path / "profile.yaml", strict=strict)
+    script.start()
+    script.open("Calibration")
+    script.close("Calibration", peaks=Peaks(memory=1234 * MIB + MIB // 2, gpu=77 * MIB))
+
+    peaks = "  # peak_memory_mb: 1234.50\n  # peak_gpu_memory_mb: 77.00\n"
+    text = (tmp_path / "profile.yaml").read_text()
+    assert text == CALIBRATION + CALIBRATION_ENDED + ("" if strict else peaks)
+
+
+def test_custom_metrics_stand_in_the_records_the_summary_and_the_definitions(
+    tmp_path: Path,
+) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.columns.checkpoint_metrics[1:] = [Sizes()]
+    script.columns.summary_metrics[1:] = [Unprintable(), Ratio()]
+    script.start()
+    script.end()
+
+    assert without_gaps(tmp_path / "p.yaml") == (
+        "# Quark Profiling Results\n\nmemory_usage:\n"
+        '- step: "Start"\n  "tensor sizes": {conv1: [1, 2.5], nan: .nan}\n'
+        '- step: "End"\n  "tensor sizes": {conv1: [1, 2.5], nan: .nan}\n'
+        "\n# Summary Metrics\ntotal_quantization_time_seconds: 1.0\nratio: 3.9\n"
+        "\n# Metric Definitions:\n#\n# Checkpoint Metrics (per record):\n"
+        + DEFINED[DEFINED.index("# - step") : DEFINED.index("# - timestamp")]
+        + "# - tensor sizes: Sizes of\n#the tensors,\n#in elements.\n"
+        "#\n# Summary Metrics (overall):\n"
+        "# - total_quantization_time_seconds: Seconds from the first checkpoint to the last.\n"
+        "# - unprintable: Cannot be shown.\n# - ratio: Compression.\n"
+    )
+
+
+def test_any_step_name_gives_a_valid_file(tmp_path: Path) -> None:
+    names = ['"quoted"', "a: b # c", "- list\n- of\r\nlines", "\x1b[2J", "\udc80", "量化", "\\", ""]
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+    for name in names:
+        script.open(name)
+    script.end()
+
+    records = yaml.safe_load((tmp_path / "p.yaml").read_bytes())["memory_usage"]
+    assert [record["step"] for record in records] == [
+        "Start",
+        *(f"{name} Start".replace("\udc80", "\\udc80") for name in names),
+        "End",
+    ]
+
+
+def test_a_thousand_steps_are_a_valid_file_with_nothing_lost(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+    for number in range(1000):
+        script.open(f"step {number}")
+        script.close(f"step {number}")
+    script.end()
+
+    records = yaml.load((tmp_path / "p.yaml").read_bytes(), yaml.CSafeLoader)["memory_usage"]
+    assert [record["step"] for record in records] == [
+        "Start",
+        *(f"step {number} {end}" for number in range(1000) for end in ("Start", "End")),
+        "End",
+    ]
+
+
+def test_a_forked_child_that_forgets_writes_nothing(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            script.sink.forget()
+            script.open("Child")
+            script.end()
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    assert os.waitpid(pid, 0)[1] == 0
+    script.open("Calibration")
+    assert (tmp_path / "p.yaml").read_text() == CALIBRATION
+
+
+def test_a_path_that_cannot_be_written_is_told_once_and_then_left(tmp_path: Path) -> None:
+    script = Script(tmp_path / "gone" / "p.yaml")
+
+    with pytest.raises(FileNotFoundError):
+        script.start()
+    script.open("Calibration")
+    script.close("Calibration")
+    script.end()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_makes_way_for_quarks_own(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+
+    script.sink.make_way(tmp_path / "other.yaml")
+    assert script.sink.path == tmp_path / "p.yaml"
+
+    script.sink.make_way(tmp_path / "p.yaml")
+    script.open("Calibration")
+    assert script.sink.path == tmp_path / "p.otel.yaml"
+    assert [path.name for path in tmp_path.iterdir()] == ["p.otel.yaml"]
+    assert (tmp_path / "p.otel.yaml").read_text() == CALIBRATION

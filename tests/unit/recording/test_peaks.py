@@ -1,0 +1,162 @@
+"""Which peak follows from which readings. Figures are in MiB until they reach the tracker."""
+
+from __future__ import annotations
+
+from otel_quant.recording.peaks import PeakTracker
+from otel_quant.records import GpuReading, MemoryReading, Peaks, Reading
+
+MIB = 1 << 20
+
+Child = tuple[int, int, int | None]
+
+
+def memory(
+    rss: int, mark: int | None, *children: Child, reaped: int | None = None
+) -> MemoryReading:
+    return MemoryReading(
+        rss=rss * MIB,
+        tree_rss=(rss + sum(child[1] for child in children)) * MIB,
+        high_water=mark * MIB if mark is not None else None,
+        children=tuple(
+            (pid, used * MIB, own * MIB if own is not None else None) for pid, used, own in children
+        ),
+        reaped_high_water=reaped * MIB if reaped is not None else None,
+    )
+
+
+def reading(of: MemoryReading | None, *gpus: GpuReading) -> Reading:
+    return Reading(time_ns=0, clock_ns=0, memory=of, gpus=gpus)
+
+
+def peaks_of(*readings: MemoryReading | None) -> Peaks:
+    tracker = PeakTracker(reading(readings[0]))
+    for later in readings[1:]:
+        tracker.fold(reading(later))
+    return tracker.result()
+
+
+def peak(total: int, source: str, process: int) -> Peaks:
+    return Peaks(memory=total * MIB, memory_source=source, process_memory=process * MIB)  # type: ignore[arg-type] # a literal, in each call
+
+
+def test_a_mark_that_rose_is_the_peak_whatever_the_samples_saw() -> None:
+    assert peaks_of(memory(100, 100), memory(120, 120), memory(100, 600)) == peak(
+        600, "kernel", 600
+    )
+
+
+def test_a_mark_of_an_earlier_step_is_no_peak_of_this_one() -> None:
+    assert peaks_of(memory(100, 900), memory(300, 900), memory(100, 900)) == peak(
+        300, "sampled", 300
+    )
+
+
+def test_a_mark_that_rose_before_the_step_is_no_peak_of_it() -> None:
+    assert peaks_of(memory(100, 900), memory(110, 900)) == peak(110, "sampled", 110)
+
+
+def test_without_marks_the_largest_sample_is_the_peak() -> None:
+    assert peaks_of(memory(100, None), memory(250, None), memory(90, None)) == peak(
+        250, "sampled", 250
+    )
+
+
+def test_a_living_childs_mark_counts_with_what_the_others_held() -> None:
+    assert peaks_of(memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))) == peak(
+        650, "kernel", 105
+    )
+
+
+def test_others_count_with_the_less_of_what_they_held_at_the_two_readings() -> None:
+    assert peaks_of(memory(400, 400, (7, 50, 50)), memory(100, 400, (7, 50, 300))) == peak(
+        450, "sampled", 400
+    )
+
+
+def test_at_its_mark_a_process_counts_with_what_the_others_hold_now() -> None:
+    start = memory(100, 100)
+    assert peaks_of(start, memory(104, 104, (7, 500, 500)), memory(104, 104)) == peak(
+        604, "kernel", 104
+    )
+    start = memory(100, 100, (7, 50, 50))
+    assert peaks_of(start, memory(600, 600, (7, 54, 54)), memory(100, 600, (7, 54, 54))) == peak(
+        654, "kernel", 600
+    )
+
+
+def test_the_mark_of_a_child_that_is_new_counts() -> None:
+    assert peaks_of(memory(100, 100), memory(100, 100, (7, 20, 500))) == peak(600, "kernel", 100)
+
+
+def test_the_mark_that_a_child_brought_into_the_step_does_not_count() -> None:
+    assert peaks_of(memory(100, 100, (7, 20, 500)), memory(100, 100, (7, 30, 500))) == peak(
+        130, "sampled", 100
+    )
+
+
+def test_the_mark_of_the_reaped_counts_when_it_rose() -> None:
+    assert peaks_of(memory(100, 100), memory(100, 100, reaped=500)) == peak(600, "kernel", 100)
+
+
+def test_the_mark_of_those_reaped_before_the_step_does_not_count() -> None:
+    assert peaks_of(memory(100, 100, reaped=500), memory(101, 101, reaped=500)) == peak(
+        101, "kernel", 101
+    )
+
+
+def test_a_process_tree_that_cannot_be_read_has_no_peak() -> None:
+    assert peaks_of(None, None) == Peaks()
+
+
+def test_a_reading_without_memory_takes_nothing_away() -> None:
+    assert peaks_of(memory(100, 100), None, memory(100, 300)) == peak(300, "kernel", 300)
+
+
+def test_after_a_reset_the_mark_is_the_steps_own_even_below_an_earlier_one() -> None:
+    tracker = PeakTracker(reading(memory(100, 900)))
+    tracker.marks_reset(memory(100, 900), frozenset())
+    tracker.fold(reading(memory(100, 300)))
+    assert tracker.result() == peak(300, "kernel", 300)
+
+
+def test_after_a_reset_a_mark_that_stands_still_is_the_kernels_word_too() -> None:
+    tracker = PeakTracker(reading(memory(100, 900)))
+    tracker.marks_reset(memory(100, 900), frozenset())
+    tracker.fold(reading(memory(100, 100)))
+    assert tracker.result() == peak(100, "kernel", 100)
+
+
+def test_a_reset_in_an_inner_step_loses_nothing_of_the_outer_ones_peak() -> None:
+    outer = PeakTracker(reading(memory(100, 100)))
+    outer.fold(reading(memory(100, 600)))
+    outer.marks_reset(memory(100, 600), frozenset())
+    outer.fold(reading(memory(100, 200)))
+    assert outer.result() == peak(600, "kernel", 600)
+
+
+def test_after_a_reset_a_childs_mark_that_was_lowered_counts_when_it_rises() -> None:
+    before = memory(100, 100, (7, 50, 800))
+    tracker = PeakTracker(reading(before))
+    tracker.marks_reset(before, frozenset({7}))
+    tracker.fold(reading(memory(100, 100, (7, 50, 400))))
+    assert tracker.result() == peak(500, "kernel", 100)
+
+
+def test_after_a_reset_a_childs_mark_that_could_not_be_lowered_is_no_rise() -> None:
+    before = memory(100, 100, (7, 50, 800))
+    tracker = PeakTracker(reading(before))
+    tracker.marks_reset(before, frozenset())
+    tracker.fold(reading(memory(100, 100, (7, 50, 800))))
+    assert tracker.result() == peak(150, "kernel", 100)
+
+
+def test_gpus_have_the_highest_sum_and_the_highest_of_each_device() -> None:
+    def gpu(index: int, used: int, own: int | None) -> GpuReading:
+        return GpuReading(index=index, id=f"GPU-{index}", name=None, used=used, process_used=own)
+
+    tracker = PeakTracker(reading(None, gpu(0, 10, 1), gpu(1, 20, None)))
+    tracker.fold(reading(None, gpu(0, 30, 5), gpu(1, 5, None)))
+    tracker.fold(reading(None, gpu(0, 15, 9), gpu(1, 15, None)))
+    assert tracker.result() == Peaks(
+        gpu=35, gpus={0: {"used": 30, "process_used": 9}, 1: {"used": 20}}
+    )

@@ -1,0 +1,157 @@
+"""Readings that threads take at once: none of them sees what another has done halfway."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Collection
+
+import pytest
+
+from otel_quant.probes import kernel_files, readers
+from otel_quant.probes.readers import Probes
+from otel_quant.profile.columns import Columns
+from otel_quant.recording import recorder as recorder_module
+from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.sink import Sink
+from otel_quant.records import Checkpoint, GpuReading, MemoryReading, StepRecord
+
+MIB = 1 << 20
+
+
+class Ended(Sink):
+    """Keeps the records of the steps that ended."""
+
+    def __init__(self) -> None:
+        self.records: list[StepRecord] = []
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        self.records.append(record)
+
+
+def test_a_mark_that_another_thread_read_just_before_it_was_reset_is_no_peak_of_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = 100 * MIB
+    read = threading.Event()
+    others: list[threading.Thread] = []
+
+    def memory(pids: Collection[int]) -> MemoryReading:
+        reading = MemoryReading(rss=100 * MIB, tree_rss=100 * MIB, high_water=mark)
+        if threading.current_thread() is not threading.main_thread():
+            read.set()
+        return reading
+
+    def reset(pids: Collection[int]) -> frozenset[int]:
+        nonlocal mark
+        read.clear()
+        others.append(threading.Thread(target=recorder.reading_now))
+        others[-1].start()
+        assert read.wait(60)
+        mark = 100 * MIB
+        return frozenset()
+
+    monkeypatch.setattr(recorder_module, "reset_high_water", reset)
+    sink = Ended()
+    recorder = Recorder(
+        new_run_info({}),
+        Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
+        [sink],
+        Columns(),
+        sample_interval=0,
+        exact_peaks=True,
+    )
+    recorder.start()
+    mark = 900 * MIB  # of something between the run's start and the step's
+    step = recorder.open("Calibration")
+    for other in others:
+        other.join()
+    recorder.close(step)
+    recorder.end()
+    (record,) = sink.records
+    assert record.peaks.memory == 100 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, counted = threading.Event(), kernel_files._counted
+
+    def counted_late(content: bytes) -> bytes:
+        if threading.current_thread() is not threading.main_thread():
+            read.set()
+            time.sleep(0.2)
+        return counted(content)
+
+    monkeypatch.setattr(readers, "_PATIENCE", 60.0)
+    probes = Probes()
+    before = probes.read().disk
+    monkeypatch.setattr(kernel_files, "_counted", counted_late)
+    other = threading.Thread(target=probes.sample)
+    other.start()
+    assert read.wait(60)
+    during = probes.read().disk
+    other.join()
+    assert before is not None
+    assert during is not None
+    assert during.read_chars == before.read_chars
+
+
+def test_a_driver_that_hangs_in_one_thread_does_not_stop_another() -> None:
+    inside, leave, read = threading.Event(), threading.Event(), threading.Event()
+
+    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if threading.current_thread() is hanging:
+            inside.set()
+            leave.wait()
+        return ()
+
+    def read_too() -> None:
+        assert probes.read().memory is not None
+        read.set()
+
+    probes = Probes(gpu=gpu)
+    hanging = threading.Thread(target=probes.sample, daemon=True)
+    hanging.start()
+    assert inside.wait(60)
+    threading.Thread(target=read_too, daemon=True).start()
+    assert read.wait(60)
+    leave.set()
+    hanging.join()
+
+
+def test_a_step_that_ends_in_the_middle_of_a_reading_waits_for_no_one_who_waits_for_that_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a collected generator does in the sampler's thread while another opens a step."""
+    monkeypatch.setattr(readers, "_PATIENCE", 0.2)
+    reading, opening, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def memory(pids: Collection[int]) -> None:
+        if threading.current_thread() is sampling and not reading.is_set():
+            reading.set()
+            assert opening.wait(60)
+            recorder.close(dropped)
+            ended.set()
+
+    def open_another() -> None:
+        assert reading.wait(60)
+        with recorder._lock:
+            opening.set()
+            recorder.close(recorder.open("Another"))
+
+    recorder = Recorder(
+        new_run_info({}),
+        Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
+        (),
+        Columns(),
+        sample_interval=0,
+    )
+    sampling = threading.Thread(target=recorder.reading_now, daemon=True)
+    dropped = recorder.open("Dropped")
+    threading.Thread(target=open_another, daemon=True).start()
+    sampling.start()
+    assert ended.wait(60)
+    recorder.end()

@@ -1,0 +1,151 @@
+"""One run in literal figures, told to a sink as the recorder tells it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant.recording.sink import Sink
+from otel_quant.records import (
+    Checkpoint,
+    CostedModel,
+    CpuReading,
+    DiskReading,
+    GpuReading,
+    Limits,
+    MemoryReading,
+    Peaks,
+    Reading,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
+
+SECOND: Final = 1_000_000_000
+BEGAN: Final = 1_700_000_000 * SECOND
+
+RUN: Final = RunInfo(
+    id="0123456789abcdef", pid=4711, limits=Limits(8000, "cgroup"), rank=1, world_size=2
+)
+STEP: Final = StepInfo(
+    index=3,
+    label="My calibration",
+    kind="Calibration",
+    library="amd-quark",
+    library_version="0.13",
+    function="quark.onnx.run_calibration",
+)
+BARE: Final = StepInfo(index=4, label="Bare", kind="Bare")
+
+
+def gpu(index: int, used: int, own: int | None, torch: int | None) -> GpuReading:
+    return GpuReading(
+        index=index,
+        id=f"GPU-{index}",
+        name="NVIDIA H200" if index == 0 else None,
+        used=used,
+        limit=10_000,
+        process_used=own,
+        torch_allocated=torch,
+        torch_reserved=torch,
+    )
+
+
+START: Final = Reading(
+    time_ns=BEGAN,
+    clock_ns=50 * SECOND,
+    memory=MemoryReading(rss=900, tree_rss=1000, high_water=950),
+    disk=DiskReading(read=10, write=20, read_chars=100, write_chars=200),
+    cpu=CpuReading(user=1.5, system=0.25, major_faults=2),
+    gpus=(gpu(0, 500, 100, 7), gpu(1, 50, None, None)),
+)
+LATER: Final = Reading(
+    time_ns=BEGAN + 2 * SECOND,
+    clock_ns=52 * SECOND,
+    memory=MemoryReading(rss=1100, tree_rss=1200, high_water=4000),
+    disk=DiskReading(read=13, write=1020, read_chars=104, write_chars=1205),
+    cpu=CpuReading(user=3.75, system=0.5, major_faults=7),
+    gpus=(gpu(0, 450, 150, 9), gpu(1, 70, None, None)),
+)
+PEAKS: Final = Peaks(
+    memory=4000,
+    memory_source="kernel",
+    process_memory=3900,
+    gpu=700,
+    gpus={
+        0: {"used": 630, "process_used": 160, "torch_allocated": 11, "torch_reserved": 12},
+        1: {"used": 70},
+    },
+)
+BLIND_START: Final = Reading(time_ns=BEGAN, clock_ns=50 * SECOND)
+BLIND_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECOND)
+"""Readings of which every probe has failed."""
+
+COSTED: Final = CostedModel(
+    role="float",
+    path="m.onnx",
+    start_ns=BEGAN + SECOND,
+    end_ns=BEGAN + 2 * SECOND,
+    figures={"size": 4000, "params": 1000, "macs_contraction": 77, "uncosted_ops": ("Odd:1",)},
+    heaviest=({"name": "/conv", "macs": 70},),
+)
+UNCOSTED: Final = CostedModel(
+    role="quantized",
+    path=None,
+    start_ns=BEGAN + SECOND,
+    end_ns=BEGAN + 2 * SECOND,
+    figures={},
+    error="m.onnx is cut short",
+)
+
+
+def told(
+    sink: Sink,
+    *,
+    step: StepInfo = STEP,
+    start: Reading = START,
+    later: Reading = LATER,
+    peaks: Peaks = PEAKS,
+    error: Exception | None = None,
+) -> None:
+    """Tells a sink of a run with one step, in which a custom metric gave a number and a text."""
+    custom = {"accuracy": 97.5, "note": "fine", "matrix": [1, 2]}
+    name = type(error).__name__ if error is not None else None
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", start, start))
+    sink.step_started(
+        step,
+        Checkpoint(1, f"{step.label} Start", "start", start, start, step),
+        {"quant.calibration.method": "Percentile"},
+    )
+    token = sink.step_entered(step)
+    sink.samples_expected(step, 8)
+    sink.samples_counted(step, 5)
+    sink.step_left(step, token)
+    sink.step_ended(
+        StepRecord(
+            info=step,
+            start=start,
+            end=later,
+            peaks=peaks,
+            attributes={"quant.calibration.sample_total": 8},
+            samples=5,
+            custom=custom,
+            error=error,
+        ),
+        Checkpoint(2, f"{step.label} End", "end", later, start, step, {}, custom, name),
+    )
+    sink.models_costed([COSTED, UNCOSTED])
+    sink.point(Checkpoint(3, "Mine", "point", later, start))
+    sink.run_ended(
+        RunRecord(
+            info=RUN,
+            start=start,
+            end=later,
+            peaks=peaks,
+            steps=1,
+            failed_steps=int(error is not None),
+            custom=custom,
+            error=name,
+        ),
+        Checkpoint(4, "End", "end", later, start),
+    )

@@ -1,9 +1,4 @@
-"""Writes docs/libraries.md from the tables in `otel_quant/instruments/`.
-
-    python scripts/libraries_docs.py
-
-A test runs `document()` and compares, so the page cannot fall behind the code.
-"""
+"""Makes docs/libraries.md from the tables in `otel_quant/instruments/`."""
 
 from __future__ import annotations
 
@@ -91,7 +86,7 @@ _ROLES: Final = {
 _INTRO = """\
 # Libraries
 
-<!-- Made by scripts/libraries_docs.py from the tables in otel_quant/instruments/. Edit those. -->
+<!-- Made by scripts/docs.py from the tables in otel_quant/instruments/. Edit those. -->
 
 What is hooked, and what a call becomes. A hook is set when the module that defines the
 function is imported; a function that another version of the library does not have is left
@@ -133,7 +128,3 @@ def _rows(library: Library) -> Iterator[str]:
 def _role(hook: Hook) -> str:
     role = hook.wrap.removeprefix("otel_quant.instruments.")
     return _ROLES.get(role, "step **{step}**").format(step=hook.step, parameter=hook.parameter)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(document(), encoding="utf-8")

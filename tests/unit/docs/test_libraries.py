@@ -10,14 +10,10 @@ import pytest
 
 from otel_quant.instruments import LIBRARIES
 from otel_quant.steps import ALL_STEPS
-from scripts.libraries_docs import _ROLES, PAGE, document
+from scripts.libraries_docs import _ROLES
 
 HOOKS = [hook for library in LIBRARIES for hook in library.hooks]
 _PREFIX = "otel_quant.instruments."
-
-
-def test_page_is_what_the_tables_make() -> None:
-    assert PAGE.read_text(encoding="utf-8") == document()
 
 
 def test_every_wrapper_is_explained_and_none_that_is_not() -> None:

@@ -9,24 +9,9 @@ from typing import Final
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.library import Hook, Library
 from otel_quant.steps import ProfileStep
+from scripts.tested_libraries import TESTED
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
-
-SEEN: Final = {
-    "quark": "0.13",
-    "onnxruntime": "1.20, 1.31",
-    "torch": "2.13",
-    "torchao": "0.18",
-    "transformers": "5.23",
-    "optimum-onnx": "0.1",
-    "nncf": "3.4",
-    "optimum-quanto": "0.2.7",
-    "hqq": "0.2.8",
-    "neural-compressor": "3.10",
-    "llmcompressor": "0.14",
-    "auto-round": "0.16",
-}
-"""Versions that real quantizations have been run with."""
 
 _ROLES: Final = {
     "calls:operation": "an entry point: its arguments go with the steps within",
@@ -103,7 +88,7 @@ are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.
 def document() -> str:
     """Returns the page."""
     rows = "".join(
-        f"| [`{library.name}`](#{library.name}) | {library.distribution} | {SEEN[library.name]} "
+        f"| [`{library.name}`](#{library.name}) | {library.distribution} | {TESTED[library.name].versions} "
         f"| {', '.join(f'`{name}`' for name in sorted(library.covers)) or 'none'} |\n"
         for library in LIBRARIES
     )

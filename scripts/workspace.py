@@ -33,8 +33,7 @@ def environment(
 
     Args:
         extra: Name of the extra.
-        name: Folder of the environment, in the checkout. Any but `MAIN` is made with the uv in
-            `MAIN`, which has to be there.
+        name: Folder of the environment, in the checkout.
         python: The interpreter that it is made for.
         pins: Requirements beside the extra.
         constrained: Whether the versions of `constraints.txt` hold.
@@ -51,16 +50,11 @@ def environment(
     stamp = folder / f"otel-quant-{extra}.stamp"
     if installed.exists() and stamp.exists() and stamp.read_text() == wanted:
         return installed.parent
-    uv = (str(_python_in(ROOT / MAIN)), "-m", "uv")
+    uv = _uv()
     if not installed.exists():
         print(f"making {name} ...", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        if name == MAIN:
-            _make(folder)
-        else:
-            _run(*uv, "venv", "--quiet", "--python", python, folder)
-    if name == MAIN:
-        _run(installed, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+        _run(*uv, "venv", "--quiet", "--python", python, folder)
     print(f"installing otel-quant[{extra}] into {name} ...", flush=True)
     constraints = ("--constraints", str(CONSTRAINTS)) if constrained else ()
     _run(
@@ -69,6 +63,18 @@ def environment(
     )  # fmt: skip
     stamp.write_text(wanted)
     return installed.parent
+
+
+def _uv() -> tuple[str, ...]:
+    """Returns the command of the uv in `MAIN`, which is made if it is not there."""
+    python = _python_in(ROOT / MAIN)
+    if not python.exists():
+        print(f"making {MAIN} ...", flush=True)
+        shutil.rmtree(ROOT / MAIN, ignore_errors=True)
+        _make(ROOT / MAIN)
+    if not python.with_name("uv").exists():
+        _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+    return (str(python), "-m", "uv")
 
 
 def _python_in(folder: Path) -> Path:

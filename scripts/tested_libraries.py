@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.workspace import ROOT, environment
 
 _FOLDER: Final = "tests/integration/libraries"
+_NBITS: Final = "onnx-ir"
+"""What onnxruntime's MatMulNBits quantizer imports and the package does not ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ TESTED: Final = {
         "0.13", ("amd-quark", "onnxruntime", "torch", "transformers", "onnxscript"),
         "tests/integration/quark",
     ),
-    "onnxruntime": Tested("1.20, 1.31", ("onnxruntime",), f"{_FOLDER}/test_onnxruntime.py"),
+    "onnxruntime": Tested("1.20, 1.31", ("onnxruntime", _NBITS), f"{_FOLDER}/test_onnxruntime.py"),
     "torch": Tested("2.13", ("torch", "numpy"), f"{_FOLDER}/test_torch.py"),
     "torchao": Tested("0.18", ("torchao", "torch", "transformers"), f"{_FOLDER}/test_torchao.py"),
     # It loads a model that torchao quantizes.
@@ -49,13 +51,13 @@ TESTED: Final = {
         "5.23", ("transformers", "torch", "torchao"), f"{_FOLDER}/test_torchao.py"
     ),
     "optimum-onnx": Tested(
-        "0.1", ("optimum-onnx[onnxruntime]", "datasets"), f"{_FOLDER}/test_optimum_onnx.py"
+        "0.1", ("optimum-onnx[onnxruntime]", "datasets", _NBITS), f"{_FOLDER}/test_optimum_onnx.py"
     ),
-    "nncf": Tested("3.4", ("nncf", "onnxruntime"), f"{_FOLDER}/test_nncf.py"),
+    "nncf": Tested("3.4", ("nncf", "onnxruntime", _NBITS), f"{_FOLDER}/test_nncf.py"),
     "optimum-quanto": Tested("0.2.7", ("optimum-quanto",), f"{_FOLDER}/test_quanto.py"),
     "hqq": Tested("0.2.8", ("hqq", "transformers"), f"{_FOLDER}/test_hqq.py"),
     "neural-compressor": Tested(
-        "3.10", ("neural-compressor[pt]", "transformers"), f"{_FOLDER}/test_neural_compressor.py"
+        "3.10", ("neural-compressor[pt]", "torch", "transformers"), f"{_FOLDER}/test_neural_compressor.py"
     ),
     "llmcompressor": Tested("0.14", ("llmcompressor",), f"{_FOLDER}/test_llmcompressor.py"),
     "auto-round": Tested("0.16", ("auto-round", "gguf"), f"{_FOLDER}/test_auto_round.py"),

@@ -90,7 +90,15 @@ def program(milliseconds: float, below: bool, profile: Path | None) -> None:
             before = rss()
             spike(SPIKE, milliseconds)
     peaks = steps.records[-1].peaks
-    print(json.dumps({"before": before, "peak": peaks.memory, "source": peaks.memory_source}))
+    print(
+        json.dumps(
+            {
+                "before": before,
+                "peak": peaks.figures["memory"],
+                "source": peaks.sources.get("memory", "sampled"),
+            }
+        )
+    )
 
 
 def seen_by_us(milliseconds: float, below: bool, exact: bool) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from otel_quant.environment import VARIABLES
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog, semconv
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -21,7 +21,7 @@ _PLACES = {
 _INTRO = """\
 # Telemetry
 
-<!-- Made by scripts/docs.py from otel_quant/telemetry/semconv.py and
+<!-- Made by scripts/docs.py from otel_quant/telemetry/catalog.py and
      otel_quant/environment.py. Edit those. -->
 
 What otel-quant sends, and what its environment variables do. Names in `quant.` are its
@@ -76,7 +76,7 @@ def _variables() -> Iterator[tuple[str, list[str]]]:
 
 
 def _metrics() -> Iterator[tuple[str, list[str]]]:
-    for metric in semconv.METRICS:
+    for metric in catalog.METRICS:
         labels = ", ".join(f"`{name}`" for name in metric.attributes) or "none"
         lines = [
             metric.brief,
@@ -91,7 +91,7 @@ def _metrics() -> Iterator[tuple[str, list[str]]]:
 
 
 def _attributes() -> Iterator[tuple[str, list[str]]]:
-    for attribute in semconv.ATTRIBUTES:
+    for attribute in catalog.ATTRIBUTES:
         places = ", ".join(_PLACES[place] for place in attribute.places)
         lines = [
             attribute.brief,

@@ -36,8 +36,10 @@ KNOWN_FAILURES: Final = {
 """By version of Python, the tests that fail on it and why. One that passes is an error."""
 
 
-SHARE_RUNS: Final = "tests/integration/quark/"
-"""A folder whose files share runs of Quark, which take long."""
+SHARE_RUNS: Final = frozenset(
+    f"tests/integration/quark/test_{name}.py" for name in ("hooks", "local_file", "signals")
+)
+"""Files that share runs of Quark, which take long."""
 SHARES_NOTHING: Final = "tests/stack/test_collector.py"
 """A file whose tests each start servers of their own, and take long."""
 
@@ -51,5 +53,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=True))
         file = item.nodeid.partition("::")[0]
         if file != SHARES_NOTHING:
-            group = SHARE_RUNS if file.startswith(SHARE_RUNS) else file
+            group = "runs of Quark" if file in SHARE_RUNS else file
             item.add_marker(pytest.mark.xdist_group(group))

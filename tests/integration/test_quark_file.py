@@ -278,6 +278,7 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
             OTEL_QUANT_YAML_STRICT="true",
         )
 
+    assert re.findall(r"[ \t]+\n|\n\n\n", (tmp_path / "ours.yaml").read_text()) == []  # no padding
     ours, quarks = shape(tmp_path / "ours.yaml"), shape(tmp_path / "quarks.yaml")
     # Quark looks at the cache directories once a second; ours at each checkpoint as well.
     grown = "peak_cache_dir_disk_usage_mb: AS IT IS"

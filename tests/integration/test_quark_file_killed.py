@@ -66,7 +66,7 @@ def test_the_file_of_a_killed_run_is_valid_and_lacks_nothing_that_had_begun(
         # The last record may be cut between two of its keys.
         assert {len(record) for record in records[:-1]} <= {len(records[0])}
         assert list(records[-1]) == list(records[0])[: len(records[-1])]
-        assert not parse(data.decode()).whole
+        assert not parse(data.decode()).complete
 
 
 @pytest.mark.quark

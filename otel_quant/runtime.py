@@ -30,9 +30,9 @@ from otel_quant.recording.recorder import Recorder, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Reading, RunInfo
 from otel_quant.telemetry.delivery import Delivery
-from otel_quant.telemetry.entropy import keep_from_the_program
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 from otel_quant.telemetry.spans import SpansSink
 
 _log = logging.getLogger("otel_quant")
@@ -230,7 +230,7 @@ class Runtime:
 
     def _new_recorder(self) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
-            keep_from_the_program()
+            WORKAROUNDS.apply()
             return self._recorder_as_asked()
         nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), (), self.columns)
         nothing.ended = True

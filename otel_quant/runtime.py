@@ -61,7 +61,6 @@ class Runtime:
         self._gpu: GpuProbe | None = None
         self._operations = 0
         self._exiting = False
-        self._draining = False
         self._watches_exit = False
 
     # --- the run --------------------------------------------------------------------------
@@ -215,7 +214,6 @@ class Runtime:
             recorder.forget()
 
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
-        self._draining = True
         with FAULTS.kept_in("delivery"):
             if not send(timeout):
                 _log.warning(
@@ -224,7 +222,6 @@ class Runtime:
                     timeout,
                 )
                 self.delivery.abandon()
-        self._draining = False
 
     # --- making ---------------------------------------------------------------------------
 
@@ -304,7 +301,7 @@ class Runtime:
             return recorder.reading_now()
         # The run is over when its metrics are collected for the last time. For a run that
         # is shorter than the interval of that, it is the first time as well.
-        return recorder.latest if self._draining else None
+        return recorder.latest if self._exiting else None
 
 
 RUNTIME: Final = Runtime()

@@ -91,7 +91,7 @@ RECORDS: Final = (
     ),
     Workaround(
         "exemplars",
-        "Exemplars of counters are chosen with Python's global generator, at each measurement.",
+        "Exemplars of counters are chosen with Python's global generator, one draw a measurement.",
         "opentelemetry-sdk 1.38.0 to 1.45.2",
         "no report known on 2026-11-21",
         "The module of the reservoirs draws from the system.",

@@ -70,10 +70,10 @@ def count_everything(report: Path) -> None:
     count(calls, "attributes_of", "hooks")
     count(calls, "count_sample", "checkpoints")
     count(calls, "report_models", "model cost")
-    count(Runtime, "leave", "exit")
+    count(Runtime, "at_process_end", "exit")
     count(sampler.Sampler, "_run", "sampler")
     count(delivery, "_call", "delivery")
-    leave = Runtime.leave
+    leave = Runtime.at_process_end
 
     @functools.wraps(leave)
     def leave_and_report(self: Runtime) -> None:
@@ -85,7 +85,7 @@ def count_everything(report: Path) -> None:
         sums = {"cpu": dict(_spent), "wall": dict(_elapsed), "process": time.process_time()}
         report.write_text(json.dumps(sums))
 
-    Runtime.leave = leave_and_report  # type: ignore[method-assign]  # that is the point
+    Runtime.at_process_end = leave_and_report  # type: ignore[method-assign]  # that is the point
 
 
 if __name__ == "__main__":

@@ -22,13 +22,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from measuring import print_table, take_turns
 
 from otel_quant.probes.readers import Probes
-from otel_quant.profile.columns import Columns
 from otel_quant.recording.recorder import Recorder, new_run_info
 from otel_quant.records import Reading
 
@@ -40,16 +38,17 @@ except ImportError:
 CHILDREN: Final = (0, 1, 16)
 
 
-@dataclass(slots=True)
 class CountingProbes(Probes):
     """Probes that know how many samples they have taken."""
 
-    samples: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.samples = 0
 
     def sample(self) -> Reading:
         """Takes and counts a sample."""
         self.samples += 1
-        return super(CountingProbes, self).sample()  # slots: a plain super() finds no class
+        return super().sample()
 
 
 @contextmanager
@@ -71,7 +70,7 @@ def idle_children(count: int) -> Iterator[None]:
 def ours(children: int, interval: float, seconds: float) -> tuple[float, int]:
     """Returns our sampler's share of a core, and how many samples it took."""
     probes = CountingProbes()
-    recorder = Recorder(new_run_info({}), probes, (), Columns(), sample_interval=interval)
+    recorder = Recorder(new_run_info({}), probes, (), sample_interval=interval)
     with idle_children(children):
         recorder.start()
         (thread,) = (t for t in threading.enumerate() if t.name == "otel-quant-sampler")

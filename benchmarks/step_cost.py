@@ -42,10 +42,12 @@ from quark.common.profiler import GlobalProfiler
 import otel_quant
 from otel_quant.environment import OTEL_QUANT_EXACT_PEAKS
 from otel_quant.probes.readers import Probes
-from otel_quant.profile.columns import Columns
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
 from otel_quant.recording.recorder import Recorder, new_run_info
 from otel_quant.recording.sink import Sink
+from otel_quant.telemetry.automatic_providers import note_automatic_providers
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
@@ -149,17 +151,17 @@ def compare(
 
 def parts(rounds: int, folder: Path) -> list[tuple[object, ...]]:
     """Measures a recorder with one sink at a time: where the time goes."""
-    columns = Columns()
-    spans = SpansSink()
+    metrics = ProgramMetrics(RESOURCES)
+    spans = SpansSink(RESOURCES)
     sinks: dict[str, list[Sink]] = {
         "recorder and probes": [],
-        "+ local file": [QuarkYamlSink(folder / "part.yaml", columns)],
+        "+ local file": [QuarkYamlSink(folder / "part.yaml", metrics)],
         "+ spans": [spans],
-        "+ metrics": [MetricsSink(lambda: None, spans.context_of)],
-        "+ logs": [LogsSink(Delivery().soon, spans.context_of)],
+        "+ metrics": [MetricsSink(RESOURCES, lambda: None, spans.context_of)],
+        "+ logs": [LogsSink(RESOURCES, Delivery().soon, spans.context_of)],
     }
     recorders = {
-        name: Recorder(new_run_info({}), Probes(), its_sinks, columns, sample_interval=0)
+        name: Recorder(new_run_info({}), Probes(), its_sinks, metrics, sample_interval=0)
         for name, its_sinks in sinks.items()
     }
 
@@ -201,6 +203,7 @@ def main() -> None:
         parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
 
     discard = configure(encode=arguments.encode)
+    note_automatic_providers()  # as under opentelemetry-instrument
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         profiler = GlobalProfiler(output_path=str(folder / "quark.yaml"))

@@ -6,9 +6,9 @@ replaced by 0: a chart that shows nothing is honest, one that shows zero is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
@@ -37,6 +37,22 @@ class MemoryReading:
     high_water: int | None = None
     children: tuple[tuple[int, int, int | None], ...] = ()
     reaped_high_water: int | None = None
+
+    def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
+        """Returns the same memory with the marks of this process and of some others reset.
+
+        Args:
+            pids: The descendants whose marks were lowered to what they hold.
+        """
+        return MemoryReading(
+            rss=self.rss,
+            tree_rss=self.tree_rss,
+            high_water=self.rss,
+            children=tuple(
+                (pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children
+            ),
+            reaped_high_water=self.reaped_high_water,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +119,28 @@ class Reading:
     Attributes:
         time_ns: Wall clock, nanoseconds since the epoch; for timestamps.
         clock_ns: Monotonic clock, nanoseconds; for durations.
-        memory: Process memory.
-        disk: Disk I/O.
-        cpu: CPU time.
-        gpus: One reading for each visible GPU, in order of index.
+        resources: What each probe returned, by name of the resource; nothing for one that
+            could not be measured.
+        order: Position among the readings of memory in this process. Threads that read at
+            once may finish in another order.
     """
 
     time_ns: int
     clock_ns: int
-    memory: MemoryReading | None = None
-    disk: DiskReading | None = None
-    cpu: CpuReading | None = None
-    gpus: tuple[GpuReading, ...] = ()
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    order: int = 0
+
+    @property
+    def memory(self) -> MemoryReading | None:
+        """Process memory."""
+        memory: MemoryReading | None = self.resources.get("memory")
+        return memory
+
+    @property
+    def gpus(self) -> tuple[GpuReading, ...]:
+        """One reading for each visible GPU, in order of index."""
+        gpus: tuple[GpuReading, ...] = self.resources.get("gpu", ())
+        return gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +186,21 @@ class StepInfo:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Highest figures seen while something was open, in bytes.
+    """Highest figures seen while something was open.
 
     Attributes:
-        memory: RSS of the process tree.
-        memory_source: ``kernel`` if a high-water mark that rose gave the figure.
-        process_memory: RSS of the main process alone.
-        gpu: Sum of ``used`` over the visible GPUs.
-        gpus: For each device index the highest of each figure, by figure's name.
+        figures: By name of the figure: ``memory``, ``gpu.memory``.
+        sources: How a peak is known, by name of the figure: ``kernel`` if a high-water mark
+            that rose gave it. Only memory has one.
+        devices: For each resource with devices, by index of the device, the highest of each of
+            its figures.
+        process_memory: RSS of the main process alone, in bytes.
     """
 
-    memory: int | None = None
-    memory_source: PeakSource | None = None
+    figures: Mapping[str, int | float] = field(default_factory=dict)
+    sources: Mapping[str, PeakSource] = field(default_factory=dict)
+    devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = field(default_factory=dict)
     process_memory: int | None = None
-    gpu: int | None = None
-    gpus: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +214,7 @@ class Checkpoint:
         reading: What was measured.
         baseline: The run's first reading; cumulative figures are told relative to it.
         step: The step whose boundary it is; None for the run's own.
-        columns: What the local file shows of it: one value for each checkpoint metric that
-            gave one, in their order.
-        custom: Those of them that are not built in.
+        custom: Values of the program's own metrics, by name.
         error: Class name of the exception that ended the step.
     """
 
@@ -200,7 +224,6 @@ class Checkpoint:
     reading: Reading
     baseline: Reading
     step: StepInfo | None = None
-    columns: Mapping[str, object] = field(default_factory=dict)
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
 
@@ -296,11 +319,11 @@ class RunRecord:
         peaks: Highest figures between the two.
         steps: Steps that finished.
         failed_steps: Those of them that ended with an exception.
-        columns: What the local file shows of it: one value for each summary metric that gave
-            one, in their order.
-        custom: Those of them that are not built in, and the last values of custom
-            checkpoint metrics.
+        custom: Values of the program's own metrics, by name: those of the whole run, and the
+            last ones of those that are taken at each checkpoint.
         error: Class name of the exception that ended the run, if one did.
+        run_peaks: Highest figures of the whole run. In a worker the others are of what has
+            happened since the run was last reported.
     """
 
     info: RunInfo
@@ -309,9 +332,9 @@ class RunRecord:
     peaks: Peaks
     steps: int
     failed_steps: int
-    columns: Mapping[str, object] = field(default_factory=dict)
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
+    run_peaks: Peaks = field(default_factory=Peaks)
 
 
 def error_type(error: BaseException) -> str:

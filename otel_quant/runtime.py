@@ -23,10 +23,12 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.parent_process import PARENT
 from otel_quant.probes.gpu import GpuProbe
 from otel_quant.probes.readers import Probes
-from otel_quant.profile.columns import Columns
-from otel_quant.profile.path import REQUESTS, profile_path, quark_own_path, request_profile
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.profile.path import profile_path, quark_own_path
+from otel_quant.profile.program_metrics import ProgramMetrics
+from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
 from otel_quant.profile.sink import QuarkYamlSink
-from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.recorder import OpenStep, Recorder, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Reading, RunInfo
 from otel_quant.telemetry.delivery import Delivery
@@ -43,20 +45,20 @@ class Runtime:
 
     Attributes:
         delivery: Sends what the sinks emitted.
-        columns: Metrics of the local files of this process; what a program adds holds for
+        metrics: Metrics of the local files of this process; what a program adds holds for
             every run.
     """
 
     def __init__(self) -> None:
         self.delivery = Delivery()
-        self.columns = Columns()
+        self.metrics = ProgramMetrics(RESOURCES)
         self._lock = threading.RLock()
         self._recorder: Recorder | None = None
         self._ended: Recorder | None = None  # the last one, once another has been made
         self._settings: Settings | None = None
         self._sinks: tuple[Sink, ...] | None = None
         self._spans: SpansSink | None = None
-        self._profile: str | None = None
+        self._added_sinks: tuple[Sink, ...] = ()
         self._profile_sink: QuarkYamlSink | None = None
         self._gpu: GpuProbe | None = None
         self._operations = 0
@@ -78,8 +80,7 @@ class Runtime:
             with self._lock:
                 recorder = self._recorder
                 if recorder is None or (recorder.ended and not self._exiting):
-                    self._ended = self.latest_run
-                    recorder = self._recorder = self._new_recorder()
+                    recorder = self._make_recorder(None)
         return recorder
 
     @property
@@ -94,10 +95,10 @@ class Runtime:
         recorder = self._recorder
         return recorder is not None and recorder.baseline is not None and not recorder.ended
 
-    @property
-    def writes_profile(self) -> bool:
-        """Whether the run under way has a local profile."""
-        return self._profile_sink is not None
+    def current_step(self) -> OpenStep | None:
+        """Returns the innermost open step of the calling context."""
+        recorder = self._recorder
+        return recorder.current() if recorder is not None else None
 
     def end_run(self, error: str | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another.
@@ -113,42 +114,68 @@ class Runtime:
         """Begins a run, unless one is under way.
 
         Args:
-            profile: Path of the local profile to write; None leaves that to the
-                environment.
+            profile: Path of the local profile to write; None leaves that to the environment
+                and to what the program has asked for.
         """
-        if profile is not None and not self.is_running:
-            self._profile = profile
-            self._recorder = None  # one may have been made before anyone asked for a file
+        request = None
+        if profile is not None:
+            strict = settings_from(os.environ).yaml_strict
+            request = ProfileRequest(profile, strict=strict, is_exact=True)
+        with self._lock:
+            if not self.is_running and not self._exiting:
+                self._make_recorder(request)
         self.recorder.start()
 
     def write_profile(self, path: str) -> None:
-        """Asks for the local profile as Quark's profiler does: at a path in a folder that exists.
+        """Asks for the local file as Quark's profiler does: at a path in a folder that exists.
 
         The run may have begun.
 
         Args:
             path: Where to write it.
         """
-        request_profile(path, parents=False)
+        PROGRAM_REQUEST.ask(path, makes_folders=False)
         with self._lock, FAULTS.kept_in("local profile"):
-            if self._recorder is None or self._recorder.ended:
+            if not self.is_running:
                 return
-            if self._profile_sink is not None:
-                self._profile_sink.move(self._profile_path(self.settings, self._recorder.info))
-            elif self._recorder.baseline is None:
-                self._recorder = None  # made before anyone asked, and nobody has begun it
-            else:
+            if self._profile_sink is None:
                 _log.warning("the run began before %s was asked for: it has no file", path)
+            elif self._recorder is not None:
+                request = requested_by(self.settings, PROGRAM_REQUEST.latest)
+                assert request is not None
+                self._profile_sink.move(self._path_of(request, self._recorder.info))
 
-    def make_way(self, path: str) -> None:
-        """Moves the local profile aside: another profiler is about to write to a path.
+    def move_profile_off(self, path: str) -> None:
+        """Moves the local file aside if Quark's own profiler is about to write to its path.
 
         Args:
-            path: The path.
+            path: The path that Quark's profiler writes to.
         """
         with self._lock, FAULTS.kept_in("local profile"):
             if self.is_running and self._profile_sink is not None:
-                self._profile_sink.make_way(path)
+                self._profile_sink.move_off(path)
+
+    def watch_cache_directory(self, path: str) -> None:
+        """Watches how much a directory grows, if the run under way has a local file.
+
+        Args:
+            path: The directory.
+        """
+        with FAULTS.kept_in("watch of the cache directories"):
+            if self.is_running and self._profile_sink is not None:
+                self.metrics.cache_directories.watch(path)
+
+    def add_sink(self, sink: Sink) -> None:
+        """Hands the run under way, and every later one, to one more sink.
+
+        Args:
+            sink: The sink. Nothing happens if it has been added before.
+        """
+        with self._lock:
+            if sink not in self._added_sinks:
+                self._added_sinks = (*self._added_sinks, sink)
+                if self._recorder is not None:
+                    self._recorder.add_sink(sink)
 
     def child_carrier(self, begin: bool) -> dict[str, str]:
         """Returns the trace context for a child process, by header name.
@@ -175,19 +202,19 @@ class Runtime:
             yield
         finally:
             self._operations -= 1
-            self.settle()
+            self.report_if_idle()
 
-    def settle(self) -> None:
+    def report_if_idle(self) -> None:
         """In a worker, ends the root span and sends everything, unless something is open."""
         if not (PARENT.is_worker and self._operations == 0 and self.is_running):
             return
         if self.recorder.idle:
-            self.recorder.settle()
+            self.recorder.report()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
 
     # --- exit and fork --------------------------------------------------------------------
 
-    def leave(self) -> None:
+    def at_process_end(self) -> None:
         """The process is about to end: ends the run and waits, bounded, for exporters."""
         timeout = self.settings.exit_timeout
         error = getattr(sys, "last_type", None)
@@ -200,7 +227,7 @@ class Runtime:
         run.end(error.__name__ if error is not None and not interactive else None)
         self._drain(self.delivery.finish, timeout)
 
-    def after_fork(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
         recorder, self._recorder = self._recorder, None
@@ -225,41 +252,52 @@ class Runtime:
 
     # --- making ---------------------------------------------------------------------------
 
-    def _new_recorder(self) -> Recorder:
+    def _make_recorder(self, request: ProfileRequest | None) -> Recorder:
+        """Makes the recorder of a run that is about to begin, and takes it for the process's."""
+        self._ended = self.latest_run
+        self._recorder = self._recorder_for(request)
+        return self._recorder
+
+    def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
             WORKAROUNDS.apply()
-            return self._recorder_as_asked()
-        nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), (), self.columns)
+            self._settings = settings = settings_from(os.environ)
+            info = new_run_info(os.environ, PARENT.carrier)
+            wanted = request or requested_by(settings, PROGRAM_REQUEST.latest)
+            self._profile_sink = self._profile_sink_for(wanted, info)
+            file = (self._profile_sink,) if self._profile_sink is not None else ()
+            recorder = Recorder(
+                info,
+                self._probes(settings),
+                (*file, *self._process_sinks(), *self._added_sinks),
+                self.metrics,
+                sample_interval=settings.sample_interval,
+                exact_peaks=settings.exact_peaks,
+            )
+            if not self._watches_exit:
+                self._be_first_at_exit()
+                self._watches_exit = True
+            return recorder
+        nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
         nothing.ended = True
         return nothing
 
-    def _recorder_as_asked(self) -> Recorder:
-        self._settings = settings = settings_from(os.environ)
-        info = new_run_info(os.environ, PARENT.carrier)
-        sinks = list(self._process_sinks())
-        self._profile_sink = None
-        if self._profile is not None or settings.profile_wanted or REQUESTS.wanted:
+    def _profile_sink_for(
+        self, request: ProfileRequest | None, info: RunInfo
+    ) -> QuarkYamlSink | None:
+        if request is not None:
             with FAULTS.kept_in("sink quark_yaml"):
-                parents = self._profile is not None or REQUESTS.parents
-                self._profile_sink = QuarkYamlSink(
-                    self._profile_path(settings, info),
-                    self.columns,
-                    strict=settings.yaml_strict,
-                    parents=parents,
+                return QuarkYamlSink(
+                    self._path_of(request, info),
+                    self.metrics,
+                    strict=request.strict,
+                    makes_folders=request.makes_folders,
                 )
-                sinks.insert(0, self._profile_sink)
-        recorder = Recorder(
-            info,
-            self._probes(settings),
-            sinks,
-            self.columns,
-            sample_interval=settings.sample_interval,
-            exact_peaks=settings.exact_peaks,
-        )
-        if not self._watches_exit:
-            self._be_first_at_exit()
-            self._watches_exit = True
-        return recorder
+        return None
+
+    @staticmethod
+    def _path_of(request: ProfileRequest, info: RunInfo) -> Path:
+        return profile_path(request, info.rank, PARENT.is_worker, quark_own_path())
 
     def _be_first_at_exit(self) -> None:
         """Has the run end before the program's providers shut themselves down.
@@ -267,29 +305,23 @@ class Runtime:
         At exit the last registered comes first, and providers register when they are
         made: most likely before the first step, else this is called again.
         """
-        atexit.unregister(self.leave)
-        atexit.register(self.leave)
-
-    def _profile_path(self, settings: Settings, info: RunInfo) -> Path:
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            return Path(profile)
-        return profile_path(settings, info.rank, PARENT.is_worker, quark_own_path())
+        atexit.unregister(self.at_process_end)
+        atexit.register(self.at_process_end)
 
     def _probes(self, settings: Settings) -> Probes:
         if not settings.gpu:
-            return Probes()
+            return Probes(tuple(resource for resource in RESOURCES if resource.name != "gpu"))
         if self._gpu is None:
             self._gpu = GpuProbe()  # one for all runs: opening the drivers is not cheap
         return Probes(gpu=self._gpu)
 
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
-            spans = self._spans = SpansSink(self._be_first_at_exit)
+            spans = self._spans = SpansSink(RESOURCES, self._be_first_at_exit)
             self._sinks = (
                 spans,
-                MetricsSink(self._reading_now, spans.context_of),
-                LogsSink(self.delivery.soon, spans.context_of),
+                MetricsSink(RESOURCES, self._reading_now, spans.context_of),
+                LogsSink(RESOURCES, self.delivery.soon, spans.context_of),
             )
         return self._sinks
 
@@ -311,5 +343,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=RUNTIME.delivery.before_fork,
         after_in_parent=RUNTIME.delivery.after_fork_in_parent,
-        after_in_child=RUNTIME.after_fork,
+        after_in_child=RUNTIME.after_fork_in_child,
     )

@@ -74,7 +74,7 @@ class Activation:
         """
         if self.step is not None:
             self.step.recorder.close(self.step, error if _is_failure(error) else None)
-            RUNTIME.settle()
+            RUNTIME.report_if_idle()
 
 
 class Scope:

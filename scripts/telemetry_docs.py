@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from otel_quant.environment import VARIABLES
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog, semconv
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -26,7 +26,7 @@ _PLACES = {
 _INTRO = """\
 # Telemetry
 
-<!-- Made by scripts/telemetry_docs.py from otel_quant/telemetry/semconv.py and
+<!-- Made by scripts/telemetry_docs.py from otel_quant/telemetry/catalog.py and
      otel_quant/environment.py. Edit those. -->
 
 What otel-quant sends, and what its environment variables do. Names in `quant.` are its
@@ -38,10 +38,13 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
-| log record | one per checkpoint, sent at once | event `{checkpoint}` |
+| log record | one per checkpoint | event `{checkpoint}` |
 | log record | the heaviest nodes of a costed model | event `{model_cost}` |
 | log record and span event | a warning: why a model could not be costed | `{cost_failed}` |
 | metrics | see below | `quant.*` |
+
+Under `opentelemetry-instrument`, checkpoint records and ended spans are sent at once. A program that
+makes its providers itself sends them when its own processors do, and flushes before it ends.
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 """
@@ -81,7 +84,7 @@ def _variables() -> Iterator[tuple[str, list[str]]]:
 
 
 def _metrics() -> Iterator[tuple[str, list[str]]]:
-    for metric in semconv.METRICS:
+    for metric in catalog.METRICS:
         labels = ", ".join(f"`{name}`" for name in metric.attributes) or "none"
         lines = [
             metric.brief,
@@ -96,7 +99,7 @@ def _metrics() -> Iterator[tuple[str, list[str]]]:
 
 
 def _attributes() -> Iterator[tuple[str, list[str]]]:
-    for attribute in semconv.ATTRIBUTES:
+    for attribute in catalog.ATTRIBUTES:
         places = ", ".join(_PLACES[place] for place in attribute.places)
         lines = [
             attribute.brief,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog
 
 _UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}  # the last on gauges only
 _SUFFIXES = {
@@ -17,7 +17,7 @@ _SUFFIXES = {
     "counter": ("_total",),
     "observable_counter": ("_total",),
 }
-_ATTRIBUTES = frozenset(attribute.name for attribute in semconv.ATTRIBUTES)
+_ATTRIBUTES = frozenset(attribute.name for attribute in catalog.ATTRIBUTES)
 
 SELECTED = 'job=~"$job", instance=~"$instance"'
 """The runs that the dashboard's variables choose. One process is one instance."""
@@ -25,7 +25,7 @@ SELECTED = 'job=~"$job", instance=~"$instance"'
 
 def prometheus(metric: str) -> tuple[str, ...]:
     """Returns the names of a metric's series: one, or three for a histogram."""
-    made = semconv.METRIC_BY_NAME[metric]
+    made = catalog.METRIC_BY_NAME[metric]
     base = metric.replace(".", "_") + _UNITS.get(made.unit, "")
     return tuple(base + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
 

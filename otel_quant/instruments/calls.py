@@ -65,7 +65,7 @@ def as_library_step(
     name = qualified_name(function)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
-        if not HOOKS.active or is_covered(RUNTIME.recorder.current(), label or kind, library):
+        if not HOOKS.active or is_covered(RUNTIME.current_step(), label or kind, library):
             return None
         known = attributes_of(arguments.bound(args, kwargs), RUNTIME.settings.paths, reads)
         return open_library_step(
@@ -215,7 +215,7 @@ def count_layer(owners: Collection[str]) -> None:
     Args:
         owners: The distributions.
     """
-    step = RUNTIME.recorder.current()
+    step = RUNTIME.current_step()
     for around in step.outwards() if step is not None else ():
         if around.info.library in owners:
             count = around.attributes.get(semconv.LAYER_COUNT, 0)
@@ -260,7 +260,7 @@ def count_sample(source: object) -> None:
     """
     if not RUNTIME.is_running:
         return
-    step = RUNTIME.recorder.current()
+    step = RUNTIME.current_step()
     for around in step.outwards() if step is not None else ():
         if around.info.kind == ProfileStep.CALIBRATION:
             if not around.samples and isinstance(source, Sized):

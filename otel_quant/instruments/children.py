@@ -80,7 +80,7 @@ def bootstrap(original: Callable[..., Any], hook: Hook, library: Library) -> Cal
             with FAULTS.kept_in("end of a child process"):
                 runtime = _runtime()
                 if runtime is not None:
-                    runtime.leave()
+                    runtime.at_process_end()
 
     return wrapper
 

@@ -120,7 +120,7 @@ def _calibrating(
     with FAULTS.kept_in("opening a step"):
         if operation is not None and operation.spanning is not None:
             activation = operation.spanning
-        elif not is_covered(RUNTIME.recorder.current(), ProfileStep.CALIBRATION, library):
+        elif not is_covered(RUNTIME.current_step(), ProfileStep.CALIBRATION, library):
             activation = Activation(_open(calibrator, function, library))
             if operation is not None:
                 operation.span_calls(activation)

@@ -88,7 +88,7 @@ def is_within(owners: Collection[str]) -> bool:
         owners: The distributions.
     """
     around = _AROUND.get()
-    if not around and RUNTIME.recorder.current() is None:
+    if not around and RUNTIME.current_step() is None:
         around = tuple(_UNDER_WAY)
     return any(each.owner in owners for each in around)
 

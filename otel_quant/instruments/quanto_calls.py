@@ -28,7 +28,7 @@ def enter(function: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     def wrapper(self: Any) -> Any:
         activation = Activation(None)
         with FAULTS.kept_in("opening a step"):
-            if HOOKS.active and not is_covered(RUNTIME.recorder.current(), hook.step, library):
+            if HOOKS.active and not is_covered(RUNTIME.current_step(), hook.step, library):
                 activation = Activation(open_library_step(hook.step, library, function=name))
         try:
             result = function(self)

@@ -124,7 +124,7 @@ def enter(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     def wrapper(self: Any) -> Any:
         activation = Activation(None)
         with FAULTS.kept_in("opening a step"):
-            RUNTIME.columns.adopt(self)
+            RUNTIME.metrics.adopt(self)
             pending = _PENDING.get()
             _PENDING.set(None)
             if pending is not None:
@@ -169,9 +169,9 @@ def make(original: Callable[..., Any], hook: Hook, library: Library) -> Callable
     def wrapper(self: Any, output_path: str = DEFAULT_PATH) -> None:
         is_new = not self._initialized
         if is_new and os.environ.get(QUARK_PROFILING) == "1":
-            RUNTIME.make_way(output_path)
+            RUNTIME.move_profile_off(output_path)
         original(self, output_path)
-        RUNTIME.columns.adopt(self)
+        RUNTIME.metrics.adopt(self)
         if is_new and self.enabled:
             with FAULTS.kept_in("Quark's profiler"):
                 RUNTIME.recorder.start()
@@ -187,7 +187,7 @@ def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
         original(self, step_name)
         ends_of_the_run = (ProfileStep.START, ProfileStep.END)
         if not _AT_A_BOUNDARY.get() and step_name not in ends_of_the_run:
-            RUNTIME.columns.adopt(self)
+            RUNTIME.metrics.adopt(self)
             RUNTIME.recorder.point(step_name)
 
     return wrapper
@@ -199,8 +199,6 @@ def watch(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     @functools.wraps(original)
     def wrapper(self: Any, path: str) -> None:
         original(self, path)
-        with FAULTS.kept_in("watch of the cache directories"):
-            if RUNTIME.is_running and RUNTIME.writes_profile:
-                RUNTIME.columns.cache_dirs.watch(path)
+        RUNTIME.watch_cache_directory(path)
 
     return wrapper

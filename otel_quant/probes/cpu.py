@@ -12,6 +12,7 @@ import psutil
 from otel_quant.probes.cumulative import Cumulative, Figures
 from otel_quant.probes.kernel_files import read_process
 from otel_quant.records import CpuReading
+from otel_quant.resources import TOTAL, Figure, Metric, Resource, Series
 
 _LINUX = sys.platform == "linux"
 _MICROSECONDS: Final = 1_000_000
@@ -68,3 +69,41 @@ def _of_child(pid: int) -> Figures:
         (int(fields[_SYSTEM]) + int(fields[_CHILDREN_SYSTEM])) * _TICK,
         int(fields[_MAJOR_FAULTS]) + int(fields[_CHILDREN_MAJOR_FAULTS]),
     )
+
+
+_DURING_STEPS: Final = Metric(
+    "quant.step.cpu.time", "counter", "s", "CPU time spent during steps.", ("cpu.mode",)
+)
+
+CPU: Final = Resource(
+    name="cpu",
+    probe=CpuProbe,
+    figures=(
+        Figure(
+            "cpu.user",
+            "s",
+            "CPU time of the process tree in user mode",
+            lambda cpu: cpu.user,
+            TOTAL,
+            "12.51",
+            steps=(Series(_DURING_STEPS, labels={"cpu.mode": "user"}),),
+        ),
+        Figure(
+            "cpu.system",
+            "s",
+            "CPU time of the process tree in the kernel",
+            lambda cpu: cpu.system,
+            TOTAL,
+            "0.73",
+            steps=(Series(_DURING_STEPS, labels={"cpu.mode": "system"}),),
+        ),
+        Figure(
+            "page_faults.major",
+            "{fault}",
+            "Page faults that had to wait for storage",
+            lambda cpu: cpu.major_faults,
+            TOTAL,
+            "3",
+        ),
+    ),
+)

@@ -25,6 +25,7 @@ from otel_quant.probes.amd import open_amd
 from otel_quant.probes.nvml import open_nvml
 from otel_quant.probes.torch_cuda import Platform, with_torch_memory
 from otel_quant.records import GpuReading
+from otel_quant.resources import LEVEL, Column, Figure, Metric, Resource, Series
 
 _log = logging.getLogger("otel_quant")
 
@@ -182,3 +183,66 @@ if hasattr(os, "register_at_fork"):  # not on Windows
         after_in_parent=_at_fork(GpuProbe.after_fork_in_parent),
         after_in_child=_at_fork(GpuProbe.after_fork_in_child),
     )
+
+
+_USAGE: Final = Metric(
+    "quant.run.gpu.memory.usage",
+    "observable_up_down_counter",
+    "By",
+    "Memory in use on a visible GPU, by anyone.",
+    ("hw.id",),
+)
+
+GPU: Final = Resource(
+    name="gpu",
+    probe=GpuProbe,
+    is_sampled=True,
+    reads_proc=False,
+    figures=(
+        Figure(
+            "gpu.memory",
+            "By",
+            "Memory in use on all visible GPUs, by anyone",
+            lambda gpus: sum(gpu.used for gpu in gpus),
+            LEVEL,
+            "2147483648",
+            checkpoint="gpu_memory",
+            column=Column("gpu_memory_mb", in_quark=True),
+        ),
+    ),
+    device_figures=(
+        Figure(
+            "memory",
+            "By",
+            "Memory in use on the device, by anyone",
+            lambda gpu: gpu.used,
+            LEVEL,
+            "2147483648",
+            live=Series(_USAGE),
+        ),
+        Figure(
+            "process_memory",
+            "By",
+            "Memory of this process tree on the device, where the driver says",
+            lambda gpu: gpu.process_used,
+            LEVEL,
+            "1610612736",
+        ),
+        Figure(
+            "torch_allocated",
+            "By",
+            "Bytes that torch's caching allocator has handed out, if torch is in use",
+            lambda gpu: gpu.torch_allocated,
+            LEVEL,
+            "536870912",
+        ),
+        Figure(
+            "torch_reserved",
+            "By",
+            "Bytes that torch's caching allocator holds, if torch is in use",
+            lambda gpu: gpu.torch_reserved,
+            LEVEL,
+            "1073741824",
+        ),
+    ),
+)

@@ -15,6 +15,7 @@ import psutil
 
 from otel_quant.probes.kernel_files import SELF, read_process
 from otel_quant.records import MemoryReading
+from otel_quant.resources import LEVEL, Column, Figure, Metric, Resource, Series
 
 _LINUX = sys.platform == "linux"
 
@@ -65,11 +66,11 @@ class MemoryProbe:
             tree_rss=rss + sum(child[1] for child in children),
             high_water=high_water,
             children=children,
-            reaped_high_water=reaped if self._is_news(reaped) else None,
+            reaped_high_water=reaped if self._is_above_all(reaped) else None,
         )
 
-    def _is_news(self, reaped: int | None) -> bool:
-        """Whether the mark of the dead says what no mark of the living has said.
+    def _is_above_all(self, reaped: int | None) -> bool:
+        """Whether a descendant that has exited was larger than any process that was read.
 
         The kernel charges a child that calls exec with the memory of the process that it
         was forked from, and a long-lived child's mark may be of an earlier step. Only a
@@ -179,3 +180,51 @@ def _reaped_high_water() -> int | None:
     mark = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     # Kibibytes on Linux and the BSDs, bytes on macOS; 0 means that no child was waited for.
     return mark * (1 if sys.platform == "darwin" else 1024) if mark else None
+
+
+_PEAKS: Final = Metric(
+    "quant.step.memory.peak",
+    "histogram",
+    "By",
+    "Highest RSS of the process tree during a step.",
+    # 64 MiB to 2 TiB, by doubling.
+    buckets=tuple(float(1 << power) for power in range(26, 42)),
+)
+_GROWTH: Final = Metric(
+    "quant.step.memory.growth",
+    "gauge",
+    "By",
+    "RSS of the process tree at a step's end less that at its start; the step's last time counts.",
+)
+_USAGE: Final = Metric(
+    "quant.run.memory.usage", "observable_up_down_counter", "By", "RSS of the process tree now."
+)
+
+MEMORY: Final = Resource(
+    name="memory",
+    probe=MemoryProbe,
+    is_sampled=True,
+    figures=(
+        Figure(
+            "memory",
+            "By",
+            "RSS of the process tree",
+            lambda memory: memory.tree_rss,
+            LEVEL,
+            "806092800",
+            checkpoint="memory",
+            steps=(Series(_PEAKS, "peak"), Series(_GROWTH)),
+            live=Series(_USAGE),
+            column=Column("cpu_memory_mb", in_quark=True),
+        ),
+        Figure(
+            "process_memory",
+            "By",
+            "RSS of the main process",
+            lambda memory: memory.rss,
+            (),
+            "806092800",
+            checkpoint="process_memory",
+        ),
+    ),
+)

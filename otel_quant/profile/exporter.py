@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_quant.profile.path import request_profile
+from otel_quant.profile.request import PROGRAM_REQUEST
 
 
 class QuarkYamlSpanExporter(SpanExporter):
@@ -27,7 +27,7 @@ class QuarkYamlSpanExporter(SpanExporter):
     """
 
     def __init__(self, path: str | None = None) -> None:
-        request_profile(path)
+        PROGRAM_REQUEST.ask(path)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Does nothing, successfully."""

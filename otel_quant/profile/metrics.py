@@ -11,8 +11,11 @@ profiler, so that a metric written for either works with the other. "mb" in a ke
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+from otel_quant.resources import Figure, Number
 
 _MIB: Final = 1024 * 1024
 
@@ -44,6 +47,8 @@ class MetricContext:
         cache_dir_peak_disk_mb: Largest growth of a watched directory; summary only.
         elapsed: Seconds since the first checkpoint by the monotonic clock.
         peak_memory: Highest RSS of this process alone, in bytes; summary metrics only.
+        figures: Figures of resources that Quark does not measure, by name; those that only
+            rise since the first checkpoint. Checkpoint metrics only.
     """
 
     start_time: float | None = None
@@ -65,6 +70,7 @@ class MetricContext:
     cache_dir_peak_disk_mb: float | None = None
     elapsed: float | None = None
     peak_memory: int | None = None
+    figures: Mapping[str, Number] = field(default_factory=dict)
 
 
 class BaseMetric(ABC):
@@ -315,6 +321,30 @@ def _growth(context: MetricContext, current: int, baseline: int) -> float | None
         return None
     # A counter falls when a child that was counted leaves the tree unwaited for.
     return round(max(current - baseline, 0) / _MIB, 2)
+
+
+class FigureMetric(CheckpointMetric):
+    """A figure of a resource that Quark's profiler does not measure.
+
+    Args:
+        figure: The figure; it has a column.
+    """
+
+    def __init__(self, figure: Figure) -> None:
+        assert figure.column is not None
+        self._figure = figure
+        self._column = figure.column
+
+    @property
+    def name(self) -> str:
+        return self._column.key
+
+    def get_definition(self) -> str:
+        return self._column.definition
+
+    def collect(self, context: MetricContext) -> float | None:
+        value = context.figures.get(self._figure.name)
+        return None if value is None else round(value / self._column.scale, 2)
 
 
 CHECKPOINT_METRICS: Final[tuple[type[CheckpointMetric], ...]] = (

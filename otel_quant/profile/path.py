@@ -1,4 +1,4 @@
-"""Which local file a run writes, and who asked for one besides the environment."""
+"""Where a run writes its local file."""
 
 from __future__ import annotations
 
@@ -8,44 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.environment import QUARK_PROFILING, Settings
+from otel_quant.environment import QUARK_PROFILING
+from otel_quant.profile.request import ProfileRequest
 
 DEFAULT_PATH: Final = "quark_profile.yaml"
 """Where Quark's profiler writes unless it is told otherwise, and so do we."""
 
 _QUARKS_PROFILER: Final = "quark.common.profiler.profiler"
-
-
-class ProfileRequests:
-    """What the program itself has asked for, by an exporter or by the drop-in API.
-
-    Attributes:
-        wanted: Whether a file has been asked for.
-        path: The path that was named last; None if none was.
-        parents: Whether folders that are missing on the way there are made.
-    """
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self.path: str | None = None
-        self.parents = True
-
-
-REQUESTS: Final = ProfileRequests()
-"""The process's own; a run looks at it when it begins."""
-
-
-def request_profile(path: str | None = None, *, parents: bool = True) -> None:
-    """Asks for the local file of the runs that begin from now on in this process.
-
-    Args:
-        path: Where to write it; None leaves that to the environment.
-        parents: Whether folders that are missing on the way to the path are made.
-    """
-    REQUESTS.wanted = True
-    if path is not None:
-        REQUESTS.path = path
-        REQUESTS.parents = parents
 
 
 def beside(path: Path, tag: str) -> Path:
@@ -62,12 +31,12 @@ def beside(path: Path, tag: str) -> Path:
 
 
 def profile_path(
-    settings: Settings, rank: int | None, is_child: bool, quark_own_path: str | None
+    request: ProfileRequest, rank: int | None, is_child: bool, quark_own_path: str | None
 ) -> Path:
     """Chooses where a run writes its local file.
 
     Args:
-        settings: What the environment asks for.
+        request: What is asked for.
         rank: Rank given by a launcher; each rank has a file of its own.
         is_child: Whether this process was forked or spawned by one that is profiled, and
             so has been given the same path.
@@ -77,8 +46,10 @@ def profile_path(
     Returns:
         The path. It may exist: see :mod:`otel_quant.profile.file`.
     """
-    named = REQUESTS.path or settings.profile_path or DEFAULT_PATH
+    named = request.path or DEFAULT_PATH
     path = Path(named)
+    if request.is_exact:
+        return path
     if named.endswith("/") or path.is_dir():
         path /= DEFAULT_PATH
     if rank is not None:

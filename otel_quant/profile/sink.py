@@ -16,9 +16,9 @@ from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import file as profile_file
-from otel_quant.profile.columns import Columns, definitions
-from otel_quant.profile.metrics import Metric
+from otel_quant.profile.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.profile.path import beside
+from otel_quant.profile.program_metrics import Kind, ProgramMetrics
 from otel_quant.profile.yaml_text import comment, inline, key, quoted
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
@@ -47,20 +47,25 @@ class QuarkYamlSink(Sink):
     Args:
         path: Where it should be. What is there is kept: see
             :func:`otel_quant.profile.file.create`.
-        columns: The metrics, for their definitions at the end.
+        metrics: What it shows at each checkpoint and at its end.
         strict: Whether to write only what Quark's profiler writes.
-        parents: Whether folders that are missing on the way to the file are made.
+        makes_folders: Whether folders that are missing on the way to the file are made.
     """
 
     name = "quark_yaml"
 
     def __init__(
-        self, path: str | Path, columns: Columns, *, strict: bool = False, parents: bool = False
+        self,
+        path: str | Path,
+        metrics: ProgramMetrics,
+        *,
+        strict: bool = False,
+        makes_folders: bool = False,
     ) -> None:
         self._wanted = Path(path)
-        self._columns = columns
+        self._metrics = metrics
         self._strict = strict
-        self._parents = parents
+        self._makes_folders = makes_folders
         self._file: profile_file.ProfileFile | None = None
         self._costs: list[CostedModel] = []
 
@@ -82,7 +87,7 @@ class QuarkYamlSink(Sink):
         if self._file is not None:
             self._file.move(self._wanted)
 
-    def make_way(self, path: str | Path) -> None:
+    def move_off(self, path: str | Path) -> None:
         """Moves the file aside if another program is about to write to its path.
 
         Args:
@@ -97,7 +102,7 @@ class QuarkYamlSink(Sink):
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Creates the file with its first record."""
         text = _HEADER + self._record(checkpoint)
-        self._file = profile_file.create(self._wanted, text, parents=self._parents)
+        self._file = profile_file.create(self._wanted, text, parents=self._makes_folders)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
@@ -131,13 +136,15 @@ class QuarkYamlSink(Sink):
             return
         try:
             file.append(self._record(checkpoint, record.error))
-            file.append(_SUMMARY + _mapping(record.columns, "", ""))
+            file.append(
+                _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
+            )
             file.append(
                 _DEFINITIONS
                 + _OF_RECORDS
-                + _definitions(self._columns.every("checkpoint_metrics"))
+                + self._definitions("checkpoint_metrics")
                 + _OF_SUMMARY
-                + _definitions(self._columns.every("summary_metrics"))
+                + self._definitions("summary_metrics")
             )
             if self._costs and not self._strict:
                 models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
@@ -152,11 +159,18 @@ class QuarkYamlSink(Sink):
             self._file = None
 
     def _record(self, checkpoint: Checkpoint, error: str | None = None) -> str:
-        columns = checkpoint.columns
+        columns = checkpoint_columns(self._metrics, checkpoint, strict=self._strict)
         text = _mapping(columns, "- ", "  ")
         error = error or checkpoint.error
         if text and error and not self._strict and "error" not in columns:
             text += f"  error: {quoted(error)}\n"
+        return text
+
+    def _definitions(self, kind: Kind) -> str:
+        text = ""
+        for name, definition in definitions(self._metrics.every(kind), strict=self._strict):
+            first, *rest = comment(f"{name}: {definition}")
+            text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
         return text
 
 
@@ -164,8 +178,8 @@ def _peaks(peaks: Peaks) -> str:
     """Writes a step's peaks as comments: Quark's file has no key for them."""
     return "".join(
         f"  # {name}: {value / _MIB:.2f}\n"
-        for name, value in (("peak_memory_mb", peaks.memory), ("peak_gpu_memory_mb", peaks.gpu))
-        if value is not None
+        for name, figure in (("peak_memory_mb", "memory"), ("peak_gpu_memory_mb", "gpu.memory"))
+        if (value := peaks.figures.get(figure)) is not None
     )
 
 
@@ -185,12 +199,4 @@ def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
         with FAULTS.kept_in(f"value of {name} for the local file"):
             text += f"{prefix}{key(name)}: {inline(value)}\n"
             prefix = indent
-    return text
-
-
-def _definitions(metrics: Sequence[Metric]) -> str:
-    text = ""
-    for name, definition in definitions(metrics):
-        first, *rest = comment(f"{name}: {definition}")
-        text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
     return text

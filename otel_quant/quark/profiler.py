@@ -20,6 +20,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.profile.metrics import Metric
 from otel_quant.profile.path import DEFAULT_PATH
+from otel_quant.quark.records import RECORDS
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.records import Reading
 from otel_quant.runtime import RUNTIME
@@ -81,30 +82,31 @@ class GlobalProfiler:
         instrumentor = QuantInstrumentor()
         if not instrumentor.is_instrumented_by_opentelemetry:
             instrumentor.instrument()
-        RUNTIME.columns.records = self.records
+        RECORDS.records = self.records
+        RUNTIME.add_sink(RECORDS)
         if self.output_path:
             RUNTIME.write_profile(self.output_path)
-        RUNTIME.recorder.start()
+        RUNTIME.begin_run()
 
     # --- the run --------------------------------------------------------------------------
 
     @property
     def checkpoint_metrics(self) -> list[Metric]:
         """The columns of each record; append, remove and reorder as you like."""
-        return RUNTIME.columns.checkpoint_metrics
+        return RUNTIME.metrics.checkpoint_metrics
 
     @checkpoint_metrics.setter
     def checkpoint_metrics(self, metrics: list[Metric]) -> None:
-        RUNTIME.columns.checkpoint_metrics = metrics
+        RUNTIME.metrics.checkpoint_metrics = metrics
 
     @property
     def summary_metrics(self) -> list[Metric]:
         """The figures of the summary; append, remove and reorder as you like."""
-        return RUNTIME.columns.summary_metrics
+        return RUNTIME.metrics.summary_metrics
 
     @summary_metrics.setter
     def summary_metrics(self, metrics: list[Metric]) -> None:
-        RUNTIME.columns.summary_metrics = metrics
+        RUNTIME.metrics.summary_metrics = metrics
 
     @property
     def start_time(self) -> float | None:
@@ -179,7 +181,7 @@ class GlobalProfiler:
         """
         if self.enabled and not self._stopped:
             with FAULTS.kept_in("watch of the cache directories"):
-                RUNTIME.columns.cache_dirs.watch(path)
+                RUNTIME.metrics.cache_directories.watch(path)
 
     def start_tmp_dir_monitoring(self, path: str) -> None:
         """The former name of :meth:`start_cache_dir_monitoring`."""

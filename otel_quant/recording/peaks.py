@@ -2,116 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
+from typing import Any
 
-from otel_quant.records import GpuReading, MemoryReading, Peaks, PeakSource, Reading
+from otel_quant.recording.memory_peaks import MemoryPeaks
+from otel_quant.records import Peaks, Reading
+from otel_quant.resources import Figure, Number, Resource
 
-_GPU_FIGURES = ("used", "process_used", "torch_allocated", "torch_reserved")
+_MEMORY = "memory"
 
 
 class PeakTracker:
     """Follows the peaks of a step or of the run.
 
-    The kernel's marks are exact where they rise: a mark that rose between two readings
-    was set between them. What the *other* processes held at that moment is known only if
-    the process still stands at its mark. Otherwise the smaller of what they held at the
-    two readings is taken, so that the sum never claims more than can have been in use.
+    Threads take readings at once, and one may be folded after another that is newer. Of such
+    a reading what was in use counts; its marks do not, since they would look as if they had
+    risen again at the next one.
 
     Args:
         first: The reading at the start; what was in use then counts.
+        resources: What has peaks.
     """
 
-    def __init__(self, first: Reading) -> None:
-        self._sampled: int | None = None
-        self._kernel: int | None = None
-        self._process: int | None = None
-        self._previous: MemoryReading | None = first.memory
-        self._marks_are_own = False
-        self._gpu: int | None = None
-        self._gpus: dict[int, dict[str, int]] = {}
+    def __init__(self, first: Reading, resources: Sequence[Resource]) -> None:
+        self._resources = resources
+        self._first, self._latest = first.order, first.order
+        self._memory = MemoryPeaks()
+        self._highest: dict[str, Number] = {}
+        self._devices: dict[str, dict[int, dict[str, Number]]] = {}
         self.fold(first)
 
     def fold(self, reading: Reading) -> None:
-        """Takes one more reading into account."""
-        if reading.memory is not None:
-            self._fold_memory(reading.memory)
-        if reading.gpus:
-            self._fold_gpus(reading.gpus)
+        """Takes one more reading into account; does nothing with one older than the first."""
+        if reading.order < self._first:
+            return
+        memory = reading.memory
+        if memory is not None:
+            if reading.order < self._latest:
+                self._memory.sample(memory)
+            else:
+                self._memory.fold(memory)
+        self._latest = max(self._latest, reading.order)
+        for resource in self._resources:
+            record = reading.resources.get(resource.name)
+            if record is None or resource.name == _MEMORY:
+                continue
+            _raise(self._highest, resource.figures, record)
+            if resource.device_figures:
+                devices = self._devices.setdefault(resource.name, {})
+                for device in record:
+                    highest = devices.setdefault(device.index, {})
+                    _raise(highest, resource.device_figures, device)
 
-    def marks_reset(self, sample: MemoryReading, lowered: Collection[int]) -> None:
-        """The kernel's marks have been lowered to what is in use now.
+    def marks_lowered(self, reading: Reading) -> None:
+        """The kernel's memory marks have been lowered to what is in use now.
 
         Args:
-            sample: What was read, and folded, just before.
-            lowered: The descendants whose marks were lowered; this process's was.
+            reading: What was read, and folded, just before, with the marks as they are now.
         """
-        self._marks_are_own = True
-        self._previous = MemoryReading(
-            rss=sample.rss,
-            tree_rss=sample.tree_rss,
-            high_water=sample.rss,
-            children=tuple(
-                (pid, rss, rss if pid in lowered else mark) for pid, rss, mark in sample.children
-            ),
-            reaped_high_water=sample.reaped_high_water,
-        )
+        assert reading.memory is not None
+        self._latest = reading.order
+        self._memory.marks_lowered(reading.memory)
 
     def result(self) -> Peaks:
         """Returns the peaks so far."""
-        source: PeakSource | None = None
-        memory = self._sampled
-        if memory is not None:
-            source = "sampled"
-            if self._kernel is not None and self._kernel >= memory:
-                memory, source = self._kernel, "kernel"
+        memory = self._memory.result()
         return Peaks(
-            memory=memory,
-            memory_source=source,
-            process_memory=self._process,
-            gpu=self._gpu,
-            gpus={index: dict(figures) for index, figures in self._gpus.items()},
+            figures=self._highest | ({_MEMORY: memory[0]} if memory else {}),
+            sources={_MEMORY: memory[1]} if memory else {},
+            devices={
+                name: {index: dict(figures) for index, figures in devices.items()}
+                for name, devices in self._devices.items()
+            },
+            process_memory=self._memory.process,
         )
 
-    def _fold_memory(self, now: MemoryReading) -> None:
-        before = self._previous or now
-        self._sampled = max(self._sampled or 0, now.tree_rss)
-        self._process = max(self._process or 0, now.rss)
-        mark, mark_before = now.high_water, before.high_water
-        # A mark that was reset within the step is the step's own even if it stands still.
-        if mark is not None and (
-            self._marks_are_own or (mark_before is not None and mark > mark_before)
-        ):
-            others_before, others_now = before.tree_rss - before.rss, now.tree_rss - now.rss
-            self._raise_kernel(mark, now.rss, others_before, others_now)
-            self._process = max(self._process, mark)
-        self._fold_children(before, now)
-        self._fold_reaped(before, now)
-        self._previous = now
 
-    def _fold_children(self, before: MemoryReading, now: MemoryReading) -> None:
-        if not now.children or before is now:
-            return
-        known = {pid: (rss, mark) for pid, rss, mark in before.children}
-        for pid, rss, mark in now.children:
-            rss_before, mark_before = known.get(pid, (0, 0))
-            if mark is not None and mark > (mark_before or 0):
-                self._raise_kernel(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
-
-    def _fold_reaped(self, before: MemoryReading, now: MemoryReading) -> None:
-        """A descendant that came and went between two readings left only its mark."""
-        mark = now.reaped_high_water
-        if mark is not None and mark > (before.reaped_high_water or 0) and before is not now:
-            self._raise_kernel(mark, 0, before.rss, now.rss)
-
-    def _raise_kernel(self, mark: int, rss: int, others_before: int, others_now: int) -> None:
-        others = others_now if rss >= mark else min(others_before, others_now)
-        self._kernel = max(self._kernel or 0, mark + others)
-
-    def _fold_gpus(self, gpus: tuple[GpuReading, ...]) -> None:
-        self._gpu = max(self._gpu or 0, sum(gpu.used for gpu in gpus))
-        for gpu in gpus:
-            highest = self._gpus.setdefault(gpu.index, {})
-            for figure in _GPU_FIGURES:
-                value = getattr(gpu, figure)
-                if value is not None and value >= highest.get(figure, 0):
-                    highest[figure] = value
+def _raise(highest: dict[str, Number], figures: Sequence[Figure], record: Any) -> None:
+    for figure in figures:
+        if "peak" in figure.parts:
+            value = figure.of(record)
+            if value is not None and value >= highest.get(figure.name, value):
+                highest[figure.name] = value

@@ -2,6 +2,10 @@
 
 It opens and closes steps, asks the probes for readings, follows peaks and hands
 checkpoints to the sinks. It knows no library and no format.
+
+Readings are taken, and metrics of the program are called, without the recorder's lock: a
+driver that hangs in one thread, or a metric that waits for another thread, stops no step of
+the others. What is changed together is changed under the lock, after that.
 """
 
 from __future__ import annotations
@@ -11,21 +15,20 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.probes.limits import read_limits
-from otel_quant.probes.memory import reset_high_water
 from otel_quant.probes.readers import Probes
 from otel_quant.probes.sampler import Sampler
-from otel_quant.profile.columns import Columns
 from otel_quant.recording.peaks import PeakTracker
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
+    Peaks,
     Phase,
     Reading,
     RunInfo,
@@ -35,6 +38,28 @@ from otel_quant.records import (
     error_type,
 )
 from otel_quant.steps import ProfileStep
+
+
+class ProgramMetrics(Protocol):
+    """Metrics that the program has added. Threads may ask for values at once."""
+
+    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        """Returns their values at a checkpoint, by name.
+
+        Args:
+            name: Name of the checkpoint.
+            reading: What was measured there.
+            baseline: The run's first reading.
+        """
+
+    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
+        """Returns the values of those that are taken once, when the run ends, by name.
+
+        Args:
+            reading: The run's last reading.
+            baseline: Its first.
+            peaks: Highest figures between the two.
+        """
 
 
 class UnfinishedStepError(Exception):
@@ -76,7 +101,7 @@ class OpenStep:
         self.start = start
         self.attributes = dict(attributes)
         self.samples = 0
-        self.tracker = PeakTracker(start)
+        self.tracker = recorder.tracker_from(start)
         self._closed = False
 
     def outwards(self) -> Iterator[OpenStep]:
@@ -88,7 +113,7 @@ class OpenStep:
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _Period:
     """What happened since a reading.
 
     Attributes:
@@ -104,9 +129,14 @@ class _Stretch:
     failed: int = 0
 
     def record(
-        self, info: RunInfo, end: Reading, custom: Mapping[str, object], **fields: Any
+        self,
+        info: RunInfo,
+        end: Reading,
+        custom: Mapping[str, object],
+        run_peaks: Peaks,
+        error: str | None = None,
     ) -> RunRecord:
-        """Returns the record of the stretch up to a reading."""
+        """Returns the record of the period up to a reading."""
         return RunRecord(
             info=info,
             start=self.start,
@@ -115,7 +145,8 @@ class _Stretch:
             steps=self.steps,
             failed_steps=self.failed,
             custom=custom,
-            **fields,
+            error=error,
+            run_peaks=run_peaks,
         )
 
 
@@ -132,9 +163,14 @@ class Recorder:
         info: What the run is.
         probes: What is measured.
         sinks: Who is told.
-        columns: Metrics of the local file, custom ones included.
+        metrics: Metrics of the program's own; None for none.
         sample_interval: Seconds between samples; 0 for none.
-        exact_peaks: Whether the kernel's memory marks are reset at each checkpoint.
+        exact_peaks: Whether the kernel's memory marks are lowered at each checkpoint.
+
+    Attributes:
+        info: What the run is.
+        latest: The newest reading; None before the run has begun.
+        ended: Whether the run is over.
     """
 
     def __init__(
@@ -142,30 +178,30 @@ class Recorder:
         info: RunInfo,
         probes: Probes,
         sinks: Sequence[Sink],
-        columns: Columns,
+        metrics: ProgramMetrics | None = None,
         *,
         sample_interval: float = 0.05,
         exact_peaks: bool = False,
     ) -> None:
         self.info = info
-        self.columns = columns
         self.latest: Reading | None = None
         self.ended = False
         self._begun = False
+        self._ending = False
         self._probes = probes
         self._sinks = tuple(sinks)
+        self._metrics = metrics
         self._sampler = Sampler(self._sample, sample_interval)
         self._exact_peaks = exact_peaks
         # Reentrant: what a sink calls (a user's exporter, say) may open a step.
         self._lock = threading.RLock()
         self._open: dict[int, OpenStep] = {}
-        self._folds = 0
         self._next_step = 0
         self._next_checkpoint = 0
         self._last_custom: dict[str, object] = {}
-        # All of the run, and what of it no root span has told yet; the same but in workers.
-        self._whole: _Stretch | None = None
-        self._untold: _Stretch | None = None
+        # All of the run, and what of it no root span has shown; the same but in workers.
+        self._whole: _Period | None = None
+        self._unreported: _Period | None = None
 
     # --- the run --------------------------------------------------------------------------
 
@@ -181,19 +217,29 @@ class Recorder:
 
     def reading_now(self) -> Reading:
         """Takes a reading between checkpoints, for whoever shows the run live."""
-        return self._observe(self._probes.read)
+        return self._take(self._probes.read)
+
+    def tracker_from(self, reading: Reading) -> PeakTracker:
+        """Returns what follows the peaks from a reading on."""
+        return PeakTracker(reading, self._probes.resources)
 
     def start(self) -> None:
         """Begins the run. Does nothing if it has begun."""
-        with self._lock, FAULTS.kept_in("recorder"):
-            if self._begun or self.ended:
-                return
-            self._begun = True  # at once: a signal handler may get here meanwhile
-            reading = self.latest = self._probes.read()
-            self._whole = self._untold = _Stretch(reading, PeakTracker(reading))
-            checkpoint = self._checkpoint(ProfileStep.START, "start", reading)
-            self._tell("run_started", self.info, checkpoint)
-            self._reset_marks(reading)
+        if self._whole is not None or self.ended:
+            return
+        with FAULTS.kept_in("recorder"):
+            reading = self._probes.read()
+            custom = self._custom_at(ProfileStep.START, reading, reading)
+            with self._lock:
+                if self._begun or self._ending:
+                    return  # another thread, or a signal handler, was faster
+                self._begun = True
+                period = _Period(reading, self.tracker_from(reading))
+                checkpoint = self._checkpoint(ProfileStep.START, "start", reading, reading, custom)
+                self._each(lambda sink: sink.run_started(self.info, checkpoint))
+                self.latest = reading
+                self._whole = self._unreported = period
+            self._lower_marks(reading)
             self._sampler.start()
 
     def end(self, error: str | None = None) -> None:
@@ -202,48 +248,50 @@ class Recorder:
         Args:
             error: Class name of the exception that ends it, None if it ends well.
         """
-        self._sampler.stop()  # without the lock, which its last sample may be waiting for
-        with self._lock, FAULTS.kept_in("recorder"):
-            whole, untold = self._whole, self._untold
-            if self.ended or whole is None or untold is None:
-                self.ended = True
+        self._sampler.stop()
+        with self._lock:
+            if self._ending:
                 return
-            for step in sorted(self._open.values(), key=lambda step: -step.info.index):
-                self.close(step, UnfinishedStepError("the run ended while the step was open"))
+            self._ending = True
+            unfinished = sorted(self._open.values(), key=lambda step: -step.info.index)
+        try:
+            with FAULTS.kept_in("recorder"):
+                for step in unfinished:
+                    self.close(step, UnfinishedStepError("the run ended while the step was open"))
+                self._end(error)
+        finally:
             self.ended = True
-            reading = self._read()
-            checkpoint = self._checkpoint(ProfileStep.END, "end", reading)
-            peaks = whole.tracker.result()
-            columns, custom = self.columns.at_end(reading, whole.start, peaks)
-            record = untold.record(
-                self.info, reading, {**self._last_custom, **custom}, columns=columns, error=error
-            )
-            self._tell("run_ended", record, checkpoint)
-            self._probes.close()
 
-    def settle(self) -> None:
-        """Has the sinks finish what they can: the process may be terminated from here on.
+    def report(self) -> None:
+        """Has the sinks show what has happened: the process may be terminated from here on.
 
         For workers between two tasks. The run goes on; does nothing if nothing has
         happened, or a step is open.
         """
-        with self._lock, FAULTS.kept_in("recorder"):
-            if self._open or self.ended or self._untold is None or not self._untold.steps:
+        with FAULTS.kept_in("recorder"):
+            if self._open or self.ended or not (self._unreported and self._unreported.steps):
                 return
-            reading = self._read()
-            record = self._untold.record(self.info, reading, dict(self._last_custom))
-            self._untold = _Stretch(reading, PeakTracker(reading))
-            self._tell("run_settled", record)
+            reading = self._probes.read()
+            with self._lock:
+                unreported = self._unreported
+                if self._open or self._ending or unreported is None or not unreported.steps:
+                    return
+                self._fold(reading)
+                peaks = self._whole.tracker.result() if self._whole else Peaks()
+                custom = dict(self._last_custom)
+                record = unreported.record(self.info, reading, custom, peaks)
+                self._unreported = _Period(reading, self.tracker_from(reading))
+            self._each(lambda sink: sink.run_reported(record))
 
     def forget(self) -> None:
         """In a forked child: drops the parent's run without a trace of its own.
 
         The lock may have been held by a thread that no longer exists: it is not used.
         """
-        self.ended = True
+        self.ended = self._ending = True
         self._lock = threading.RLock()
         self._open.clear()
-        self._tell("forget")
+        self._each(lambda sink: sink.forget())
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -281,14 +329,20 @@ class Recorder:
         """
         with FAULTS.kept_in("recorder"):
             self.start()
-            if self.ended or self._whole is None:
+            whole = self._whole
+            if self.ended or whole is None:
                 return None
+            shown = label if label is not None else kind
+            name = f"{shown} Start"
             parent = self.current()
+            reading = self._probes.read()
+            custom = self._custom_at(name, reading, whole.start)
             with self._lock:
-                reading = self._read()
+                if self._ending:
+                    return None
                 info = StepInfo(
                     index=self._next_step,
-                    label=label if label is not None else kind,
+                    label=shown,
                     kind=kind,
                     parent=parent.info.index if parent else None,
                     library=library,
@@ -299,10 +353,12 @@ class Recorder:
                 )
                 self._next_step += 1
                 step = OpenStep(self, info, parent, reading, attributes or {})
-                checkpoint = self._checkpoint(f"{info.label} Start", "start", reading, info)
+                newest = self._fold(reading)
+                step.tracker.fold(newest)
+                checkpoint = self._checkpoint(name, "start", reading, whole.start, custom, info)
                 self._open[info.index] = step
-            self._tell("step_started", info, checkpoint, step.attributes)
-            self._reset_marks(reading)
+            self._each(lambda sink: sink.step_started(info, checkpoint, step.attributes))
+            self._lower_marks(reading)
             return step
         return None
 
@@ -316,20 +372,27 @@ class Recorder:
         if step is None:
             return
         with FAULTS.kept_in("recorder"):
+            whole = self._whole
             with self._lock:
-                if step._closed or self.ended:
+                if step._closed or self.ended or whole is None:
                     return
                 step._closed = True
-                reading = self._read()
-                step.tracker.fold(reading)
+            name = f"{step.info.label} End"
+            reading = self._probes.read()
+            custom = self._custom_at(name, reading, whole.start)
+            with self._lock:
                 self._open.pop(step.info.index, None)
-                for stretch in self._stretches():
-                    stretch.steps += 1
-                    stretch.failed += error is not None
+                self._fold(reading)
+                step.tracker.fold(reading)
+                for period in self._periods():
+                    period.steps += 1
+                    period.failed += error is not None
                 checkpoint = self._checkpoint(
-                    f"{step.info.label} End",
+                    name,
                     "end",
                     reading,
+                    whole.start,
+                    custom,
                     step.info,
                     error_type(error) if error else None,
                 )
@@ -343,8 +406,8 @@ class Recorder:
                     custom=dict(self._last_custom),
                     error=error,
                 )
-            self._tell("step_ended", record, checkpoint)
-            self._reset_marks(reading)
+            self._each_in_reverse(lambda sink: sink.step_ended(record, checkpoint))
+            self._lower_marks(reading)
 
     def enter(self, step: OpenStep | None) -> Entered | None:
         """Makes a step the current one in the calling context.
@@ -390,16 +453,19 @@ class Recorder:
         """
         with FAULTS.kept_in("recorder"):
             self.start()
-            if self.ended or self._whole is None:
+            whole = self._whole
+            if self.ended or whole is None:
                 return
+            current = self.current()
+            reading = self._probes.read()
+            custom = self._custom_at(name, reading, whole.start)
             with self._lock:
-                reading = self._read()
-                current = self.current()
+                self._fold(reading)
                 checkpoint = self._checkpoint(
-                    name, "point", reading, current.info if current else None
+                    name, "point", reading, whole.start, custom, current.info if current else None
                 )
-            self._tell("point", checkpoint)
-            self._reset_marks(reading)
+            self._each(lambda sink: sink.point(checkpoint))
+            self._lower_marks(reading)
 
     def expect_samples(self, step: OpenStep, total: int) -> None:
         """Notes how many calibration samples a step will consume, if it takes them all.
@@ -408,7 +474,7 @@ class Recorder:
             step: The step.
             total: How many there are.
         """
-        self._tell("samples_expected", step.info, total)
+        self._each(lambda sink: sink.samples_expected(step.info, total))
 
     def count_samples(self, step: OpenStep, count: int = 1) -> None:
         """Counts calibration samples that a step has consumed.
@@ -418,7 +484,7 @@ class Recorder:
             count: How many more.
         """
         step.samples += count
-        self._tell("samples_counted", step.info, count)
+        self._each(lambda sink: sink.samples_counted(step.info, count))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Hands the static cost of models to the sinks.
@@ -427,69 +493,98 @@ class Recorder:
             costs: One record for each model.
         """
         if self._whole is not None and not self.ended:
-            self._tell("models_costed", costs)
+            self._each(lambda sink: sink.models_costed(costs))
+
+    def add_sink(self, sink: Sink) -> None:
+        """Hands what happens from now on to one more sink.
+
+        Args:
+            sink: The sink.
+        """
+        self._sinks = (*self._sinks, sink)
 
     # --- within -----------------------------------------------------------------------------
 
-    def _read(self) -> Reading:
+    def _end(self, error: str | None) -> None:
+        whole = self._whole
+        if whole is None:
+            return
         reading = self._probes.read()
-        self._fold(reading)
-        return reading
+        custom = self._custom_at(ProfileStep.END, reading, whole.start)
+        with self._lock:
+            self._fold(reading)
+            checkpoint = self._checkpoint(ProfileStep.END, "end", reading, whole.start, custom)
+            peaks = whole.tracker.result()
+        at_end: dict[str, object] = {}
+        if self._metrics is not None:
+            with FAULTS.kept_in("metrics of the program"):
+                at_end = self._metrics.at_end(reading, whole.start, peaks)
+        with self._lock:
+            self.ended = True
+            period = self._unreported or whole
+            custom = {**self._last_custom, **at_end}
+            record = period.record(self.info, reading, custom, peaks, error)
+        self._each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
 
     def _sample(self) -> None:
-        self._observe(self._probes.sample)
+        self._take(self._probes.sample)
 
-    def _observe(self, take: Callable[[], Reading]) -> Reading:
-        folds = self._folds
-        reading = take()
+    def _take(self, read: Callable[[], Reading]) -> Reading:
+        reading = read()
         with self._lock:
-            # If a checkpoint was taken meanwhile, this one may be the older: its lower
-            # marks would make those of the checkpoint look like a rise in the step after.
-            if not self.ended and folds == self._folds:
+            if not self.ended:
                 self._fold(reading)
         return reading
 
-    def _fold(self, reading: Reading) -> None:
-        self._folds += 1
-        self.latest = reading
-        for stretch in self._stretches():
-            stretch.tracker.fold(reading)
+    def _fold(self, reading: Reading) -> Reading:
+        """Takes a reading into account for all that is open; returns the newest there is."""
+        newest = self.latest
+        if newest is None or reading.order >= newest.order:
+            newest = self.latest = reading
+        for period in self._periods():
+            period.tracker.fold(reading)
         for step in self._open.values():
             step.tracker.fold(reading)
+        return newest
 
-    def _stretches(self) -> tuple[_Stretch, ...]:
-        if self._whole is None or self._untold is None:
+    def _periods(self) -> tuple[_Period, ...]:
+        if self._whole is None or self._unreported is None:
             return ()
-        return (self._whole,) if self._whole is self._untold else (self._whole, self._untold)
+        if self._whole is self._unreported:
+            return (self._whole,)
+        return (self._whole, self._unreported)
 
-    def _reset_marks(self, reading: Reading) -> None:
-        memory = reading.memory
-        if not self._exact_peaks or memory is None:
+    def _lower_marks(self, reading: Reading) -> None:
+        if not self._exact_peaks:
             return
+        # Under the lock: a reading with the marks as they are from now on comes after.
         with FAULTS.kept_in("probe memory (exact mode)"), self._lock:
             # What rose since the reading would be lost with the mark: look once more.
-            children = [pid for pid, _, _ in memory.children]
-            memory = self._probes.memory(children)
-            if memory is None:
+            lowered = self._probes.lower_marks(reading)
+            if lowered is None:
                 return
-            self._fold(replace(reading, memory=memory))
-            lowered = reset_high_water(children)
-            self._folds += 1  # what another thread reads meanwhile may have the former marks
-            trackers = [stretch.tracker for stretch in self._stretches()]
+            before, after = lowered
+            trackers = [period.tracker for period in self._periods()]
             for tracker in (*trackers, *(step.tracker for step in self._open.values())):
-                tracker.marks_reset(memory, lowered)
+                tracker.fold(before)
+                tracker.marks_lowered(after)
+
+    def _custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        if self._metrics is not None:
+            with FAULTS.kept_in("metrics of the program"):
+                return self._metrics.at_checkpoint(name, reading, baseline)
+        return {}
 
     def _checkpoint(
         self,
         name: str,
         phase: Phase,
         reading: Reading,
+        baseline: Reading,
+        custom: Mapping[str, object],
         step: StepInfo | None = None,
         error: str | None = None,
     ) -> Checkpoint:
-        assert self._whole is not None
-        baseline = self._whole.start
-        columns, custom = self.columns.at_checkpoint(name, reading, baseline)
         self._last_custom.update(custom)
         checkpoint = Checkpoint(
             sequence=self._next_checkpoint,
@@ -498,19 +593,26 @@ class Recorder:
             reading=reading,
             baseline=baseline,
             step=step,
-            columns=columns,
             custom=custom,
             error=error,
         )
         self._next_checkpoint += 1
         return checkpoint
 
-    def _tell(self, event: str, *arguments: Any) -> None:
-        # Ends are told backwards: who hears of a step first lets go of it last, so that
-        # the step's span is still there for the metrics and logs that refer to it.
-        for sink in reversed(self._sinks) if event.endswith("_ended") else self._sinks:
+    def _each(self, tell: Callable[[Sink], None]) -> None:
+        for sink in self._sinks:
             with FAULTS.kept_in(f"sink {sink.name}"):
-                getattr(sink, event)(*arguments)
+                tell(sink)
+
+    def _each_in_reverse(self, tell: Callable[[Sink], None]) -> None:
+        """Tells the sinks of an end, the last one first.
+
+        Who hears of a step first lets go of it last, so that the step's span is still there
+        for the metrics and logs that refer to it.
+        """
+        for sink in reversed(self._sinks):
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                tell(sink)
 
 
 Entered = tuple[Token[OpenStep | None], list[tuple[Sink, Token[Any] | None]]]

@@ -21,8 +21,11 @@ class Sink:
     """Receives a run as it happens. Every method does nothing unless overridden.
 
     The recorder calls one method at a time for a given step, but steps of different
-    threads may be told at once. A method may raise: that is logged once, and the
+    threads may begin and end at once. A method may raise: that is logged once, and the
     program and the other sinks go on.
+
+    Attributes:
+        name: What it is called in the log.
     """
 
     name: str = "sink"
@@ -64,11 +67,11 @@ class Sink:
     def point(self, checkpoint: Checkpoint) -> None:
         """A checkpoint that belongs to no step's boundary was taken."""
 
-    def run_settled(self, record: RunRecord) -> None:
+    def run_reported(self, record: RunRecord) -> None:
         """In a worker, between two tasks: the process may be terminated from here on.
 
-        ``record`` tells what has happened since the run began or was settled before. The
-        run goes on with the next step, if there is one.
+        ``record`` has what happened since the run began or was reported before. The run
+        goes on with the next step, if there is one.
         """
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:

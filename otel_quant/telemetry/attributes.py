@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otel_quant.records import (
     AttributeValue,
     CostedModel,
-    GpuReading,
     Peaks,
     Reading,
     RunInfo,
     StepInfo,
 )
+from otel_quant.resources import Figure, Number, Resource
 from otel_quant.telemetry import semconv
+from otel_quant.telemetry.catalog import attribute_name
 
-# Figure of a device -> how its attributes are called. The first is the device's total.
-_GPU_FIGURES = (
-    ("used", "memory"),
-    ("process_used", "process_memory"),
-    ("torch_allocated", "torch_allocated"),
-    ("torch_reserved", "torch_reserved"),
-)
+_DIGITS = 6
+"""Decimals that are kept of seconds and of other fractions."""
 
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
@@ -53,7 +49,7 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     )
 
 
-def devices_of(reading: Reading) -> dict[str, AttributeValue]:
+def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that describe the visible GPUs; none if there are none."""
     if not reading.gpus:
         return {}
@@ -71,50 +67,65 @@ def devices_of(reading: Reading) -> dict[str, AttributeValue]:
 
 
 def usage_of(
-    start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
+    resources: Sequence[Resource],
+    start: Reading,
+    end: Reading,
+    peaks: Peaks,
+    memory_limit: int | None,
 ) -> dict[str, AttributeValue]:
     """Returns what was used between two readings.
 
     Args:
+        resources: What is measured.
         start: Reading at the start.
         end: Reading at the end.
         peaks: Highest figures between the two.
         memory_limit: Bytes that the process may use.
 
     Returns:
-        Attributes in bytes, seconds and counts; a figure that either reading lacks is
-        absent.
+        Attributes; a figure that either reading lacks is absent.
     """
-    attributes: dict[str, AttributeValue | None] = {}
-    if start.memory and end.memory:
-        attributes |= {
-            semconv.MEMORY_START: start.memory.tree_rss,
-            semconv.MEMORY_END: end.memory.tree_rss,
-            semconv.MEMORY_DELTA: end.memory.tree_rss - start.memory.tree_rss,
-        }
-    if peaks.memory is not None:
-        attributes |= {
-            semconv.MEMORY_PEAK: peaks.memory,
-            semconv.MEMORY_PEAK_SOURCE: peaks.memory_source,
-            semconv.MEMORY_PEAK_RATIO: round(peaks.memory / memory_limit, 6)
-            if memory_limit
-            else None,
-        }
-    attributes |= _gpu_usage(start, end, peaks)
-    if start.disk and end.disk:
-        attributes |= {
-            semconv.DISK_READ: end.disk.read - start.disk.read,
-            semconv.DISK_WRITE: end.disk.write - start.disk.write,
-            semconv.DISK_READ_CHARS: _difference(end.disk.read_chars, start.disk.read_chars),
-            semconv.DISK_WRITE_CHARS: _difference(end.disk.write_chars, start.disk.write_chars),
-        }
-    if start.cpu and end.cpu:
-        attributes |= {
-            semconv.CPU_USER: round(end.cpu.user - start.cpu.user, 6),
-            semconv.CPU_SYSTEM: round(end.cpu.system - start.cpu.system, 6),
-            semconv.MAJOR_FAULTS: _difference(end.cpu.major_faults, start.cpu.major_faults),
-        }
-    return _present(attributes)
+    seconds = (end.clock_ns - start.clock_ns) / 1e9
+    found: dict[str, AttributeValue] = {}
+    for resource in resources:
+        first, last = (reading.resources.get(resource.name) for reading in (start, end))
+        for figure in resource.figures:
+            peak = peaks.figures.get(figure.name)
+            _add(found, semconv.PREFIX, figure, (first, last), peak, seconds)
+        if resource.device_figures:
+            before = {device.index: device for device in first or ()}
+            after = {device.index: device for device in last or ()}
+            highest = peaks.devices.get(resource.name, {})
+            for index in sorted(before.keys() | after.keys()):
+                stem = f"{semconv.PREFIX}{resource.name}.{index}."
+                devices = before.get(index), after.get(index)
+                for figure in resource.device_figures:
+                    peak = highest.get(index, {}).get(figure.name)
+                    _add(found, stem, figure, devices, peak, seconds)
+    for name, source in peaks.sources.items():
+        found[f"{semconv.PREFIX}{name}.peak_source"] = source
+    memory = peaks.figures.get("memory")
+    if memory is not None and memory_limit:
+        found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
+    return found
+
+
+def checkpoint_of(
+    resources: Sequence[Resource], reading: Reading, baseline: Reading
+) -> dict[str, AttributeValue]:
+    """Returns what was in use at a checkpoint, and what had been used since the run began."""
+    return {
+        semconv.CHECKPOINT_PREFIX + figure.checkpoint: value
+        for resource in resources
+        for figure in resource.figures
+        if figure.checkpoint
+        if (
+            value := figure.since(
+                baseline.resources.get(resource.name), reading.resources.get(resource.name)
+            )
+        )
+        is not None
+    }
 
 
 def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
@@ -136,36 +147,22 @@ def custom_of(values: Mapping[str, object]) -> dict[str, AttributeValue]:
     }
 
 
-def gpu_total(gpus: tuple[GpuReading, ...]) -> int | None:
-    """Returns the bytes in use on all visible GPUs; None without any."""
-    return sum(gpu.used for gpu in gpus) if gpus else None
-
-
-def _gpu_usage(start: Reading, end: Reading, peaks: Peaks) -> dict[str, AttributeValue | None]:
-    before, after = gpu_total(start.gpus), gpu_total(end.gpus)
-    attributes: dict[str, AttributeValue | None] = {
-        semconv.GPU_MEMORY_START: before,
-        semconv.GPU_MEMORY_END: after,
-        semconv.GPU_MEMORY_DELTA: _difference(after, before),
-        semconv.GPU_MEMORY_PEAK: peaks.gpu,
-    }
-    at_start = {gpu.index: gpu for gpu in start.gpus}
-    at_end = {gpu.index: gpu for gpu in end.gpus}
-    for index in sorted(at_start.keys() | at_end.keys()):
-        highest = peaks.gpus.get(index, {})
-        for figure, name in _GPU_FIGURES:
-            prefix = f"{semconv.GPU_DEVICE_PREFIX}{index}.{name}."
-            first = getattr(at_start.get(index), figure, None)
-            last = getattr(at_end.get(index), figure, None)
-            attributes[prefix + "start"] = first
-            attributes[prefix + "end"] = last
-            attributes[prefix + "delta"] = _difference(last, first)
-            attributes[prefix + "peak"] = highest.get(figure)
-    return attributes
-
-
-def _difference(end: int | None, start: int | None) -> int | None:
-    return None if end is None or start is None else end - start
+def _add(
+    found: dict[str, AttributeValue],
+    stem: str,
+    figure: Figure,
+    records: tuple[Any, Any],
+    peak: Number | None,
+    seconds: float,
+) -> None:
+    if not figure.parts:
+        return
+    parts = figure.between(*records, peak, seconds)
+    for part in figure.parts:
+        value = parts[part]
+        if value is not None:
+            name = attribute_name(stem, figure, part)
+            found[name] = round(value, _DIGITS) if isinstance(value, float) else value
 
 
 def _present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:

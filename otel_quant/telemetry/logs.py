@@ -1,8 +1,8 @@
 """Sink that sends one log record for each checkpoint.
 
 A tracer keeps a span to itself until it ends, so a process that is killed takes its open
-spans along. These records leave at once, and are how the backend still learns what the
-run was doing and how big it was.
+spans along. Under automatic instrumentation these records leave at once, and are how the
+backend still learns what the run was doing and how big it was.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from otel_quant.records import (
     StepInfo,
     StepRecord,
 )
+from otel_quant.resources import Resource
 from otel_quant.telemetry import semconv
-from otel_quant.telemetry.attributes import cost_identity_of, custom_of, gpu_total
+from otel_quant.telemetry.attributes import checkpoint_of, cost_identity_of, custom_of
 from otel_quant.version import VERSION
 
 
@@ -32,6 +33,7 @@ class LogsSink(Sink):
     """One record of event ``quant.checkpoint`` for each checkpoint.
 
     Args:
+        resources: What is measured.
         send: Called after each record: has the exporters deliver it without delay.
         context_of: Returns the context whose current span is a step's, or the run's.
     """
@@ -40,10 +42,12 @@ class LogsSink(Sink):
 
     def __init__(
         self,
+        resources: Sequence[Resource],
         send: Callable[[], None],
         context_of: Callable[[StepInfo | None], Context | None],
     ) -> None:
         self._logger = get_logger(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        self._resources = resources
         self._send = send
         self._context_of = context_of
         self._run: RunInfo | None = None
@@ -115,7 +119,7 @@ class LogsSink(Sink):
         self._send()
 
     def _attributes(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        reading, baseline, step = checkpoint.reading, checkpoint.baseline, checkpoint.step
+        step = checkpoint.step
         attributes: dict[str, Any] = {
             semconv.CHECKPOINT_NAME: checkpoint.name,
             semconv.CHECKPOINT_PHASE: checkpoint.phase,
@@ -136,14 +140,8 @@ class LogsSink(Sink):
                 semconv.STEP_INDEX: step.index,
                 semconv.LIBRARY_NAME: step.library,
             }
-        if reading.memory is not None:
-            attributes[semconv.CHECKPOINT_MEMORY] = reading.memory.tree_rss
-            attributes[semconv.CHECKPOINT_PROCESS_MEMORY] = reading.memory.rss
-        if reading.disk is not None and baseline.disk is not None:
-            attributes[semconv.CHECKPOINT_DISK_READ] = reading.disk.read - baseline.disk.read
-            attributes[semconv.CHECKPOINT_DISK_WRITE] = reading.disk.write - baseline.disk.write
         attributes |= {
-            semconv.CHECKPOINT_GPU_MEMORY: gpu_total(reading.gpus),
+            **checkpoint_of(self._resources, checkpoint.reading, checkpoint.baseline),
             semconv.ERROR_TYPE: checkpoint.error,
             **custom_of(checkpoint.custom),
         }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
@@ -24,8 +25,11 @@ from otel_quant.records import (
     StepRecord,
     error_type,
 )
-from otel_quant.telemetry import semconv
+from otel_quant.resources import Metric, Resource
+from otel_quant.telemetry import catalog, semconv
 from otel_quant.version import VERSION
+
+_Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 
 # Which attribute of a costed model each gauge shows.
 _MODEL_GAUGES = (
@@ -51,12 +55,13 @@ class _Calibration:
 
 
 class MetricsSink(Sink):
-    """The metrics of :data:`otel_quant.telemetry.semconv.METRICS`.
+    """The metrics of :mod:`otel_quant.telemetry.catalog`.
 
     There is one in a process, whatever the number of runs: an instrument lives as long
     as its meter.
 
     Args:
+        resources: What is measured.
         latest: Returns a reading of this moment, None outside a run.
         context_of: Returns the context whose current span is a step's, or the run's; it
             gives exemplars their trace.
@@ -66,9 +71,11 @@ class MetricsSink(Sink):
 
     def __init__(
         self,
+        resources: Sequence[Resource],
         latest: Callable[[], Reading | None],
         context_of: Callable[[StepInfo | None], Context | None],
     ) -> None:
+        self._resources = resources
         self._latest = latest
         self._context_of = context_of
         self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
@@ -79,19 +86,22 @@ class MetricsSink(Sink):
         self._active: Counter[tuple[str, str | None]] = Counter()
         self._calibrations: dict[tuple[str, str | None], _Calibration] = {}
         self._custom: dict[str, Any] = {}
-        observers = {
+        observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
-            semconv.RUN_MEMORY_USAGE: self._observe_memory,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
-            semconv.RUN_GPU_MEMORY_USAGE: self._observe_gpus,
-            semconv.RUN_DISK_IO: self._observe_disk,
             semconv.CALIBRATION_PROGRESS: self._observe_progress,
         }
-        self._instruments: dict[str, Instrument] = {
-            metric.name: self._create(metric, observers.get(metric.name))
-            for metric in semconv.METRICS
-            if "<" not in metric.name
-        }
+        for resource in resources:
+            for figure in (*resource.figures, *resource.device_figures):
+                if figure.live is not None:
+                    name = figure.live.metric.name
+                    observers[name] = functools.partial(self._observe_figures, name)
+        self._kinds: dict[str, str] = {}
+        self._instruments: dict[str, Instrument] = {}
+        for metric in catalog.metrics(resources):
+            if "<" not in metric.name:
+                self._kinds[metric.name] = metric.instrument
+                self._instruments[metric.name] = self._create(metric, observers.get(metric.name))
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Begins to answer for the run."""
@@ -120,22 +130,19 @@ class MetricsSink(Sink):
             labels[semconv.ERROR_TYPE] = error_type(record.error)
         context = self._context_of(info)
         self._record(semconv.STEP_DURATION, record.duration, labels, context)
-        if record.peaks.memory is not None:
-            self._record(semconv.STEP_MEMORY_PEAK, record.peaks.memory, labels, context)
-        if record.start.memory and record.end.memory:
-            growth = record.end.memory.tree_rss - record.start.memory.tree_rss
-            self._record(semconv.STEP_MEMORY_GROWTH, growth, labels, context)
-        if record.start.disk and record.end.disk:
-            for direction in ("read", "write"):
-                moved = getattr(record.end.disk, direction) - getattr(record.start.disk, direction)
-                directed = {**labels, semconv.DISK_IO_DIRECTION: direction}
-                self._record(semconv.STEP_DISK_IO, moved, directed, context)
-        if record.start.cpu and record.end.cpu:
-            for mode in ("user", "system"):
-                spent = getattr(record.end.cpu, mode) - getattr(record.start.cpu, mode)
-                self._record(
-                    semconv.STEP_CPU_TIME, spent, {**labels, semconv.CPU_MODE: mode}, context
-                )
+        for resource in self._resources:
+            first, last = (
+                reading.resources.get(resource.name) for reading in (record.start, record.end)
+            )
+            for figure in resource.figures:
+                peak = record.peaks.figures.get(figure.name)
+                parts = figure.between(first, last, peak, record.duration)
+                for series in figure.steps:
+                    value = parts[series.part]
+                    if value is not None:
+                        self._record(
+                            series.metric.name, value, {**labels, **series.labels}, context
+                        )
         self._record_custom(checkpoint)
 
     def samples_expected(self, step: StepInfo, total: int) -> None:
@@ -177,9 +184,7 @@ class MetricsSink(Sink):
 
     # --- within -----------------------------------------------------------------------------
 
-    def _create(
-        self, metric: semconv.Metric, observe: Callable[..., Iterable[Observation]] | None
-    ) -> Instrument:
+    def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
         described = {"unit": metric.unit, "description": metric.brief}
         if observe is not None:
             create = getattr(self._meter, f"create_{metric.instrument}")
@@ -200,7 +205,7 @@ class MetricsSink(Sink):
         context: Context | None,
     ) -> None:
         instrument: Any = self._instruments[name]
-        kind = semconv.METRIC_BY_NAME[name].instrument
+        kind = self._kinds[name]
         write = {"histogram": "record", "counter": "add", "gauge": "set"}[kind]
         getattr(instrument, write)(value, labels, context)
 
@@ -231,29 +236,32 @@ class MetricsSink(Sink):
             if share is not None:
                 yield Observation(share, _labels_of(label, library))
 
-    def _observe_memory(self, options: CallbackOptions) -> Iterable[Observation]:
-        reading = self._latest()
-        if reading is not None and reading.memory is not None:
-            yield Observation(reading.memory.tree_rss)
-
     def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
         if self._latest() is None:
             return  # no run
         if self._run is not None and self._run.limits.memory is not None:
             yield Observation(self._run.limits.memory)
 
-    def _observe_gpus(self, options: CallbackOptions) -> Iterable[Observation]:
-        reading = self._latest()
-        for gpu in reading.gpus if reading is not None else ():
-            yield Observation(gpu.used, {semconv.HW_ID: gpu.id})
-
-    def _observe_disk(self, options: CallbackOptions) -> Iterable[Observation]:
+    def _observe_figures(self, metric: str, options: CallbackOptions) -> Iterable[Observation]:
+        """Yields the figures that a metric shows of the resources, and of their devices."""
         reading, baseline = self._latest(), self._baseline
-        if reading is None or reading.disk is None or baseline is None or baseline.disk is None:
+        if reading is None:
             return
-        for direction in ("read", "write"):
-            moved = getattr(reading.disk, direction) - getattr(baseline.disk, direction)
-            yield Observation(moved, {semconv.DISK_IO_DIRECTION: direction})
+        for resource in self._resources:
+            now = reading.resources.get(resource.name)
+            first = baseline.resources.get(resource.name) if baseline is not None else None
+            for figure in resource.figures:
+                if figure.live is not None and figure.live.metric.name == metric:
+                    value = figure.since(first, now)
+                    if value is not None:
+                        yield Observation(value, dict(figure.live.labels))
+            for figure in resource.device_figures:
+                if figure.live is not None and figure.live.metric.name == metric:
+                    for device in now or ():
+                        value = figure.value(device)
+                        if value is not None:
+                            labels = {**figure.live.labels, semconv.HW_ID: device.id}
+                            yield Observation(value, labels)
 
 
 def _labels(step: StepInfo) -> dict[str, str]:

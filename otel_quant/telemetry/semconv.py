@@ -1,8 +1,8 @@
-"""Every name that otel-quant puts on a span, a metric or a log record.
+"""Names that otel-quant puts on spans, metrics and log records.
 
-This file is the contract: `docs/telemetry.md` is generated from it, the dashboards may
-use nothing that is not here, and the sinks take their names from it. A name in
-``quant.`` is ours; the others are OpenTelemetry's semantic conventions.
+Those of measured resources are made from what the resources declare: with them
+:mod:`otel_quant.telemetry.catalog` has every name. A name in ``quant.`` is ours; the others are
+OpenTelemetry's semantic conventions.
 
 Bytes are integers (``By``), times are seconds (``s``). What could not be measured is
 absent: no figure is ever filled in with 0.
@@ -10,12 +10,16 @@ absent: no figure is ever filled in with 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from otel_quant.resources import Metric
+
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
 """Version of the semantic conventions that the borrowed names are taken from."""
+
+PREFIX: Final = "quant."
+"""What every name of ours begins with."""
 
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
@@ -45,30 +49,6 @@ class Attribute:
     brief: str
     places: tuple[Place, ...]
     example: str
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric.
-
-    Attributes:
-        name: Name of the instrument.
-        instrument: Kind of instrument.
-        unit: UCUM unit.
-        brief: What is measured.
-        attributes: Keys of the points' attributes.
-        buckets: Explicit bucket boundaries in ``unit``, for histograms.
-    """
-
-    name: str
-    instrument: Literal[
-        "histogram", "counter", "gauge", "observable_gauge", "observable_up_down_counter",
-        "observable_counter",
-    ]  # fmt: skip
-    unit: str
-    brief: str
-    attributes: tuple[str, ...]
-    buckets: tuple[float, ...] = ()
 
 
 # --- attributes ---------------------------------------------------------------------------
@@ -137,6 +117,8 @@ MODEL_PATH: Final = "quant.model.path"
 CHECKPOINT_EVENT: Final = "quant.checkpoint"
 """Event name of the log record that is sent at each checkpoint."""
 
+CHECKPOINT_PREFIX: Final = "quant.checkpoint."
+
 CHECKPOINT_NAME: Final = "quant.checkpoint.name"
 CHECKPOINT_PHASE: Final = "quant.checkpoint.phase"
 CHECKPOINT_SEQUENCE: Final = "quant.checkpoint.sequence"
@@ -192,41 +174,16 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step is made of.", ("step",), "161"),
     Attribute(INPUT_PATH, "string", "", "File of the float model; on the run, the first that a step names. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx"),
     Attribute(OUTPUT_PATH, "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx"),
-    Attribute(MEMORY_START, "int", "By", "RSS of the process tree when the step began.", _RUN_STEP, "134742016"),
-    Attribute(MEMORY_END, "int", "By", "RSS of the process tree when the step ended.", _RUN_STEP, "806092800"),
-    Attribute(MEMORY_DELTA, "int", "By", "End less start; negative when the step gave memory back.", _RUN_STEP, "671350784"),
-    Attribute(MEMORY_PEAK, "int", "By", "Highest RSS of the process tree during the step.", _RUN_STEP, "1881145344"),
     Attribute(MEMORY_PEAK_SOURCE, "string", "", "Where the peak comes from: `kernel` (a high-water mark that rose during the step: exact) or `sampled` (the largest sample).", _RUN_STEP, "kernel"),
     Attribute(MEMORY_PROCESS_PEAK, "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344"),
     Attribute(MEMORY_LIMIT, "int", "By", "Memory the process may use: the smaller of the cgroup's limit and physical memory.", ("run",), "25769803776"),
     Attribute(MEMORY_LIMIT_SOURCE, "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup"),
     Attribute(MEMORY_PEAK_RATIO, "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073"),
     Attribute(GPU_COUNT, "int", "{gpu}", "GPUs that the process can see.", ("run",), "1"),
-    Attribute(GPU_MEMORY_START, "int", "By", "Memory in use on all visible GPUs, by anyone, when the step began.", _RUN_STEP, "1073741824"),
-    Attribute(GPU_MEMORY_END, "int", "By", "The same when the step ended.", _RUN_STEP, "2147483648"),
-    Attribute(GPU_MEMORY_DELTA, "int", "By", "End less start.", _RUN_STEP, "1073741824"),
-    Attribute(GPU_MEMORY_PEAK, "int", "By", "Largest sample during the step.", _RUN_STEP, "4294967296"),
     Attribute(GPU_MEMORY_LIMIT, "int", "By", "Memory that all visible GPUs have.", ("run",), "150754820096"),
     Attribute(GPU_DEVICE_PREFIX + "<index>.id", "string", "", "Stable identifier (UUID or PCI address) of the device with that index among the visible ones.", ("run",), "GPU-8f6d7a52-..."),
     Attribute(GPU_DEVICE_PREFIX + "<index>.name", "string", "", "Product name of the device.", ("run",), "NVIDIA H200"),
     Attribute(GPU_DEVICE_PREFIX + "<index>.memory.limit", "int", "By", "Memory that the device has.", ("run",), "150754820096"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.start", "int", "By", "Memory in use on the device, by anyone, when the step began.", _RUN_STEP, "1073741824"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.end", "int", "By", "The same when the step ended.", _RUN_STEP, "2147483648"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.delta", "int", "By", "End less start.", _RUN_STEP, "1073741824"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.peak", "int", "By", "Largest sample during the step.", _RUN_STEP, "4294967296"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.start", "int", "By", "Memory of this process tree on the device when the step began, where the driver says.", _RUN_STEP, "536870912"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.end", "int", "By", "The same when the step ended.", _RUN_STEP, "1610612736"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.delta", "int", "By", "End less start.", _RUN_STEP, "1073741824"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.process_memory.peak", "int", "By", "Largest sample during the step.", _RUN_STEP, "3758096384"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.torch_allocated.<figure>", "int", "By", "Bytes that torch's caching allocator has handed out (start, end, delta, peak), if torch was already in use.", _RUN_STEP, "536870912"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.torch_reserved.<figure>", "int", "By", "Bytes that torch's caching allocator holds (start, end, delta, peak).", _RUN_STEP, "1073741824"),
-    Attribute(DISK_READ, "int", "By", "Bytes that the process tree fetched from storage.", _RUN_STEP, "102400000"),
-    Attribute(DISK_WRITE, "int", "By", "Bytes that the process tree sent to storage.", _RUN_STEP, "26214400"),
-    Attribute(DISK_READ_CHARS, "int", "By", "Bytes read through system calls, those that the page cache answered included.", _RUN_STEP, "204800000"),
-    Attribute(DISK_WRITE_CHARS, "int", "By", "Bytes written through system calls.", _RUN_STEP, "26214400"),
-    Attribute(CPU_USER, "double", "s", "CPU time of the process tree in user mode.", _RUN_STEP, "12.51"),
-    Attribute(CPU_SYSTEM, "double", "s", "CPU time of the process tree in the kernel.", _RUN_STEP, "0.73"),
-    Attribute(MAJOR_FAULTS, "int", "{fault}", "Page faults that had to wait for storage.", _RUN_STEP, "3"),
     Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`.", ("cost", "metric"), "quantized"),
     Attribute(MODEL_PATH, "string", "", "File that was costed. Absent when OTEL_QUANT_PATHS is off.", ("cost",), "models/resnet50_int8.onnx"),
     Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
@@ -247,18 +204,13 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CHECKPOINT_PHASE, "string", "", "`start` or `end` of a step, or `point` for one that stands alone.", ("checkpoint",), "start"),
     Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),
     Attribute(CHECKPOINT_ELAPSED, "double", "s", "Time since the run's first checkpoint.", ("checkpoint",), "12.4"),
-    Attribute(CHECKPOINT_MEMORY, "int", "By", "RSS of the process tree.", ("checkpoint",), "806092800"),
-    Attribute(CHECKPOINT_PROCESS_MEMORY, "int", "By", "RSS of the main process.", ("checkpoint",), "806092800"),
     Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
-    Attribute(CHECKPOINT_GPU_MEMORY, "int", "By", "Memory in use on all visible GPUs, by anyone.", ("checkpoint",), "2147483648"),
-    Attribute(CHECKPOINT_DISK_READ, "int", "By", "Bytes fetched from storage since the run began.", ("checkpoint",), "102400000"),
-    Attribute(CHECKPOINT_DISK_WRITE, "int", "By", "Bytes sent to storage since the run began.", ("checkpoint",), "26214400"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: the last one on spans, the one just taken on checkpoints.", ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU.", ("metric",), "GPU-8f6d7a52-..."),
     Attribute(DISK_IO_DIRECTION, "string", "", "`read` or `write`.", ("metric",), "write"),
     Attribute(CPU_MODE, "string", "", "`user` or `system`.", ("metric",), "user"),
 )  # fmt: skip
-"""Every attribute, in the order of the documentation."""
+"""Attributes that no resource makes, in the order of the documentation."""
 
 # --- metrics ------------------------------------------------------------------------------
 
@@ -285,20 +237,10 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 )  # fmt: skip
 """Seconds: steps last from 10 ms to 10 h."""
 
-MEMORY_BUCKETS: Final[tuple[float, ...]] = tuple(float(1 << power) for power in range(26, 42))
-"""Bytes: 64 MiB to 2 TiB, by doubling."""
-
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE), DURATION_BUCKETS),
-    Metric(STEP_MEMORY_PEAK, "histogram", "By", "Highest RSS of the process tree during a step.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE), MEMORY_BUCKETS),
-    Metric(STEP_MEMORY_GROWTH, "gauge", "By", "RSS of the process tree at a step's end less that at its start; the step's last time counts.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE)),
-    Metric(STEP_DISK_IO, "counter", "By", "Bytes moved to or from storage during steps.", (STEP_NAME, LIBRARY_NAME, DISK_IO_DIRECTION, ERROR_TYPE)),
-    Metric(STEP_CPU_TIME, "counter", "s", "CPU time spent during steps.", (STEP_NAME, LIBRARY_NAME, CPU_MODE, ERROR_TYPE)),
     Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that name that are open now; 0 once the run has had one.", (STEP_NAME, LIBRARY_NAME)),
-    Metric(RUN_MEMORY_USAGE, "observable_up_down_counter", "By", "RSS of the process tree now.", ()),
     Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
-    Metric(RUN_GPU_MEMORY_USAGE, "observable_up_down_counter", "By", "Memory in use on a visible GPU, by anyone.", (HW_ID,)),
-    Metric(RUN_DISK_IO, "observable_counter", "By", "Bytes that the process tree moved to or from storage since the run began.", (DISK_IO_DIRECTION,)),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", (STEP_NAME, LIBRARY_NAME)),
     Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Samples that the latest calibration step of that name has consumed, as a share of those its data reader has; absent where the reader does not say how many, or has given more than it said.", (STEP_NAME, LIBRARY_NAME)),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
@@ -306,17 +248,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(MODEL_MACS, "gauge", "{mac}", "Forward contraction MACs of the model.", (MODEL_ROLE,)),
     Metric(CUSTOM_PREFIX + "<name>", "gauge", "", "Value of a custom metric, by its name.", (STEP_NAME,)),
 )  # fmt: skip
-"""Every metric, in the order of the documentation."""
-
-METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+"""Metrics that no resource makes, in the order of the documentation."""
 
 ROOT_SPAN: Final = "quantization"
 """Name of a run's root span."""
 
 COST_SPAN: Final = "model cost"
 """Name of the span in which a model is costed, beside the steps and never within one."""
-
-
-def attributes_on(place: Place) -> Iterator[Attribute]:
-    """Yields the attributes that stand at a place, in the order of the documentation."""
-    return (attribute for attribute in ATTRIBUTES if place in attribute.places)

@@ -23,6 +23,7 @@ from otel_quant.records import (
     StepRecord,
     error_type,
 )
+from otel_quant.resources import Resource
 from otel_quant.telemetry import attributes as figures
 from otel_quant.telemetry import semconv
 from otel_quant.version import VERSION
@@ -43,13 +44,19 @@ class SpansSink(Sink):
     a child of the current span if one of our steps encloses it, or else of the run's.
 
     Args:
+        resources: What is measured.
         provider_found: Called when a provider turns up that was not there when the run
             began.
     """
 
     name = "spans"
 
-    def __init__(self, provider_found: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        provider_found: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._resources = resources
         self._provider_found = provider_found
         self._tracer: Tracer = trace.get_tracer(
             semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
@@ -74,7 +81,7 @@ class SpansSink(Sink):
         """Starts the step's span."""
         if self._run is None:
             return
-        if self._root is None:  # the one before was ended when the run was settled
+        if self._root is None:  # the one before was ended when the run was reported
             self._started_ns = checkpoint.reading.time_ns
             self._start_root(checkpoint)
         elif not self._root.get_span_context().is_valid:
@@ -123,7 +130,11 @@ class SpansSink(Sink):
                 {
                     **record.attributes,
                     **figures.usage_of(
-                        record.start, record.end, record.peaks, self._run.limits.memory
+                        self._resources,
+                        record.start,
+                        record.end,
+                        record.peaks,
+                        self._run.limits.memory,
                     ),
                     **_progress(record),
                     **figures.custom_of(record.custom),
@@ -165,7 +176,7 @@ class SpansSink(Sink):
             # quantization of the run may have other ones.
             self._totals[cost.role] = totals
 
-    def run_settled(self, record: RunRecord) -> None:
+    def run_reported(self, record: RunRecord) -> None:
         """Ends the root span; the next step begins another."""
         self._end_root(record)
 
@@ -208,7 +219,13 @@ class SpansSink(Sink):
         totals: dict[str, AttributeValue] = {
             semconv.RUN_STEPS: record.steps,
             semconv.RUN_FAILED_STEPS: record.failed_steps,
-            **figures.usage_of(record.start, record.end, record.peaks, record.info.limits.memory),
+            **figures.usage_of(
+                self._resources,
+                record.start,
+                record.end,
+                record.peaks,
+                record.info.limits.memory,
+            ),
             **figures.custom_of(record.custom),
         }
         for models in self._totals.values():
@@ -235,7 +252,7 @@ class SpansSink(Sink):
             kind=SpanKind.INTERNAL,
             attributes={
                 **figures.run_identity_of(self._run),
-                **figures.devices_of(checkpoint.baseline),
+                **figures.gpus_of(checkpoint.baseline),
             },
             start_time=self._started_ns,
         )

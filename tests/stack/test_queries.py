@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog
 from tests.fixtures.otlp_receiver import OtlpReceiver, Span
 from tests.stack import traceql
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun, tempo_binary
@@ -325,7 +325,7 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/label/__name__/values"
     expected = {
         name
-        for metric in semconv.METRICS
+        for metric in catalog.METRICS
         if "<" not in metric.name
         for name in generator.prometheus(metric.name)
     }

@@ -33,7 +33,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Status, StatusCode
 
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog, semconv
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30
@@ -47,7 +47,7 @@ VARIABLE_PARTS = {
 def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[str, object]:
     """Returns every attribute of a place with its example as its value."""
     found: dict[str, object] = {}
-    for attribute in semconv.attributes_on(place):
+    for attribute in catalog.attributes_on(place):
         name = attribute.name.replace("<role>", role)
         for part, value in VARIABLE_PARTS.items():
             name = name.replace(part, value)
@@ -96,7 +96,7 @@ class Told:
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
         }
         made = {}
-        for metric in semconv.METRICS:
+        for metric in catalog.METRICS:
             name = metric.name.replace("<name>", "accuracy")
             if metric.instrument.startswith("observable"):
                 create = getattr(meter, f"create_{metric.instrument}")

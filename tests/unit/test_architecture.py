@@ -18,20 +18,21 @@ MODULES: Final = {
 }
 """Every module by its name below the package; the package itself is ``__init__``."""
 
-WORDS: Final = frozenset({"fault_boundary", "records", "steps", "version"})
+WORDS: Final = frozenset({"fault_boundary", "records", "resources", "steps", "version"})
 """What every room but ``cost`` may speak of."""
 
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
     "fault_boundary": frozenset(),
     "records": frozenset(),
+    "resources": frozenset(),
     "steps": frozenset(),
     "version": frozenset(),
     "environment": WORDS,
     "parent_process": WORDS,
     "probes": WORDS,
     "recording": WORDS | {"probes"},
-    "telemetry": WORDS | {"recording"},
+    "telemetry": WORDS | {"probes", "recording"},
     "profile": WORDS | {"environment", "recording"},
     "runtime": WORDS
     | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},

@@ -21,7 +21,9 @@ def broken(*args, **kwargs):
 
 def break_probes(*names):
     made = otel_quant.runtime.Probes
-    otel_quant.runtime.Probes = lambda **given: Probes(**{**given, **dict.fromkeys(names, broken)})
+    otel_quant.runtime.Probes = lambda *resources, **given: Probes(
+        *resources, **{**given, **dict.fromkeys(names, broken)}
+    )
 
 def break_sink(kind):
     for name, method in vars(Sink).items():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog, semconv
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import (
     USAGE,
@@ -179,7 +179,7 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
         "observable_gauge": ("gauge", None),
     }
     for point in otlp.points:
-        declared = semconv.METRIC_BY_NAME[point.metric]
+        declared = catalog.METRIC_BY_NAME[point.metric]
         assert (point.unit, point.description) == (declared.unit, declared.brief)
         assert (point.type, point.monotonic) == kinds[declared.instrument]
         assert point.attributes.keys() <= set(declared.attributes)
@@ -247,7 +247,7 @@ def test_no_attribute_is_undeclared(case: Case) -> None:
         (place, key)
         for place, attributes in seen
         for key, value in attributes.items()
-        if not any(_declares(attribute, key, value) for attribute in semconv.attributes_on(place))
+        if not any(_declares(attribute, key, value) for attribute in catalog.attributes_on(place))
     }
     assert undeclared == set()
 

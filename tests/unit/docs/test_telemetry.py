@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from otel_quant import environment
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog, semconv
 from scripts.telemetry_docs import PAGE, document
 
 
@@ -15,9 +15,14 @@ def test_page_is_what_the_tables_make() -> None:
 
 
 def test_every_name_of_semconv_is_in_its_tables() -> None:
-    listed = {entry.name for entry in semconv.ATTRIBUTES} | {m.name for m in semconv.METRICS}
+    listed = {entry.name for entry in catalog.ATTRIBUTES} | {m.name for m in catalog.METRICS}
     events = {semconv.CHECKPOINT_EVENT, semconv.MODEL_COST_EVENT, semconv.COST_FAILED_EVENT}
-    prefixes = {semconv.GPU_DEVICE_PREFIX, semconv.CUSTOM_PREFIX}
+    prefixes = {
+        semconv.PREFIX,
+        semconv.CHECKPOINT_PREFIX,
+        semconv.GPU_DEVICE_PREFIX,
+        semconv.CUSTOM_PREFIX,
+    }
     named = {
         value
         for name, value in vars(semconv).items()

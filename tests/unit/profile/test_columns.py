@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.profile.columns import Columns, definitions
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.profile.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.profile.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -23,27 +24,61 @@ from otel_quant.profile.metrics import (
     SummaryMetric,
     TotalTimeMetric,
 )
-from otel_quant.records import DiskReading, GpuReading, MemoryReading, Peaks, Reading
+from otel_quant.profile.program_metrics import ProgramMetrics
+from otel_quant.records import (
+    Checkpoint,
+    DiskReading,
+    GpuReading,
+    MemoryReading,
+    Peaks,
+    Reading,
+    RunInfo,
+    RunRecord,
+)
 
 MIB = 1024 * 1024
 
 BASELINE = Reading(
     time_ns=1_700_000_000_250_000_000,
     clock_ns=5_000_000_000,
-    memory=MemoryReading(rss=100 * MIB, tree_rss=120 * MIB, high_water=110 * MIB),
-    disk=DiskReading(read=10 * MIB, write=20 * MIB),
-    gpus=(GpuReading(0, "GPU-0", None, used=300 * MIB),),
+    resources={
+        "memory": MemoryReading(rss=100 * MIB, tree_rss=120 * MIB, high_water=110 * MIB),
+        "disk": DiskReading(read=10 * MIB, write=20 * MIB),
+        "gpu": (GpuReading(0, "GPU-0", None, used=300 * MIB),),
+    },
 )
 LATER = Reading(
     time_ns=1_700_000_002_750_000_000,
     clock_ns=7_123_456_789,
-    memory=MemoryReading(rss=200 * MIB, tree_rss=250 * MIB + 5243, high_water=210 * MIB),
-    disk=DiskReading(read=11 * MIB + MIB // 3, write=19 * MIB),
-    gpus=(
-        GpuReading(0, "GPU-0", None, used=301 * MIB),
-        GpuReading(1, "GPU-1", None, used=7 * MIB + MIB // 2),
-    ),
+    resources={
+        "memory": MemoryReading(rss=200 * MIB, tree_rss=250 * MIB + 5243, high_water=210 * MIB),
+        "disk": DiskReading(read=11 * MIB + MIB // 3, write=19 * MIB),
+        "gpu": (
+            GpuReading(0, "GPU-0", None, used=301 * MIB),
+            GpuReading(1, "GPU-1", None, used=7 * MIB + MIB // 2),
+        ),
+    },
 )
+
+
+Columns = tuple[dict[str, object], dict[str, object]]
+"""All columns, and those of them that come from metrics of the program's own."""
+
+
+def at_checkpoint(
+    metrics: ProgramMetrics, name: str, reading: Reading, baseline: Reading
+) -> Columns:
+    custom = metrics.at_checkpoint(name, reading, baseline)
+    checkpoint = Checkpoint(0, name, "point", reading, baseline, custom=custom)
+    return checkpoint_columns(metrics, checkpoint), custom
+
+
+def at_end(metrics: ProgramMetrics, reading: Reading, baseline: Reading, peaks: Peaks) -> Columns:
+    custom = metrics.at_end(reading, baseline, peaks)
+    run = RunInfo(id="0123456789abcdef", pid=1)
+    record = RunRecord(run, baseline, reading, Peaks(), 1, 0, custom, run_peaks=peaks)
+    end = Checkpoint(0, "End", "end", reading, baseline)
+    return summary_columns(metrics, record, end), custom
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +87,7 @@ def _fresh_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_checkpoint_has_quarks_keys_in_its_order_units_and_rounding() -> None:
-    columns, custom = Columns().at_checkpoint("Calibration Start", LATER, BASELINE)
+    columns, custom = at_checkpoint(ProgramMetrics(RESOURCES), "Calibration Start", LATER, BASELINE)
 
     assert list(columns.items()) == [
         ("step", "Calibration Start"),
@@ -67,12 +102,12 @@ def test_a_checkpoint_has_quarks_keys_in_its_order_units_and_rounding() -> None:
 
 
 def test_the_summary_has_quarks_keys_in_its_order_units_and_rounding(tmp_path: Path) -> None:
-    columns = Columns()
-    columns.cache_dirs.watch(tmp_path)
+    columns = ProgramMetrics(RESOURCES)
+    columns.cache_directories.watch(tmp_path)
     (tmp_path / "cache").write_bytes(bytes(13 * MIB + MIB // 8))
-    peaks = Peaks(process_memory=205 * MIB, gpu=310 * MIB)
+    peaks = Peaks({"gpu.memory": 310 * MIB}, process_memory=205 * MIB)
 
-    values, custom = columns.at_end(LATER, BASELINE, peaks)
+    values, custom = at_end(columns, LATER, BASELINE, peaks)
 
     assert list(values.items()) == [
         ("total_quantization_time_seconds", 2.1235),
@@ -88,22 +123,23 @@ def test_the_summary_has_quarks_keys_in_its_order_units_and_rounding(tmp_path: P
 def test_what_was_not_measured_is_absent_and_never_zero() -> None:
     nothing = Reading(time_ns=1_700_000_000_000_000_000, clock_ns=0)
 
-    assert Columns().at_checkpoint("Start", nothing, nothing)[0] == {
+    assert at_checkpoint(ProgramMetrics(RESOURCES), "Start", nothing, nothing)[0] == {
         "step": "Start",
         "timestamp": 1700000000.0,
         "relative_time_secs": 0.0,
     }
-    assert Columns().at_end(nothing, nothing, Peaks())[0] == {
+    assert at_end(ProgramMetrics(RESOURCES), nothing, nothing, Peaks())[0] == {
         "total_quantization_time_seconds": 0.0
     }
 
 
 def test_the_peak_survives_a_reset_of_the_kernels_mark() -> None:
     reset = dataclasses.replace(
-        LATER, memory=MemoryReading(rss=50 * MIB, tree_rss=50 * MIB, high_water=51 * MIB)
+        LATER,
+        resources={"memory": MemoryReading(rss=50 * MIB, tree_rss=50 * MIB, high_water=51 * MIB)},
     )
 
-    values, _ = Columns().at_end(reset, BASELINE, Peaks(process_memory=90 * MIB))
+    values, _ = at_end(ProgramMetrics(RESOURCES), reset, BASELINE, Peaks(process_memory=90 * MIB))
 
     assert values["peak_memory_mb"] == 110.0
 
@@ -145,13 +181,13 @@ class Broken(CheckpointMetric):
 
 
 def test_custom_metrics_stand_where_the_user_put_them_and_are_told_apart() -> None:
-    columns = Columns()
+    columns = ProgramMetrics(RESOURCES)
     columns.checkpoint_metrics.insert(1, Accuracy())
     columns.checkpoint_metrics.reverse()
     del columns.checkpoint_metrics[:3]
     columns.summary_metrics[1:] = [TotalDuration()]
 
-    assert columns.at_checkpoint("Start", LATER, BASELINE) == (
+    assert at_checkpoint(columns, "Start", LATER, BASELINE) == (
         {
             "cpu_memory_mb": 250.01,
             "relative_time_secs": 2.123456789,
@@ -160,12 +196,12 @@ def test_custom_metrics_stand_where_the_user_put_them_and_are_told_apart() -> No
         },
         {},
     )
-    values, custom = columns.at_checkpoint("a", LATER, BASELINE)
+    values, custom = at_checkpoint(columns, "a", LATER, BASELINE)
     assert list(values) == [
         "cpu_memory_mb", "relative_time_secs", "timestamp", "accuracy", "step",
     ]  # fmt: skip
     assert custom == {"accuracy": 0.75}
-    assert columns.at_end(LATER, BASELINE, Peaks()) == (
+    assert at_end(columns, LATER, BASELINE, Peaks()) == (
         {"total_quantization_time_seconds": 2.1235, "hours": 2.5 / 3600},
         {"hours": 2.5 / 3600},
     )
@@ -174,12 +210,12 @@ def test_custom_metrics_stand_where_the_user_put_them_and_are_told_apart() -> No
 def test_a_metric_that_raises_is_logged_once_and_the_others_stand(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    columns = Columns()
+    columns = ProgramMetrics(RESOURCES)
     columns.checkpoint_metrics[1:] = [Broken(), Accuracy()]
 
     with caplog.at_level(logging.WARNING, logger="otel_quant"):
         for _ in range(3):
-            assert columns.at_checkpoint("a", LATER, BASELINE) == (
+            assert at_checkpoint(columns, "a", LATER, BASELINE) == (
                 {"step": "a", "accuracy": 0.75},
                 {"accuracy": 0.75},
             )
@@ -202,10 +238,10 @@ def test_a_metric_without_our_base_class_works_if_it_has_a_name_and_collects() -
         def collect(self, context: Any) -> Any:
             return [context.base_memory, isinstance(context.process, psutil.Process)]
 
-    columns = Columns()
+    columns = ProgramMetrics(RESOURCES)
     columns.checkpoint_metrics.append(Duck())
 
-    _, custom = columns.at_checkpoint("a", LATER, BASELINE)
+    _, custom = at_checkpoint(columns, "a", LATER, BASELINE)
 
     assert custom == {"duck": [120 * MIB, True]}
 
@@ -215,10 +251,10 @@ def test_a_metric_in_the_list_twice_has_one_key_and_the_last_ones_value() -> Non
         def collect(self, context: MetricContext) -> float:
             return 0.5
 
-    columns = Columns()
+    columns = ProgramMetrics(RESOURCES)
     columns.checkpoint_metrics[:] = [Accuracy(), Other()]
 
-    assert columns.at_checkpoint("a", LATER, BASELINE)[0] == {"accuracy": 0.5}
+    assert at_checkpoint(columns, "a", LATER, BASELINE)[0] == {"accuracy": 0.5}
 
 
 def test_the_built_in_metrics_work_from_a_context_that_only_has_quarks_fields() -> None:

@@ -11,18 +11,12 @@ import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_quant.environment import Settings
-from otel_quant.profile import path as profiles
+from otel_quant.profile import exporter as exporter_module
 from otel_quant.profile.exporter import QuarkYamlSpanExporter
-from otel_quant.profile.path import ProfileRequests, profile_path, quark_own_path, request_profile
+from otel_quant.profile.path import profile_path, quark_own_path
+from otel_quant.profile.request import ProfileRequest, ProgramRequest, requested_by
 
 PID = os.getpid()
-
-
-@pytest.fixture(autouse=True)
-def requests(monkeypatch: pytest.MonkeyPatch) -> ProfileRequests:
-    fresh = ProfileRequests()
-    monkeypatch.setattr(profiles, "REQUESTS", fresh)
-    return fresh
 
 
 @pytest.mark.parametrize(
@@ -43,34 +37,52 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> ProfileRequests:
 def test_each_process_has_a_path_of_its_own(
     named: str | None, rank: int | None, is_child: bool, quarks: str | None, expected: str
 ) -> None:
-    settings = Settings(profile_path=named)
-
-    assert profile_path(settings, rank, is_child, quarks) == Path(expected)
+    assert profile_path(ProfileRequest(named), rank, is_child, quarks) == Path(expected)
 
 
 def test_a_folder_gets_a_file_with_the_default_name(tmp_path: Path) -> None:
-    settings = Settings(profile_path=str(tmp_path))
+    request = ProfileRequest(str(tmp_path))
 
-    assert profile_path(settings, None, False, None) == tmp_path / "quark_profile.yaml"
+    assert profile_path(request, None, False, None) == tmp_path / "quark_profile.yaml"
 
 
-def test_what_the_program_asks_for_counts_more_than_the_environment(
-    requests: ProfileRequests,
+def test_a_path_that_the_program_named_for_one_run_is_taken_as_it_is() -> None:
+    request = ProfileRequest("mine.yaml", is_exact=True)
+
+    assert profile_path(request, 3, True, "mine.yaml") == Path("mine.yaml")
+
+
+ENVIRONMENT = Settings(profile_path="env.yaml", profile_wanted=True, yaml_strict=True)
+
+
+def test_no_file_is_written_that_nobody_asked_for() -> None:
+    assert requested_by(Settings(), None) is None
+
+
+def test_the_environment_asks_for_a_file_whose_folders_are_made() -> None:
+    assert requested_by(ENVIRONMENT, None) == ProfileRequest("env.yaml", True, True)
+
+
+def test_what_the_program_asks_for_counts_more_than_the_environment() -> None:
+    program = ProgramRequest()
+    program.ask()
+    assert requested_by(ENVIRONMENT, program.latest) == ProfileRequest("env.yaml", True, True)
+
+    program.ask("own.yaml", makes_folders=False)
+    assert requested_by(ENVIRONMENT, program.latest) == ProfileRequest("own.yaml", False, True)
+
+    program.ask()
+    assert requested_by(Settings(), program.latest) == ProfileRequest("own.yaml", False, False)
+
+
+def test_the_span_exporter_asks_for_the_file_and_takes_no_span(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert not requests.wanted
-
-    request_profile()
-    assert requests.wanted
-    assert profile_path(Settings(profile_path="env.yaml"), None, False, None) == Path("env.yaml")
-
-    request_profile("own.yaml")
-    assert profile_path(Settings(profile_path="env.yaml"), None, False, None) == Path("own.yaml")
-
-
-def test_the_span_exporter_asks_for_the_file_and_takes_no_span(requests: ProfileRequests) -> None:
+    program = ProgramRequest()
+    monkeypatch.setattr(exporter_module, "PROGRAM_REQUEST", program)
     exporter = QuarkYamlSpanExporter()
 
-    assert (requests.wanted, requests.path) == (True, None)
+    assert program.latest == ProfileRequest()
     assert exporter.export([]) is SpanExportResult.SUCCESS
     assert exporter.force_flush()
     exporter.shutdown()

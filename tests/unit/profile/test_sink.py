@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.profile.columns import Columns
+from otel_quant.probes.registry import RESOURCES
 from otel_quant.profile.metrics import CheckpointMetric, MetricContext, SummaryMetric
+from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
 from otel_quant.records import (
     Checkpoint,
@@ -33,10 +34,12 @@ def reading(second: int) -> Reading:
     return Reading(
         time_ns=1_700_000_000_500_000_000 + second * 1_000_000_000,
         clock_ns=second * 1_000_000_000,
-        memory=MemoryReading(
-            rss=100 * MIB, tree_rss=(100 + second) * MIB, high_water=(110 + second) * MIB
-        ),
-        disk=DiskReading(read=second * MIB, write=second * MIB // 2),
+        resources={
+            "memory": MemoryReading(
+                rss=100 * MIB, tree_rss=(100 + second) * MIB, high_water=(110 + second) * MIB
+            ),
+            "disk": DiskReading(read=second * MIB, write=second * MIB // 2),
+        },
     )
 
 
@@ -44,17 +47,15 @@ class Script:
     """A run that is told to a sink, one checkpoint a second."""
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
-        self.columns = Columns()
-        self.sink = QuarkYamlSink(path, self.columns, strict=strict)
+        self.metrics = ProgramMetrics(RESOURCES)
+        self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
         self.second = 0
 
     def checkpoint(self, name: str, phase: Phase, error: str | None = None) -> Checkpoint:
         now = reading(self.second)
-        columns, custom = self.columns.at_checkpoint(name, now, reading(0))
+        custom = self.metrics.at_checkpoint(name, now, reading(0))
         self.second += 1
-        return Checkpoint(
-            self.second, name, phase, now, reading(0), None, columns, custom, error
-        )  # fmt: skip
+        return Checkpoint(self.second, name, phase, now, reading(0), None, custom, error)
 
     def start(self) -> None:
         self.sink.run_started(RUN, self.checkpoint("Start", "start"))
@@ -71,10 +72,8 @@ class Script:
     def end(self, error: str | None = None) -> None:
         checkpoint = self.checkpoint("End", "end")
         peaks = Peaks()
-        columns, custom = self.columns.at_end(checkpoint.reading, reading(0), peaks)
-        record = RunRecord(
-            RUN, reading(0), checkpoint.reading, peaks, 1, 0, columns, custom, error
-        )  # fmt: skip
+        custom = self.metrics.at_end(checkpoint.reading, reading(0), peaks)
+        record = RunRecord(RUN, reading(0), checkpoint.reading, peaks, 1, 0, custom, error)
         self.sink.run_ended(record, checkpoint)
 
 
@@ -260,7 +259,9 @@ def test_peaks_between_checkpoints_are_comments_unless_strict(tmp_path: Path, st
     script = Script(tmp_path / "profile.yaml", strict=strict)
     script.start()
     script.open("Calibration")
-    script.close("Calibration", peaks=Peaks(memory=1234 * MIB + MIB // 2, gpu=77 * MIB))
+    script.close(
+        "Calibration", peaks=Peaks({"memory": 1234 * MIB + MIB // 2, "gpu.memory": 77 * MIB})
+    )
 
     peaks = "  # peak_memory_mb: 1234.50\n  # peak_gpu_memory_mb: 77.00\n"
     text = (tmp_path / "profile.yaml").read_text()
@@ -271,8 +272,8 @@ def test_custom_metrics_stand_in_the_records_the_summary_and_the_definitions(
     tmp_path: Path,
 ) -> None:
     script = Script(tmp_path / "p.yaml")
-    script.columns.checkpoint_metrics[1:] = [Sizes()]
-    script.columns.summary_metrics[1:] = [Unprintable(), Ratio()]
+    script.metrics.checkpoint_metrics[1:] = [Sizes()]
+    script.metrics.summary_metrics[1:] = [Unprintable(), Ratio()]
     script.start()
     script.end()
 
@@ -356,10 +357,10 @@ def test_the_file_makes_way_for_quarks_own(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
 
-    script.sink.make_way(tmp_path / "other.yaml")
+    script.sink.move_off(tmp_path / "other.yaml")
     assert script.sink.path == tmp_path / "p.yaml"
 
-    script.sink.make_way(tmp_path / "p.yaml")
+    script.sink.move_off(tmp_path / "p.yaml")
     script.open("Calibration")
     assert script.sink.path == tmp_path / "p.otel.yaml"
     assert [path.name for path in tmp_path.iterdir()] == ["p.otel.yaml"]

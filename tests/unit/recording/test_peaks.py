@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_quant.probes.registry import RESOURCES
 from otel_quant.recording.peaks import PeakTracker
 from otel_quant.records import GpuReading, MemoryReading, Peaks, Reading
 
@@ -25,18 +26,28 @@ def memory(
 
 
 def reading(of: MemoryReading | None, *gpus: GpuReading) -> Reading:
-    return Reading(time_ns=0, clock_ns=0, memory=of, gpus=gpus)
+    resources = {"memory": of, "gpu": gpus}
+    return Reading(0, 0, {name: record for name, record in resources.items() if record})
+
+
+def tracker_from(first: Reading) -> PeakTracker:
+    return PeakTracker(first, RESOURCES)
+
+
+def lower(tracker: PeakTracker, of: MemoryReading, pids: frozenset[int] = frozenset()) -> None:
+    """Tells a tracker that the kernel's marks have been lowered."""
+    tracker.marks_lowered(reading(of.with_marks_lowered(pids)))
 
 
 def peaks_of(*readings: MemoryReading | None) -> Peaks:
-    tracker = PeakTracker(reading(readings[0]))
+    tracker = tracker_from(reading(readings[0]))
     for later in readings[1:]:
         tracker.fold(reading(later))
     return tracker.result()
 
 
 def peak(total: int, source: str, process: int) -> Peaks:
-    return Peaks(memory=total * MIB, memory_source=source, process_memory=process * MIB)  # type: ignore[arg-type] # a literal, in each call
+    return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)  # type: ignore[dict-item] # a literal, in each call
 
 
 def test_a_mark_that_rose_is_the_peak_whatever_the_samples_saw() -> None:
@@ -113,39 +124,39 @@ def test_a_reading_without_memory_takes_nothing_away() -> None:
 
 
 def test_after_a_reset_the_mark_is_the_steps_own_even_below_an_earlier_one() -> None:
-    tracker = PeakTracker(reading(memory(100, 900)))
-    tracker.marks_reset(memory(100, 900), frozenset())
+    tracker = tracker_from(reading(memory(100, 900)))
+    lower(tracker, memory(100, 900))
     tracker.fold(reading(memory(100, 300)))
     assert tracker.result() == peak(300, "kernel", 300)
 
 
 def test_after_a_reset_a_mark_that_stands_still_is_the_kernels_word_too() -> None:
-    tracker = PeakTracker(reading(memory(100, 900)))
-    tracker.marks_reset(memory(100, 900), frozenset())
+    tracker = tracker_from(reading(memory(100, 900)))
+    lower(tracker, memory(100, 900))
     tracker.fold(reading(memory(100, 100)))
     assert tracker.result() == peak(100, "kernel", 100)
 
 
 def test_a_reset_in_an_inner_step_loses_nothing_of_the_outer_ones_peak() -> None:
-    outer = PeakTracker(reading(memory(100, 100)))
+    outer = tracker_from(reading(memory(100, 100)))
     outer.fold(reading(memory(100, 600)))
-    outer.marks_reset(memory(100, 600), frozenset())
+    lower(outer, memory(100, 600))
     outer.fold(reading(memory(100, 200)))
     assert outer.result() == peak(600, "kernel", 600)
 
 
 def test_after_a_reset_a_childs_mark_that_was_lowered_counts_when_it_rises() -> None:
     before = memory(100, 100, (7, 50, 800))
-    tracker = PeakTracker(reading(before))
-    tracker.marks_reset(before, frozenset({7}))
+    tracker = tracker_from(reading(before))
+    lower(tracker, before, frozenset({7}))
     tracker.fold(reading(memory(100, 100, (7, 50, 400))))
     assert tracker.result() == peak(500, "kernel", 100)
 
 
 def test_after_a_reset_a_childs_mark_that_could_not_be_lowered_is_no_rise() -> None:
     before = memory(100, 100, (7, 50, 800))
-    tracker = PeakTracker(reading(before))
-    tracker.marks_reset(before, frozenset())
+    tracker = tracker_from(reading(before))
+    lower(tracker, before)
     tracker.fold(reading(memory(100, 100, (7, 50, 800))))
     assert tracker.result() == peak(150, "kernel", 100)
 
@@ -154,9 +165,10 @@ def test_gpus_have_the_highest_sum_and_the_highest_of_each_device() -> None:
     def gpu(index: int, used: int, own: int | None) -> GpuReading:
         return GpuReading(index=index, id=f"GPU-{index}", name=None, used=used, process_used=own)
 
-    tracker = PeakTracker(reading(None, gpu(0, 10, 1), gpu(1, 20, None)))
+    tracker = tracker_from(reading(None, gpu(0, 10, 1), gpu(1, 20, None)))
     tracker.fold(reading(None, gpu(0, 30, 5), gpu(1, 5, None)))
     tracker.fold(reading(None, gpu(0, 15, 9), gpu(1, 15, None)))
     assert tracker.result() == Peaks(
-        gpu=35, gpus={0: {"used": 30, "process_used": 9}, 1: {"used": 20}}
+        {"gpu.memory": 35},
+        devices={"gpu": {0: {"memory": 30, "process_memory": 9}, 1: {"memory": 20}}},
     )

@@ -11,8 +11,6 @@ import pytest
 
 from otel_quant.probes import kernel_files, readers
 from otel_quant.probes.readers import Probes
-from otel_quant.profile.columns import Columns
-from otel_quant.recording import recorder as recorder_module
 from otel_quant.recording.recorder import Recorder, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Checkpoint, GpuReading, MemoryReading, StepRecord
@@ -52,13 +50,12 @@ def test_a_mark_that_another_thread_read_just_before_it_was_reset_is_no_peak_of_
         mark = 100 * MIB
         return frozenset()
 
-    monkeypatch.setattr(recorder_module, "reset_high_water", reset)
+    monkeypatch.setattr(readers, "reset_high_water", reset)
     sink = Ended()
     recorder = Recorder(
         new_run_info({}),
         Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
         [sink],
-        Columns(),
         sample_interval=0,
         exact_peaks=True,
     )
@@ -70,7 +67,7 @@ def test_a_mark_that_another_thread_read_just_before_it_was_reset_is_no_peak_of_
     recorder.close(step)
     recorder.end()
     (record,) = sink.records
-    assert record.peaks.memory == 100 * MIB
+    assert record.peaks.figures["memory"] == 100 * MIB
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -87,12 +84,12 @@ def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
 
     monkeypatch.setattr(readers, "_PATIENCE", 60.0)
     probes = Probes()
-    before = probes.read().disk
+    before = probes.read().resources["disk"]
     monkeypatch.setattr(kernel_files, "_counted", counted_late)
     other = threading.Thread(target=probes.sample)
     other.start()
     assert read.wait(60)
-    during = probes.read().disk
+    during = probes.read().resources["disk"]
     other.join()
     assert before is not None
     assert during is not None
@@ -146,7 +143,6 @@ def test_a_step_that_ends_in_the_middle_of_a_reading_waits_for_no_one_who_waits_
         new_run_info({}),
         Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
         (),
-        Columns(),
         sample_interval=0,
     )
     sampling = threading.Thread(target=recorder.reading_now, daemon=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import catalog, semconv
 from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
@@ -23,15 +23,15 @@ ENDINGS = {
 }
 METRICS = {
     metric.name.replace(".", "_") + UNITS.get(metric.unit, "") + ending
-    for metric in semconv.METRICS
+    for metric in catalog.METRICS
     for ending in ENDINGS.get(metric.instrument, ("",))
 }
 LABELS = {
-    key.replace(".", "_") for metric in semconv.METRICS for key in metric.attributes
+    key.replace(".", "_") for metric in catalog.METRICS for key in metric.attributes
 } | PROMETHEUS_LABELS
-ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in semconv.ATTRIBUTES]
-ON_CHECKPOINTS = {a.name.replace(".", "_") for a in semconv.attributes_on("checkpoint")}
-ON_COSTS = {a.name.replace(".", "_") for a in semconv.attributes_on("cost")}
+ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in catalog.ATTRIBUTES]
+ON_CHECKPOINTS = {a.name.replace(".", "_") for a in catalog.attributes_on("checkpoint")}
+ON_COSTS = {a.name.replace(".", "_") for a in catalog.attributes_on("cost")}
 
 WORDS = {
     "by", "on", "or", "and", "unless", "offset", "group_left", "group_right", "ignoring", "bool",

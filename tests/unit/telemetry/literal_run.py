@@ -54,28 +54,33 @@ def gpu(index: int, used: int, own: int | None, torch: int | None) -> GpuReading
 START: Final = Reading(
     time_ns=BEGAN,
     clock_ns=50 * SECOND,
-    memory=MemoryReading(rss=900, tree_rss=1000, high_water=950),
-    disk=DiskReading(read=10, write=20, read_chars=100, write_chars=200),
-    cpu=CpuReading(user=1.5, system=0.25, major_faults=2),
-    gpus=(gpu(0, 500, 100, 7), gpu(1, 50, None, None)),
+    resources={
+        "memory": MemoryReading(rss=900, tree_rss=1000, high_water=950),
+        "disk": DiskReading(read=10, write=20, read_chars=100, write_chars=200),
+        "cpu": CpuReading(user=1.5, system=0.25, major_faults=2),
+        "gpu": (gpu(0, 500, 100, 7), gpu(1, 50, None, None)),
+    },
 )
 LATER: Final = Reading(
     time_ns=BEGAN + 2 * SECOND,
     clock_ns=52 * SECOND,
-    memory=MemoryReading(rss=1100, tree_rss=1200, high_water=4000),
-    disk=DiskReading(read=13, write=1020, read_chars=104, write_chars=1205),
-    cpu=CpuReading(user=3.75, system=0.5, major_faults=7),
-    gpus=(gpu(0, 450, 150, 9), gpu(1, 70, None, None)),
+    resources={
+        "memory": MemoryReading(rss=1100, tree_rss=1200, high_water=4000),
+        "disk": DiskReading(read=13, write=1020, read_chars=104, write_chars=1205),
+        "cpu": CpuReading(user=3.75, system=0.5, major_faults=7),
+        "gpu": (gpu(0, 450, 150, 9), gpu(1, 70, None, None)),
+    },
 )
 PEAKS: Final = Peaks(
-    memory=4000,
-    memory_source="kernel",
-    process_memory=3900,
-    gpu=700,
-    gpus={
-        0: {"used": 630, "process_used": 160, "torch_allocated": 11, "torch_reserved": 12},
-        1: {"used": 70},
+    figures={"memory": 4000, "gpu.memory": 700},
+    sources={"memory": "kernel"},
+    devices={
+        "gpu": {
+            0: {"memory": 630, "process_memory": 160, "torch_allocated": 11, "torch_reserved": 12},
+            1: {"memory": 70},
+        }
     },
+    process_memory=3900,
 )
 BLIND_START: Final = Reading(time_ns=BEGAN, clock_ns=50 * SECOND)
 BLIND_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECOND)
@@ -132,7 +137,7 @@ def told(
             custom=custom,
             error=error,
         ),
-        Checkpoint(2, f"{step.label} End", "end", later, start, step, {}, custom, name),
+        Checkpoint(2, f"{step.label} End", "end", later, start, step, custom, name),
     )
     sink.models_costed([COSTED, UNCOSTED])
     sink.point(Checkpoint(3, "Mine", "point", later, start))

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from otel_quant.probes.registry import RESOURCES
 from otel_quant.records import Checkpoint, Peaks, Reading, RunRecord, StepInfo
 from otel_quant.telemetry import logs as logs_module
 from otel_quant.telemetry.logs import LogsSink
@@ -138,7 +139,7 @@ def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
 
 
 def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> None:
-    told(SpansSink())
+    told(SpansSink(RESOURCES))
     span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
     assert plain(span.attributes) == {**STEP_SAYS, **USAGE, **CUSTOM}
     assert (span.start_time, span.end_time) == (BEGAN, BEGAN + 2 * SECOND)
@@ -153,7 +154,7 @@ def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> N
 def test_a_run_is_a_root_span_with_limits_totals_and_what_its_steps_and_models_said(
     spans: InMemorySpanExporter,
 ) -> None:
-    told(SpansSink())
+    told(SpansSink(RESOURCES))
     root = by_name(spans)["quantization"]
     assert plain(root.attributes) == {
         **RUN_SAYS,
@@ -172,7 +173,7 @@ def test_a_run_is_a_root_span_with_limits_totals_and_what_its_steps_and_models_s
 
 
 def test_what_could_not_be_measured_is_absent(spans: InMemorySpanExporter) -> None:
-    told(SpansSink(), **BLIND)  # type: ignore[arg-type] # of mixed types
+    told(SpansSink(RESOURCES), **BLIND)  # type: ignore[arg-type] # of mixed types
     assert plain(by_name(spans)["Bare"].attributes) == {
         "quant.run.id": "0123456789abcdef",
         "quant.step.name": "Bare",
@@ -195,7 +196,7 @@ def test_what_could_not_be_measured_is_absent(spans: InMemorySpanExporter) -> No
 
 
 def test_a_step_that_failed_says_why(spans: InMemorySpanExporter) -> None:
-    told(SpansSink(), error=MemoryError("too big"))
+    told(SpansSink(RESOURCES), error=MemoryError("too big"))
     span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
     assert plain(span.attributes) == {
         **STEP_SAYS,
@@ -213,7 +214,7 @@ def test_a_step_that_failed_says_why(spans: InMemorySpanExporter) -> None:
 
 
 def test_each_costed_model_is_a_span_beside_the_steps(spans: InMemorySpanExporter) -> None:
-    told(SpansSink())
+    told(SpansSink(RESOURCES))
     good, bad = (span for span in spans.get_finished_spans() if span.name == "model cost")
     run = {"quant.run.id": "0123456789abcdef"}
     identity = {"quant.model.role": "float", "quant.model.path": "m.onnx"}
@@ -228,7 +229,7 @@ def test_each_costed_model_is_a_span_beside_the_steps(spans: InMemorySpanExporte
 def test_totals_of_the_last_quantization_stand_on_the_root_and_no_other(
     spans: InMemorySpanExporter,
 ) -> None:
-    sink = SpansSink()
+    sink = SpansSink(RESOURCES)
     sink.run_started(RUN, Checkpoint(0, "Start", "start", BLIND_START, BLIND_START))
     for figures in ({"params": 1, "precision.int8": 1.0}, {"params": 2, "precision.float16": 1.0}):
         sink.models_costed([replace(COSTED, figures=figures)])
@@ -303,7 +304,7 @@ def test_after_a_run_its_figures_are_left_and_the_live_ones_are_gone(
     reader: InMemoryMetricReader,
 ) -> None:
     now: list[Reading | None] = [LATER]
-    told(MetricsSink(lambda: now[0], lambda step: None))
+    told(MetricsSink(RESOURCES, lambda: now[0], lambda step: None))
     now[0] = None
     assert points_of(reader) == {**OF_STEPS, ("quant.step.active", "{step}"): [(STEP_LABELS, 0)]}
 
@@ -311,7 +312,7 @@ def test_after_a_run_its_figures_are_left_and_the_live_ones_are_gone(
 def test_within_a_run_the_live_figures_are_those_of_this_moment(
     reader: InMemoryMetricReader,
 ) -> None:
-    sink = MetricsSink(lambda: LATER, lambda step: None)
+    sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None)
     sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
     sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
     assert points_of(reader) == {
@@ -329,7 +330,7 @@ def test_within_a_run_the_live_figures_are_those_of_this_moment(
 def test_how_far_a_calibration_is_stands_until_the_next_of_its_name(
     reader: InMemoryMetricReader,
 ) -> None:
-    sink = MetricsSink(lambda: None, lambda step: None)
+    sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
 
     def shown() -> list[tuple[dict[str, Any], float]]:
         return points_of(reader).get(("quant.calibration.progress", "1"), [])
@@ -357,7 +358,7 @@ def test_how_far_a_calibration_is_stands_until_the_next_of_its_name(
 def test_how_far_a_calibration_is_is_unknown_where_the_reader_has_no_length(
     reader: InMemoryMetricReader,
 ) -> None:
-    sink = MetricsSink(lambda: None, lambda step: None)
+    sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
     sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
     sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
     sink.samples_counted(STEP, 3)
@@ -369,14 +370,14 @@ def test_how_far_a_calibration_is_is_unknown_where_the_reader_has_no_length(
 
 
 def test_a_failed_step_is_told_apart(reader: InMemoryMetricReader) -> None:
-    told(MetricsSink(lambda: None, lambda step: None), error=MemoryError("too big"))
+    told(MetricsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
     labels = {**STEP_LABELS, "error.type": "MemoryError"}
     assert points_of(reader)["quant.step.duration", "s"] == [(labels, 2.0)]
     assert points_of(reader)["quant.step.memory.peak", "By"] == [(labels, 4000)]
 
 
 def test_of_what_could_not_be_measured_there_is_no_point(reader: InMemoryMetricReader) -> None:
-    told(MetricsSink(lambda: None, lambda step: None), **BLIND)  # type: ignore[arg-type] # of mixed types
+    told(MetricsSink(RESOURCES, lambda: None, lambda step: None), **BLIND)  # type: ignore[arg-type] # of mixed types
     found = {name for name, _ in points_of(reader)} - {"quant.step.active"}
     assert found == {
         "quant.step.duration",
@@ -452,7 +453,7 @@ OF_STEP = {
 
 def test_each_checkpoint_is_a_record_and_each_is_sent(records: InMemoryLogRecordExporter) -> None:
     sent: list[None] = []
-    told(LogsSink(lambda: sent.append(None), lambda step: None))
+    told(LogsSink(RESOURCES, lambda: sent.append(None), lambda step: None))
     later, event = BEGAN + 2 * SECOND, "quant.checkpoint"
     first, last = "My calibration Start", "My calibration End"
     assert seen(records) == [
@@ -496,7 +497,7 @@ def test_each_checkpoint_is_a_record_and_each_is_sent(records: InMemoryLogRecord
 
 
 def test_the_record_of_a_failed_step_is_an_error(records: InMemoryLogRecordExporter) -> None:
-    told(LogsSink(lambda: None, lambda step: None), error=MemoryError("too big"))
+    told(LogsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
     severities = [(body, severity) for _, body, severity, _, _ in seen(records)]
     assert ("My calibration End", "ERROR") in severities
     (attributes,) = (a for _, body, _, _, a in seen(records) if body == "My calibration End")
@@ -506,7 +507,7 @@ def test_the_record_of_a_failed_step_is_an_error(records: InMemoryLogRecordExpor
 def test_a_record_without_figures_still_says_where_the_run_is(
     records: InMemoryLogRecordExporter,
 ) -> None:
-    told(LogsSink(lambda: None, lambda step: None), **BLIND)  # type: ignore[arg-type] # of mixed types
+    told(LogsSink(RESOURCES, lambda: None, lambda step: None), **BLIND)  # type: ignore[arg-type] # of mixed types
     _, _, _, _, attributes = seen(records)[1]
     assert attributes == {
         **checkpoint(1, "Bare Start", "start", 0.0),

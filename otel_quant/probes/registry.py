@@ -1,0 +1,14 @@
+"""Every resource that is measured. A new one is a file beside this and a line here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant.probes.cpu import CPU
+from otel_quant.probes.disk import DISK
+from otel_quant.probes.gpu import GPU
+from otel_quant.probes.memory import MEMORY
+from otel_quant.resources import Resource
+
+RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU)
+"""In the order of the documentation."""

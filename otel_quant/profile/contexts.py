@@ -1,0 +1,114 @@
+"""What metrics of the local file are given: a checkpoint or a whole run, as Quark describes it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import psutil
+
+from otel_quant.profile.metrics import MetricContext
+from otel_quant.records import Peaks, Reading
+from otel_quant.resources import Number, Resource
+
+_SECOND: Final = 1_000_000_000  # an int: dividing by 1e9 would round today's nanoseconds twice
+
+
+def at_checkpoint(
+    name: str, reading: Reading, baseline: Reading, resources: Sequence[Resource]
+) -> MetricContext:
+    """Describes a checkpoint.
+
+    Args:
+        name: Its name.
+        reading: What was measured there.
+        baseline: The run's first reading.
+        resources: What is measured.
+
+    Returns:
+        What metrics of checkpoints are given.
+    """
+    context = _common(reading, baseline)
+    context.step_name = name
+    context.current_time = reading.time_ns / _SECOND
+    context.gpu_available = bool(reading.gpus)
+    context.gpu_baseline_memory = _used(baseline) if reading.gpus else 0
+    context.figures = _figures(reading, baseline, resources)
+    return context
+
+
+def at_end(
+    reading: Reading, baseline: Reading, peaks: Peaks, cache_growth_mb: float | None
+) -> MetricContext:
+    """Describes a run that is over.
+
+    Args:
+        reading: The run's last reading.
+        baseline: Its first.
+        peaks: Highest figures between the two.
+        cache_growth_mb: The most that a watched cache directory grew, in MiB.
+
+    Returns:
+        What metrics of the summary are given.
+    """
+    context = _common(reading, baseline)
+    gpu_peak = peaks.figures.get("gpu.memory")
+    # Exact peaks lower the kernel's mark: the first and the folded ones count too.
+    marks = [r.memory.high_water for r in (baseline, reading) if r.memory]
+    context.end_time = reading.time_ns / _SECOND
+    context.gpu_available = gpu_peak is not None
+    context.gpu_baseline_memory = _used(baseline)
+    context.gpu_peak_memory = int(gpu_peak or 0)
+    context.cache_dir_peak_disk_mb = cache_growth_mb
+    context.peak_memory = max(
+        (mark for mark in (*marks, peaks.process_memory) if mark is not None), default=None
+    )
+    return context
+
+
+def _common(reading: Reading, baseline: Reading) -> MetricContext:
+    context = MetricContext(
+        start_time=baseline.time_ns / _SECOND,
+        base_memory=baseline.memory.tree_rss if baseline.memory else 0,
+        process=_process(os.getpid()),
+        current_memory=reading.memory.tree_rss if reading.memory else 0,
+        gpu_current_memory=_used(reading),
+        elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
+    )
+    first, disk = baseline.resources.get("disk"), reading.resources.get("disk")
+    if first and disk:
+        context.disk_io_available = True
+        context.baseline_disk_read_bytes = first.read
+        context.baseline_disk_write_bytes = first.write
+        context.current_disk_read_bytes = disk.read
+        context.current_disk_write_bytes = disk.write
+    return context
+
+
+def _figures(
+    reading: Reading, baseline: Reading, resources: Sequence[Resource]
+) -> dict[str, Number]:
+    """Returns the figures that have a column of ours, by name."""
+    return {
+        figure.name: value
+        for resource in resources
+        for figure in resource.figures
+        if figure.column is not None and not figure.column.in_quark
+        if (
+            value := figure.since(
+                baseline.resources.get(resource.name), reading.resources.get(resource.name)
+            )
+        )
+        is not None
+    }
+
+
+def _used(reading: Reading) -> int:
+    return sum(gpu.used for gpu in reading.gpus)
+
+
+@functools.lru_cache(maxsize=1)
+def _process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)  # a forked child has its own

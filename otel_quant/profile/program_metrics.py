@@ -1,0 +1,140 @@
+"""The metrics of the local files of this process, those that a program has added among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.profile import contexts
+from otel_quant.profile.cache_directories import CacheDirs
+from otel_quant.profile.metrics import (
+    CHECKPOINT_METRICS,
+    SUMMARY_METRICS,
+    FigureMetric,
+    Metric,
+    MetricContext,
+)
+from otel_quant.records import Peaks, Reading
+from otel_quant.resources import Resource
+
+_BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+_QUARKS_OWN: Final = "quark.common.profiler."
+
+Kind = Literal["checkpoint_metrics", "summary_metrics"]
+
+
+class ProgramMetrics:
+    """The metrics of every run of this process; what a program changes holds for all of them.
+
+    Args:
+        resources: What is measured. Figures with a column that Quark's file has not are added
+            to its columns.
+
+    Attributes:
+        resources: What is measured.
+        checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
+        summary_metrics: Figures of the summary, in order; may be changed until the end.
+        cache_directories: Those whose growth is watched until the run ends.
+        cache_growth_mb: The most that one of them grew, in MiB, once the run is over; None if
+            none did.
+    """
+
+    def __init__(self, resources: Sequence[Resource]) -> None:
+        self.resources = tuple(resources)
+        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
+        self.checkpoint_metrics += [
+            FigureMetric(figure)
+            for resource in resources
+            for figure in resource.figures
+            if figure.column is not None and not figure.column.in_quark
+        ]
+        self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
+        self.cache_directories = CacheDirs()
+        self.cache_growth_mb: float | None = None
+        self._adopted: Any = None
+
+    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        """Returns the values of the program's own metrics at a checkpoint, by name.
+
+        Args:
+            name: Name of the checkpoint.
+            reading: What was measured there.
+            baseline: The run's first reading.
+        """
+        with FAULTS.kept_in("watch of the cache directories"):
+            self.cache_directories.look_again()
+        added = self._added("checkpoint_metrics")
+        if not added:
+            return {}
+        return _collect(added, contexts.at_checkpoint(name, reading, baseline, self.resources))
+
+    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
+        """Returns the values of the program's own metrics of the whole run, by name.
+
+        The watch of the cache directories ends.
+
+        Args:
+            reading: The run's last reading.
+            baseline: Its first.
+            peaks: Highest figures between the two.
+        """
+        self.cache_growth_mb = None
+        with FAULTS.kept_in("watch of the cache directories"):
+            self.cache_growth_mb = self.cache_directories.finish()
+        added = self._added("summary_metrics")
+        if not added:
+            return {}
+        return _collect(added, contexts.at_end(reading, baseline, peaks, self.cache_growth_mb))
+
+    def adopt(self, profiler: Any) -> None:
+        """Shows the metrics, too, that a program has added to Quark's own profiler.
+
+        They are collected by both, each for its own checkpoint. While Quark's profiler is
+        switched off they are not collected at all: the program does not expect it.
+
+        Args:
+            profiler: Quark's profiler; its lists are looked at anew at each checkpoint.
+        """
+        self._adopted = profiler
+
+    def every(self, kind: Kind) -> list[Metric]:
+        """Returns all metrics of a kind, those of an adopted profiler last.
+
+        Args:
+            kind: Name of the list.
+        """
+        metrics = self._own(kind)
+        with FAULTS.kept_in("metrics of Quark's profiler"):
+            if self._adopted is not None and self._adopted.enabled:
+                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
+        return metrics
+
+    def _own(self, kind: Kind) -> list[Metric]:
+        return list(
+            self.checkpoint_metrics if kind == "checkpoint_metrics" else self.summary_metrics
+        )
+
+    def _added(self, kind: Kind) -> list[Metric]:
+        return [metric for metric in self.every(kind) if is_added(metric)]
+
+
+def is_added(metric: Metric) -> bool:
+    """Whether a program has made a metric, rather than this package or Quark."""
+    return type(metric) not in _BUILT_IN and not _is_quarks_own(metric)
+
+
+def _is_quarks_own(metric: object) -> bool:
+    return type(metric).__module__.startswith(_QUARKS_OWN)
+
+
+def _collect(metrics: Sequence[Metric], context: MetricContext) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for metric in metrics:
+        with FAULTS.kept_in(f"metric {type(metric).__qualname__}"):
+            name = str(metric.name)
+            with FAULTS.kept_in(f"metric {name}"):
+                value = metric.collect(context)
+                if value is not None:
+                    values[name] = value
+    return values

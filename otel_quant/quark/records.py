@@ -1,0 +1,50 @@
+"""The columns of each checkpoint, kept for `GlobalProfiler.records`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from otel_quant.profile.columns import checkpoint_columns
+from otel_quant.recording.sink import Sink
+from otel_quant.records import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
+from otel_quant.runtime import RUNTIME
+
+
+class RecordsSink(Sink):
+    """Keeps the columns of each checkpoint. Only for who asks: they grow with the run.
+
+    Attributes:
+        records: The columns of each checkpoint, in order.
+    """
+
+    name = "records of the profiler"
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Keeps ``Start``."""
+        self.point(checkpoint)
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Keeps the step's start."""
+        self.point(checkpoint)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Keeps the step's end."""
+        self.point(checkpoint)
+
+    def point(self, checkpoint: Checkpoint) -> None:
+        """Keeps a checkpoint."""
+        self.records.append(checkpoint_columns(RUNTIME.metrics, checkpoint))
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Keeps ``End``."""
+        self.point(checkpoint)
+
+
+RECORDS: Final = RecordsSink()
+"""The process's own."""

@@ -1,0 +1,82 @@
+"""Highest memory of a step, from the kernel's marks where they rose and else from samples."""
+
+from __future__ import annotations
+
+from otel_quant.records import MemoryReading, PeakSource
+
+
+class MemoryPeaks:
+    """Follows the memory of the process tree.
+
+    The kernel's marks are exact where they rise: a mark that rose between two readings
+    was set between them. What the *other* processes held at that moment is known only if
+    the process still stands at its mark. Otherwise the smaller of what they held at the
+    two readings is taken, so that the sum never claims more than can have been in use.
+
+    Attributes:
+        process: Highest RSS of the main process, in bytes; None if it was never read.
+    """
+
+    def __init__(self) -> None:
+        self.process: int | None = None
+        self._sampled: int | None = None
+        self._kernel: int | None = None
+        self._previous: MemoryReading | None = None
+        self._marks_are_own = False
+
+    def fold(self, now: MemoryReading) -> None:
+        """Takes one more reading into account, newer than those before it."""
+        before = self._previous or now
+        self.sample(now)
+        mark, mark_before = now.high_water, before.high_water
+        # A mark that was reset within the step is the step's own even if it stands still.
+        if mark is not None and (
+            self._marks_are_own or (mark_before is not None and mark > mark_before)
+        ):
+            others_before, others_now = before.tree_rss - before.rss, now.tree_rss - now.rss
+            self._raise_kernel(mark, now.rss, others_before, others_now)
+            self.process = max(self.process or 0, mark)
+        self._fold_children(before, now)
+        self._fold_reaped(before, now)
+        self._previous = now
+
+    def sample(self, reading: MemoryReading) -> None:
+        """Takes what was in use at a reading into account, and nothing of its marks."""
+        self._sampled = max(self._sampled or 0, reading.tree_rss)
+        self.process = max(self.process or 0, reading.rss)
+
+    def marks_lowered(self, memory: MemoryReading) -> None:
+        """The kernel's marks have been lowered to what is in use now.
+
+        Args:
+            memory: What was read, and folded, just before, with the marks as they are now.
+        """
+        self._marks_are_own = True
+        self._previous = memory
+
+    def result(self) -> tuple[int, PeakSource] | None:
+        """Returns the highest RSS of the process tree, in bytes, and how it is known."""
+        if self._sampled is None:
+            return None
+        if self._kernel is not None and self._kernel >= self._sampled:
+            return self._kernel, "kernel"
+        return self._sampled, "sampled"
+
+    def _fold_children(self, before: MemoryReading, now: MemoryReading) -> None:
+        if not now.children or before is now:
+            return
+        known = {pid: (rss, mark) for pid, rss, mark in before.children}
+        for pid, rss, mark in now.children:
+            rss_before, mark_before = known.get(pid, (0, 0))
+            if mark is not None and mark > (mark_before or 0):
+                self._raise_kernel(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
+
+    def _fold_reaped(self, before: MemoryReading, now: MemoryReading) -> None:
+        """A descendant that came and went between two readings left only its mark."""
+        mark = now.reaped_high_water
+        if mark is not None and mark > (before.reaped_high_water or 0) and before is not now:
+            self._raise_kernel(mark, 0, before.rss, now.rss)
+
+    def _raise_kernel(self, mark: int, rss: int, others_before: int, others_now: int) -> None:
+        others = others_now if rss >= mark else min(others_before, others_now)
+        self._kernel = max(self._kernel or 0, mark + others)

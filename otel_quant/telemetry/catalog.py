@@ -1,0 +1,114 @@
+"""Every attribute and every metric: those of `semconv.py`, and those that resources make.
+
+`docs/telemetry.md` is generated from it, and the dashboards may use nothing that is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.resources import Figure, Metric, Part, Resource
+from otel_quant.telemetry import semconv
+from otel_quant.telemetry.semconv import Attribute, Place
+
+_SENTENCES: Final[dict[Part, str]] = {
+    "start": "{}, when the step or the run began.",
+    "end": "{}, when it ended.",
+    "delta": "{}: that at the end less that at the start; negative where it fell.",
+    "peak": "{}: the highest value in between.",
+    "rate": "{}: what was added, for each second.",
+}
+
+
+def attributes(resources: Sequence[Resource]) -> tuple[Attribute, ...]:
+    """Returns every attribute, in the order of the documentation.
+
+    Args:
+        resources: What is measured.
+    """
+    made = (attribute for resource in resources for attribute in _attributes_of(resource))
+    return (*semconv.ATTRIBUTES, *made)
+
+
+def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
+    """Returns every metric, in the order of the documentation.
+
+    Args:
+        resources: What is measured.
+    """
+    made: dict[str, Metric] = {}
+    for resource in resources:
+        for figure in (*resource.figures, *resource.device_figures):
+            for series in figure.steps:
+                own = series.metric
+                labels = (
+                    semconv.STEP_NAME, semconv.LIBRARY_NAME, *own.attributes, semconv.ERROR_TYPE,
+                )  # fmt: skip
+                made[own.name] = replace(own, attributes=labels)
+            if figure.live is not None:
+                made[figure.live.metric.name] = figure.live.metric
+    return (*semconv.METRICS, *made.values())
+
+
+def attribute_name(stem: str, figure: Figure, part: Part) -> str:
+    """Returns the attribute of one part of a figure.
+
+    Args:
+        stem: ``quant.``, or for a device ``quant.gpu.0.``.
+        figure: The figure.
+        part: The part. A figure that has the difference alone is named by itself.
+    """
+    if part == "rate":  # a name may not be an attribute and a namespace at once
+        return f"{stem}{figure.name}_rate"
+    return stem + figure.name if figure.is_total else f"{stem}{figure.name}.{part}"
+
+
+def _attributes_of(resource: Resource) -> Iterator[Attribute]:
+    for stem, figures in (
+        (semconv.PREFIX, resource.figures),
+        (f"{semconv.PREFIX}{resource.name}.<index>.", resource.device_figures),
+    ):
+        for figure in figures:
+            for part in figure.parts:
+                yield _attribute(stem, figure, part)
+    for figure in resource.figures:
+        if figure.checkpoint:
+            since = ", since the run began" if figure.is_total else ""
+            yield Attribute(
+                semconv.CHECKPOINT_PREFIX + figure.checkpoint,
+                "double" if figure.unit == "s" else "int",
+                figure.unit,
+                f"{figure.brief}{since}.",
+                ("checkpoint",),
+                figure.example,
+            )
+
+
+def _attribute(stem: str, figure: Figure, part: Part) -> Attribute:
+    is_float = part == "rate" or figure.unit == "s"
+    sentence = "{}." if figure.is_total and part == "delta" else _SENTENCES[part]
+    return Attribute(
+        attribute_name(stem, figure, part),
+        "double" if is_float else "int",
+        f"{figure.unit}/s" if part == "rate" else figure.unit,
+        sentence.format(figure.brief),
+        ("run", "step"),
+        figure.example,
+    )
+
+
+ATTRIBUTES: Final = attributes(RESOURCES)
+"""Every attribute, in the order of the documentation."""
+
+METRICS: Final = metrics(RESOURCES)
+"""Every metric, in the order of the documentation."""
+
+METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+
+
+def attributes_on(place: Place) -> Iterator[Attribute]:
+    """Yields the attributes that stand at a place, in the order of the documentation."""
+    return (attribute for attribute in ATTRIBUTES if place in attribute.places)

@@ -1,0 +1,116 @@
+"""A driver or a metric of the program that waits holds up nobody but who called it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+
+from otel_quant.probes.readers import Probes
+from otel_quant.recording.recorder import ProgramMetrics, Recorder, new_run_info
+from otel_quant.recording.sink import Sink
+from otel_quant.records import Checkpoint, GpuReading, Peaks, Reading, StepRecord
+
+
+class Checkpoints(Sink):
+    """Keeps the names of the checkpoints, in the order in which they arrive."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def run_started(self, run: object, checkpoint: Checkpoint) -> None:
+        self.names.append(checkpoint.name)
+
+    def step_started(self, step: object, checkpoint: Checkpoint, attributes: object) -> None:
+        self.names.append(checkpoint.name)
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        self.names.append(checkpoint.name)
+
+    def run_ended(self, record: object, checkpoint: Checkpoint) -> None:
+        self.names.append(checkpoint.name)
+
+
+class Metrics(ProgramMetrics):
+    """One metric of a program, which does something whenever it is asked for its value."""
+
+    def __init__(self, act: Callable[[str], None]) -> None:
+        self._act = act
+
+    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        self._act(name)
+        return {"asked at": name}
+
+    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
+        return {}
+
+
+def test_a_driver_that_hangs_in_one_thread_holds_up_no_step_of_another() -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if threading.current_thread() is hanging:
+            hangs.set()
+            goes_on.wait()
+        return ()
+
+    def one_step() -> None:
+        recorder.close(recorder.open("Hanging"))
+
+    sink = Checkpoints()
+    recorder = Recorder(new_run_info({}), Probes(gpu=gpu), [sink], sample_interval=0)
+    recorder.start()
+    hanging = threading.Thread(target=one_step, daemon=True)
+    hanging.start()
+    assert hangs.wait(60)
+
+    recorder.close(recorder.open("Calibration"))
+
+    assert sink.names == ["Start", "Calibration Start", "Calibration End"]
+    goes_on.set()
+    hanging.join()
+    recorder.end()
+    assert sink.names[3:] == ["Hanging Start", "Hanging End", "End"]
+
+
+def test_a_driver_that_hangs_when_the_run_begins_holds_up_no_other_thread() -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if threading.current_thread() is hanging:
+            hangs.set()
+            goes_on.wait()
+        return ()
+
+    sink = Checkpoints()
+    recorder = Recorder(new_run_info({}), Probes(gpu=gpu), [sink], sample_interval=0)
+    hanging = threading.Thread(target=recorder.start, daemon=True)
+    hanging.start()
+    assert hangs.wait(60)
+
+    recorder.close(recorder.open("Calibration"))
+
+    goes_on.set()
+    hanging.join()
+    recorder.end()
+    assert sink.names == ["Start", "Calibration Start", "Calibration End", "End"]
+
+
+def test_a_metric_that_waits_for_a_thread_which_opens_a_step_gets_its_answer() -> None:
+    def one_step() -> None:
+        recorder.close(recorder.open("Inner"))
+
+    def act(name: str) -> None:
+        if name == "Outer Start":
+            other = threading.Thread(target=one_step, daemon=True)
+            other.start()
+            other.join(60)
+            assert not other.is_alive()
+
+    sink = Checkpoints()
+    recorder = Recorder(new_run_info({}), Probes(), [sink], Metrics(act), sample_interval=0)
+    recorder.close(recorder.open("Outer"))
+    recorder.end()
+
+    assert sink.names == [
+        "Start", "Inner Start", "Inner End", "Outer Start", "Outer End", "End",
+    ]  # fmt: skip

@@ -1,0 +1,198 @@
+"""A resource that is declared once is in every signal, the file and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import yaml
+from opentelemetry import metrics, trace
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_quant.probes.readers import Probes
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.profile.program_metrics import ProgramMetrics
+from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.resources import Column, Figure, Metric, Resource, Series
+from otel_quant.telemetry import catalog
+from otel_quant.telemetry import logs as logs_module
+from otel_quant.telemetry.logs import LogsSink
+from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.spans import SpansSink
+
+MIB: Final = 1 << 20
+
+
+class NetworkReading(NamedTuple):
+    """What the probe returns."""
+
+    received: int
+    connections: int
+
+
+class NetworkProbe:
+    """Bytes that rise by 3 MiB at each reading, and 5, 9, 2, 4 ... connections."""
+
+    def __init__(self) -> None:
+        self._received = 10 * MIB
+        self._connections = iter((5, 9, 2, 4))
+
+    def __call__(self, pids: Collection[int]) -> NetworkReading:
+        self._received += 3 * MIB
+        return NetworkReading(self._received, next(self._connections))
+
+
+NETWORK: Final = Resource(
+    name="network",
+    probe=NetworkProbe,
+    figures=(
+        Figure(
+            "network.received",
+            "By",
+            "Bytes that the process tree received from the network",
+            lambda network: network.received,
+            ("delta", "rate"),
+            "1048576",
+            checkpoint="network_received",
+            steps=(
+                Series(
+                    Metric("quant.step.network.io", "counter", "By", "Bytes moved.", ("way",)),
+                    labels={"way": "in"},
+                ),
+            ),
+            live=Series(Metric("quant.run.network.io", "observable_counter", "By", "Bytes.")),
+            column=Column("network_received_mb", "Received since the first checkpoint, in MiB."),
+        ),
+        Figure(
+            "network.connections",
+            "{connection}",
+            "Connections of the process tree",
+            lambda network: network.connections,
+            ("start", "end", "delta", "peak"),
+            "4",
+        ),
+    ),
+)
+ALL: Final = (*RESOURCES, NETWORK)
+
+
+def of_the_network(found: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict(found or {}).items() if "network" in name}
+
+
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any, Any]]:
+    spans, logs, points = (
+        InMemorySpanExporter(),
+        InMemoryLogRecordExporter(),
+        InMemoryMetricReader(),
+    )
+    tracers, loggers, meters = TracerProvider(), LoggerProvider(), MeterProvider([points])
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
+    monkeypatch.setattr(trace, "get_tracer", tracers.get_tracer)
+    monkeypatch.setattr(logs_module, "get_logger", loggers.get_logger)
+    monkeypatch.setattr(metrics, "get_meter", meters.get_meter)
+    yield spans, logs, points
+    meters.shutdown()
+
+
+def run(path: Path, *, strict: bool) -> Recorder:
+    """Runs one step of one run; its four readings are those of the probe."""
+    spans = SpansSink(ALL)
+    shown = ProgramMetrics(ALL)
+    sinks = [
+        QuarkYamlSink(path, shown, strict=strict),
+        spans,
+        MetricsSink(ALL, lambda: recorder.latest, spans.context_of),
+        LogsSink(ALL, lambda: None, spans.context_of),
+    ]
+    recorder = Recorder(new_run_info({}), Probes(ALL), sinks, shown, sample_interval=0)
+    recorder.close(recorder.open("Calibration"))
+    recorder.end()
+    return recorder
+
+
+def test_its_figures_are_on_spans_and_on_checkpoint_records(
+    signals: tuple[Any, Any, Any], tmp_path: Path
+) -> None:
+    run(tmp_path / "p.yaml", strict=False)
+    spans, logs, _ = signals
+    step, root = spans.get_finished_spans()
+    seconds = (step.end_time - step.start_time) / 1e9
+
+    found = of_the_network(step.attributes)
+    assert found.pop("quant.network.received_rate") == pytest.approx(3 * MIB / seconds, rel=1e-3)
+    assert found == {
+        "quant.network.received": 3 * MIB,
+        "quant.network.connections.start": 9,
+        "quant.network.connections.end": 2,
+        "quant.network.connections.delta": -7,
+        "quant.network.connections.peak": 9,
+    }
+    found = of_the_network(root.attributes)
+    assert found.pop("quant.network.received_rate") > 0
+    assert found == {
+        "quant.network.received": 9 * MIB,
+        "quant.network.connections.start": 5,
+        "quant.network.connections.end": 4,
+        "quant.network.connections.delta": -1,
+        "quant.network.connections.peak": 9,
+    }
+    assert [of_the_network(each.log_record.attributes) for each in logs.get_finished_logs()] == [
+        {"quant.checkpoint.network_received": received * MIB} for received in (0, 3, 6, 9)
+    ]
+
+
+def test_its_figures_are_metrics(signals: tuple[Any, Any, Any], tmp_path: Path) -> None:
+    run(tmp_path / "p.yaml", strict=False)
+    (resource,) = signals[2].get_metrics_data().resource_metrics
+    (scope,) = resource.scope_metrics
+    assert {
+        metric.name: [(point.value, dict(point.attributes)) for point in metric.data.data_points]
+        for metric in scope.metrics
+        if "network" in metric.name
+    } == {
+        "quant.step.network.io": [(3 * MIB, {"quant.step.name": "Calibration", "way": "in"})],
+        "quant.run.network.io": [(9 * MIB, {})],
+    }
+
+
+def test_its_column_is_in_the_file_but_not_in_a_strict_one(tmp_path: Path) -> None:
+    run(tmp_path / "ours.yaml", strict=False)
+    run(tmp_path / "strict.yaml", strict=True)
+    ours, strict = ((tmp_path / name).read_text() for name in ("ours.yaml", "strict.yaml"))
+
+    assert [record["network_received_mb"] for record in yaml.safe_load(ours)["memory_usage"]] == [
+        0.0, 3.0, 6.0, 9.0,
+    ]  # fmt: skip
+    assert "# - network_received_mb: Received since the first checkpoint, in MiB.\n" in ours
+    assert "network" not in strict
+
+
+def test_its_names_are_documented() -> None:
+    known = {attribute.name for attribute in catalog.attributes(RESOURCES)}
+    added = [a for a in catalog.attributes(ALL) if a.name not in known]
+    assert {(a.name, a.type, a.unit, a.places) for a in added} == {
+        ("quant.network.received", "int", "By", ("run", "step")),
+        ("quant.network.received_rate", "double", "By/s", ("run", "step")),
+        ("quant.network.connections.start", "int", "{connection}", ("run", "step")),
+        ("quant.network.connections.end", "int", "{connection}", ("run", "step")),
+        ("quant.network.connections.delta", "int", "{connection}", ("run", "step")),
+        ("quant.network.connections.peak", "int", "{connection}", ("run", "step")),
+        ("quant.checkpoint.network_received", "int", "By", ("checkpoint",)),
+    }
+    metrics_added = [m for m in catalog.metrics(ALL) if m not in catalog.metrics(RESOURCES)]
+    assert [(m.name, m.attributes) for m in metrics_added] == [
+        ("quant.step.network.io", ("quant.step.name", "quant.library.name", "way", "error.type")),
+        ("quant.run.network.io", ()),
+    ]

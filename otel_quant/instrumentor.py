@@ -21,6 +21,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.hooks import HOOKS
 from otel_quant.instruments.processes import PROCESSES
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 
 _log = logging.getLogger("otel_quant")
 
@@ -54,7 +55,9 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
                     "%s names no library that is known: none reports", OTEL_QUANT_LIBRARIES
                 )
             HOOKS.set([*chosen, PROCESSES])
+            WORKAROUNDS.apply_again()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
             HOOKS.remove()
+            WORKAROUNDS.undo()

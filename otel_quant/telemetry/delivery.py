@@ -1,23 +1,20 @@
 """Has what the sinks emitted leave the process: at once while it runs, bounded at exit.
 
-otel-quant owns no exporter. It asks the providers that the program configured to flush,
-where they can (the SDK's can; the API's do nothing), and does so on threads of its own,
-because a flush lasts as long as the endpoint likes.
+otel-quant owns no exporter. It asks the providers that automatic instrumentation made to flush,
+on threads of its own, because a flush takes as long as the endpoint takes. Providers that the
+program made are left to it: with those alone, nothing here does anything.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final
-
-from opentelemetry import metrics, trace
-from opentelemetry._logs import get_logger_provider
+from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.telemetry.inherited import close_inherited
+from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, close_inherited_connections
 
 SPACING: Final = 0.25
 """Shortest time between two requests to flush, in seconds: short against the second that
@@ -26,12 +23,6 @@ a killed run may lose, long against the cost of one request."""
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; an endpoint that takes longer is
 taken to hang."""
-
-_PROVIDERS: Final[dict[str, Callable[[], Any]]] = {
-    "logs": get_logger_provider,
-    "traces": trace.get_tracer_provider,
-    "metrics": metrics.get_meter_provider,
-}
 
 
 class Delivery:
@@ -51,12 +42,12 @@ class Delivery:
         self._flushing = threading.Lock()
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
-        self._is_fork = False
         self._is_over = False
 
     def soon(self) -> None:
         """Has log records and finished spans sent without delay. Returns at once."""
-        self._renew()
+        if not AUTOMATIC_PROVIDERS:
+            return
         if not self._is_wanted:
             self._is_wanted = True
             self._wanted.put(None)
@@ -75,7 +66,6 @@ class Delivery:
         Returns:
             Whether all of it has left.
         """
-        self._renew()
         return _in_parallel("flush", "force_flush", timeout)
 
     def finish(self, timeout: float) -> bool:
@@ -100,18 +90,18 @@ class Delivery:
     def abandon(self) -> None:
         """Gives up on what could not be sent, so that the SDK does not wait for it either.
 
-        Each provider is shut down on a thread of its own. A provider that is shutting
-        down refuses a second shutdown, so the one that the SDK runs at the interpreter's
-        exit returns at once.
+        Each provider is shut down on a thread of its own. A provider that is shutting down
+        refuses a second shutdown, so the one that the SDK runs when the interpreter exits returns
+        at once.
         """
-        _in_parallel("shutdown", "shutdown", 0.2)
+        if WORKAROUNDS.applied:
+            _in_parallel("shutdown", "shutdown", 0.2)
 
     def before_fork(self) -> None:
-        """Lets the flush in progress end, and begins no other until the fork is done.
+        """Waits for the flush in progress, and begins no other until the fork is done.
 
-        A child that is forked in the middle of a flush inherits an exporter that waits
-        for ever: for a lock of a connection pool, or a poller of gRPC's, whose thread
-        exists in the parent alone. An endpoint that hangs holds up one fork, not each.
+        A child that is forked in the middle of a flush inherits locks that are never released:
+        their threads exist in the parent alone. An endpoint that hangs delays one fork, not each.
         """
         holds = self._flushing.acquire(timeout=FORK_PATIENCE if self._answers else 0)
         self._forking.holds = holds
@@ -119,26 +109,20 @@ class Delivery:
             self._answers = False
 
     def after_fork_in_parent(self) -> None:
-        """Goes on."""
+        """Allows flushes again."""
         if getattr(self._forking, "holds", False):
             self._forking.holds = False
             self._flushing.release()
 
     def after_fork_in_child(self) -> None:
-        """Starts over: the parent's thread is not here."""
+        """Starts over: the parent's thread and connections are not the child's."""
+        with FAULTS.kept_in("connections of the parent process"):
+            close_inherited_connections(AUTOMATIC_PROVIDERS.values())
         self._wanted = SimpleQueue()
         self._is_wanted = False
         self._thread = None
         self._flushing = threading.Lock()
-        self._is_fork = True
         self._is_over = False
-
-    def _renew(self) -> None:
-        """In a forked child, before anything is sent: lets go of the parent's connections."""
-        if self._is_fork:
-            self._is_fork = False
-            with FAULTS.kept_in("connections of the parent process"):
-                close_inherited(provider() for provider in _PROVIDERS.values())
 
     def _run(self) -> None:
         is_new = True
@@ -148,9 +132,8 @@ class Delivery:
             self._flush("logs", "traces")
             time.sleep(self._spacing)
             if is_new:
-                # Metrics leave once a minute as a rule. A run that is killed in its first is
-                # missed by whoever watches metrics, unless it has been heard of: by now its
-                # first step is open.
+                # Metrics leave once a minute as a rule. A run that is killed in its first minute
+                # would be in no metric; by now its first step is open.
                 is_new = False
                 self._flush("metrics")
 
@@ -171,7 +154,7 @@ def _in_parallel(what: str, method: str, timeout: float) -> bool:
             name=f"otel-quant-{what}-{signal}",
             daemon=True,
         )
-        for signal in _PROVIDERS
+        for signal in AUTOMATIC_PROVIDERS
     ]
     for thread in threads:
         thread.start()
@@ -182,6 +165,7 @@ def _in_parallel(what: str, method: str, timeout: float) -> bool:
 
 def _call(signal: str, method: str, what: str) -> None:
     with FAULTS.kept_in(f"{what} of {signal}"):
-        act = getattr(_PROVIDERS[signal](), method, None)
+        # The API's own providers, which are there without an SDK, can do neither.
+        act = getattr(AUTOMATIC_PROVIDERS[signal], method, None)
         if act is not None:
             act()

@@ -1,8 +1,8 @@
 """Sink that sends one log record for each checkpoint.
 
 A tracer keeps a span to itself until it ends, so a process that is killed takes its open
-spans along. These records leave at once, and are how the backend still learns what the
-run was doing and how big it was.
+spans along. Under automatic instrumentation these records leave at once, and are how the
+backend still learns what the run was doing and how big it was.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from otel_quant.instruments.hooks import Hooks
-from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.shared.hooks import Hooks
+from otel_quant.instruments.shared.library import Hook, Library, Wrapper
 
-WRAP = f"{__name__}:wrapped"
+WRAPPER = Wrapper(f"{__name__}:wrapped", "a pair of the library's name and the result")
 
 SOURCE = """
 class Base:
@@ -40,7 +40,9 @@ def wrapped(original: Callable[..., Any], hook: Hook, library: Library) -> Calla
 
 
 def library(*targets: str) -> Library:
-    return Library("test", "test", tuple(Hook("hooked_here", target, WRAP) for target in targets))
+    return Library(
+        "test", "test", tuple(Hook("hooked_here", target, WRAPPER) for target in targets)
+    )
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Intel's Neural Compressor 3: prepare, calibrate, convert; or all of it in one call.
 
 Between ``prepare`` and ``convert`` the program itself runs the model; ``quantize`` is
-handed the function that does.
+passed the function that does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CONFIGURED: Final = Wrapper(
 )
 _CALIBRATING: Final = Wrapper(
     _CALLS + "calibrating",
-    f"step **{{step}}**; the `{{parameter}}` it is handed is step **{ProfileStep.CALIBRATION}**",
+    f"step **{{step}}**; the `{{parameter}}` it is passed is step **{ProfileStep.CALIBRATION}**",
 )
 _SAVING: Final = Wrapper(_CALLS + "saving", "step **{step}**, which names the folder")
 

@@ -87,7 +87,7 @@ def quantize_model(
 def process(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Makes each call a step, and costs the model that the quantizer holds at its end.
 
-    The float model is costed where the quantizer knows its file; one that was handed over
+    The float model is costed where the quantizer knows its file; one that was passed
     in memory has been quantized in place.
     """
 

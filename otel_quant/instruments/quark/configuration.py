@@ -1,6 +1,6 @@
-"""What only AMD Quark's configuration objects know: a preset's name, algorithms, types.
+"""Attributes that AMD Quark's configuration objects make: a preset's name, algorithms, types.
 
-They are looked at by name, as they come: none of Quark is imported here, and a version
+What the objects have is looked up by name: none of Quark is imported here, and a version
 that spells something differently has fewer attributes.
 """
 
@@ -74,7 +74,7 @@ def attributes_of(arguments: Mapping[str, Any]) -> dict[str, AttributeValue]:
         arguments: The operation's arguments, by parameter's name.
 
     Returns:
-        Attributes; none for what the configuration does not say.
+        Attributes; none for what the configuration does not have.
     """
     found: dict[str, AttributeValue | None] = {}
     configuration = arguments.get("quant_config") or getattr(arguments.get("self"), "config", None)
@@ -109,7 +109,7 @@ def _algorithms(arguments: Mapping[str, Any], configuration: object) -> Iterator
 
 
 def _torch_types(layers: object) -> dict[str, AttributeValue | None]:
-    """Returns what the specifications of weights and inputs say, where there is one of each."""
+    """Returns what the specifications of weights and inputs make, where there is one of each."""
     weight, inputs = (getattr(layers, name, None) for name in ("weight", "input_tensors"))
     found: dict[str, AttributeValue | None] = {
         semconv.WEIGHT_TYPE: _type_of(weight),

@@ -62,18 +62,16 @@ def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) ->
                 finally:
                     _DECORATED.reset(token)
 
-            # The decorator is public: what a program decorates with it is not Quark's.
-            owner = library if function.__module__.partition(".")[0] == "quark" else None
-            if owner is None:
+            if function.__module__.partition(".")[0] != "quark":
+                # The decorator is public, and this is a function of the program.
                 return as_step(
                     without_scope_step,
                     lambda args, kwargs: RUNTIME.recorder.open(step, label=label),
                 )
+            body: Callable[..., Any] = without_scope_step
             if step == ProfileStep.CALIBRATION:
-                return as_library_step(
-                    _with_counted_passes(without_scope_step, library), step, library, user_msg
-                )
-            return as_library_step(without_scope_step, step, library, user_msg)
+                body = _with_counted_passes(body, library)
+            return as_library_step(body, step, library, user_msg)
 
         return decorator
 
@@ -83,7 +81,7 @@ def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) ->
 def _with_counted_passes(function: Callable[..., Any], library: Library) -> Callable[..., Any]:
     """Has each pass over a function's ``dataloader`` be the ``Calibration (Forward)`` step.
 
-    No function of Quark's stands for that step.
+    That step is no function of Quark's.
     """
     open_pass = functools.partial(
         open_library_step, ProfileStep.CALIBRATION_FORWARD, library, filled_in=True

@@ -1,7 +1,7 @@
 """PyTorch's own quantization: eager and FX graph mode.
 
 Between preparation and conversion the program itself runs the model to calibrate it; only
-``quantize`` is handed the function that does.
+``quantize`` is passed the function that does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from otel_quant.steps import ProfileStep
 _CALLS: Final = "otel_quant.instruments.torch.calls:"
 _DYNAMIC: Final = Wrapper(_CALLS + "quantize_dynamic", "step **{step}**")
 _CALIBRATING: Final = Wrapper(
-    _CALLS + "calibrating", "an entry point; the `{parameter}` it is handed is step **{step}**"
+    _CALLS + "calibrating", "an entry point; the `{parameter}` it is passed is step **{step}**"
 )
 
 _EAGER: Final = "torch.ao.quantization.quantize"

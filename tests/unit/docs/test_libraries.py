@@ -1,4 +1,4 @@
-"""The documentation of the libraries says what their tables do, and the tables name what is."""
+"""The page about the libraries is made from their tables, and what these name exists."""
 
 from __future__ import annotations
 

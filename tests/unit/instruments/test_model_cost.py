@@ -11,7 +11,7 @@ from otel_quant.instruments.shared.model_cost import cost_models
 from otel_quant.records import CostedModel
 
 
-def test_totals_and_heaviest_nodes_are_told(model: Path) -> None:
+def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
     [cost] = cost_models([("float", model)], time_limit=10, paths=True)
 
     assert cost == CostedModel(
@@ -54,7 +54,9 @@ def test_paths_can_be_kept_out(model: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04 a zip", b"\x08\x08", b""])
-def test_file_that_cannot_be_costed_is_told_with_the_reason(tmp_path: Path, content: bytes) -> None:
+def test_record_of_a_file_that_cannot_be_costed_has_the_reason(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
 

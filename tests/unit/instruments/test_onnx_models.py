@@ -42,7 +42,7 @@ def test_model_that_was_quantized_in_place_is_costed_once(model: Path) -> None:
     ]
 
 
-def test_what_is_no_onnx_model_is_not_costed(tmp_path: Path) -> None:
+def test_path_of_no_onnx_model_is_not_costed(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.bin").write_bytes(b"weights")
     arguments = {
         "model_input": str(tmp_path / "checkpoint.bin"),

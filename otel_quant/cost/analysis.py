@@ -12,16 +12,16 @@ from time import monotonic
 from typing import Any, Final
 
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.infer import Walk
+from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
-from otel_quant.cost.ir import Model
 from otel_quant.cost.liveness import peak_bytes
-from otel_quant.cost.onnxfile import read_model
-from otel_quant.cost.op import Op
-from otel_quant.cost.payload import Source, bytes_source, file_source, proto_source
+from otel_quant.cost.operation import Operation
 from otel_quant.cost.precision import DEQUANTIZE, QUANTIZE, precision_of
+from otel_quant.cost.reader.model_reader import read_model
+from otel_quant.cost.reader.weights import Source, bytes_source, file_source, proto_source
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
 from otel_quant.cost.rules.table import RULE_SETS, Macs, RuleSet
+from otel_quant.cost.structure import Model
 from otel_quant.cost.values import Value
 
 _BODY_OWNERS: Final = frozenset({"If"})
@@ -39,10 +39,10 @@ class _Run:
         idle: Operations of branches not taken, whose constants it answers for.
     """
 
-    op: Op
+    op: Operation
     times: int | None
     macs: Macs | None
-    idle: list[Op]
+    idle: list[Operation]
 
 
 def cost_of(
@@ -106,7 +106,7 @@ def _source(model: object) -> Source:
 
 
 def _with_sparsity(
-    nodes: tuple[NodeCost, ...], executed: list[Op], source: Source, walk: Walk
+    nodes: tuple[NodeCost, ...], executed: list[Operation], source: Source, walk: Walk
 ) -> tuple[tuple[NodeCost, ...], tuple[WeightSparsity, ...]]:
     from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
@@ -125,15 +125,17 @@ def _structure(model: object, deadline: float | None) -> Model:
         return read_model(model, deadline)
     if isinstance(model, bytearray | memoryview):
         return read_model(bytes(model), deadline)
-    from otel_quant.cost.protos import structure_of  # only for callers that have onnx anyway
+    from otel_quant.cost.reader.model_proto import (
+        structure_of,  # only for callers that have onnx anyway
+    )
 
     return structure_of(model, deadline)
 
 
-def _flattened(ops: Iterable[Op], times: int | None, rules: RuleSet) -> Iterator[_Run]:
+def _flattened(ops: Iterable[Operation], times: int | None, rules: RuleSet) -> Iterator[_Run]:
     """Yields operations in order of execution, bodies in place; of branches the dearest."""
     for op in ops:
-        idle: list[Op] = []
+        idle: list[Operation] = []
         inner: list[_Run] = []
         for body in op.bodies:
             often = None if times is None or body.times is None else times * body.times
@@ -180,7 +182,9 @@ class _Weights:
         return elements, size
 
 
-def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, Op]) -> NodeCost:
+def _node_cost(
+    run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, Operation]
+) -> NodeCost:
     op = run.op
     params, held = weights.take(op.inputs)
     for idle in run.idle:
@@ -212,7 +216,7 @@ def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, O
     )
 
 
-def _counted(op: Op, rules: RuleSet) -> list[Value]:
+def _counted(op: Operation, rules: RuleSet) -> list[Value]:
     """Results that take memory when the model runs."""
     return [
         value
@@ -221,7 +225,7 @@ def _counted(op: Op, rules: RuleSet) -> list[Value]:
     ]
 
 
-def _result_bytes(op: Op, rules: RuleSet) -> int | None:
+def _result_bytes(op: Operation, rules: RuleSet) -> int | None:
     total = 0
     for value in _counted(op, rules):
         size = value.bytes
@@ -237,7 +241,7 @@ def _summed(
     rules: RuleSet,
     nodes: tuple[NodeCost, ...],
     walk: Walk,
-    executed: list[Op],
+    executed: list[Operation],
     bound: BoundInputs,
     sparsity: tuple[WeightSparsity, ...] | None,
 ) -> ModelCost:

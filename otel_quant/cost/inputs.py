@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.ir import Graph, Type
+from otel_quant.cost.structure import Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
 
 MAX_LENGTH: Final = 1 << 40
@@ -33,7 +33,7 @@ class InputSpec:
     """
 
     shape: tuple[int, ...]
-    dtype: int = elements.UNKNOWN
+    dtype: int = dtypes.UNKNOWN
     data: tuple[int | float, ...] | None = None
     origin: str = field(default="", compare=False)
 
@@ -73,8 +73,8 @@ def _parse(text: str) -> tuple[str, InputSpec]:
         return name, InputSpec(_lengths(shape, text))
     parts = text.split(":")
     for at in range(len(parts) - 1, 0, -1):  # the name may contain colons: look from the right
-        dtype = elements.code_of(parts[at])
-        if dtype == elements.UNKNOWN or len(parts) - at not in (2, 3):
+        dtype = dtypes.code_of(parts[at])
+        if dtype == dtypes.UNKNOWN or len(parts) - at not in (2, 3):
             continue
         shape = parts[at + 1]
         name = ":".join(parts[:at])
@@ -111,14 +111,14 @@ def _lengths(text: str, whole: str) -> tuple[int, ...]:
 
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
     try:
-        if dtype in elements.FLOATS:
+        if dtype in dtypes.FLOATS:
             return tuple(float(part) for part in re.split("[x,]", text))
         return tuple(int(part) for part in re.split("[x,]", text))
     except ValueError:
         raise CostError(
             "input shape",
             f"{printable(whole)!r} has values {printable(text)!r}",
-            expected=f"{elements.name_of(dtype)} numbers joined by x",
+            expected=f"{dtypes.name_of(dtype)} numbers joined by x",
         ) from None
 
 
@@ -230,11 +230,11 @@ def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> N
             f"{title} is given a shape{_by(spec)}",
             expected=f"none, as it is of type {declared.kind}",
         )
-    if elements.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+    if dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
         raise CostError(
             source,
-            f"{title} is given type {elements.name_of(spec.dtype)}{_by(spec)}",
-            expected=f"{elements.name_of(declared.dtype)} as the model declares it",
+            f"{title} is given type {dtypes.name_of(spec.dtype)}{_by(spec)}",
+            expected=f"{dtypes.name_of(declared.dtype)} as the model declares it",
         )
     if declared.shape is not None and len(declared.shape) != len(spec.shape):
         raise CostError(

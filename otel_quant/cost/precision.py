@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation
 from otel_quant.cost.shapes.microsoft import QUARK_DOMAINS
 from otel_quant.cost.values import Value
 
@@ -40,7 +40,7 @@ _SEEN_THROUGH: Final = frozenset(
 
 _MAX_STEPS: Final = 16
 
-_WEIGHT_ONLY: Final[dict[str, Callable[[Op], str]]] = {
+_WEIGHT_ONLY: Final[dict[str, Callable[[Operation], str]]] = {
     "com.microsoft:MatMulNBits": lambda op: f"int{op.attr('bits', 4)} weight-only",
     "com.microsoft:MatMulBnb4": lambda op: "4-bit float weight-only",
     "com.microsoft:MatMulFpQ4": lambda op: "4-bit float weight-only",
@@ -59,12 +59,12 @@ _OPERANDS: Final = {
 """Where the two operands are, if not first and second."""
 
 _FAMILY: Final = {
-    elements.UINT8: "int8",
-    elements.INT8: "int8",
-    elements.UINT16: "int16",
-    elements.INT16: "int16",
-    elements.UINT4: "int4",
-    elements.INT4: "int4",
+    dtypes.UINT8: "int8",
+    dtypes.INT8: "int8",
+    dtypes.UINT16: "int16",
+    dtypes.INT16: "int16",
+    dtypes.UINT4: "int4",
+    dtypes.INT4: "int4",
     25: "int2",
     26: "int2",
     17: "float8",
@@ -78,7 +78,7 @@ _FAMILY: Final = {
 _WIDTH: Final = ("int2", "int4", "float4", "float8", "int8", "int16")
 
 
-def precision_of(op: Op, makers: dict[int, Op]) -> str:
+def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
     """Returns what a contraction executes in.
 
     Two quantized operands execute in the wider of their types; a quantized weight against a
@@ -101,10 +101,10 @@ def precision_of(op: Op, makers: dict[int, Op]) -> str:
     if len(stored) == 2 and stored[1] is not None:
         return f"{stored[1]} weight-only"
     first = values[0] if values else None
-    return elements.name_of(first.dtype) if first is not None else "unknown"
+    return dtypes.name_of(first.dtype) if first is not None else "unknown"
 
 
-def _stored(value: Value, makers: dict[int, Op]) -> str | None:
+def _stored(value: Value, makers: dict[int, Operation]) -> str | None:
     """The quantized type behind an operand, or None if it is a float one."""
     for _ in range(_MAX_STEPS):
         if value.dtype in _FAMILY:
@@ -120,8 +120,8 @@ def _stored(value: Value, makers: dict[int, Op]) -> str | None:
         if maker.kind in DEQUANTIZE:
             if source.dtype in _FAMILY:
                 return _FAMILY[source.dtype]
-            name = elements.name_of(source.dtype)
-            return None if source.dtype in (elements.UNKNOWN, elements.INT32) else name
+            name = dtypes.name_of(source.dtype)
+            return None if source.dtype in (dtypes.UNKNOWN, dtypes.INT32) else name
         if maker.kind not in _SEEN_THROUGH:
             return None
         value = source

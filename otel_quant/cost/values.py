@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.ir import Tensor
+from otel_quant.cost import dtypes
+from otel_quant.cost.structure import Tensor
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Lengths; None for one that is not known. A shape of unknown rank is None itself."""
@@ -56,7 +56,7 @@ class Value:
 
     def __init__(
         self,
-        dtype: int = elements.UNKNOWN,
+        dtype: int = dtypes.UNKNOWN,
         shape: Shape | None = None,
         data: Data | None = None,
         *,
@@ -76,7 +76,7 @@ class Value:
         self.producer: int | None = None
 
     def __repr__(self) -> str:
-        return f"Value({self.name!r}, {elements.name_of(self.dtype)}, {self.shape}, {self.kind})"
+        return f"Value({self.name!r}, {dtypes.name_of(self.dtype)}, {self.shape}, {self.kind})"
 
     @property
     def size(self) -> int | None:
@@ -89,7 +89,7 @@ class Value:
         count = self.size
         if count is None or self.kind != "tensor":
             return None
-        return elements.stored_bytes(self.dtype, count)
+        return dtypes.stored_bytes(self.dtype, count)
 
 
 def volume(shape: Shape | None) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from otel_quant.cost.op import Op, known
+from otel_quant.cost.operation import Operation, known
 from otel_quant.cost.rules.formula import (
     ADD,
     EXP,
@@ -36,36 +36,36 @@ def _conv(w: int) -> Formula:
     return lambda op: op.out_size() * prod(op.dims(w)[1:])
 
 
-def _conv_transpose(op: Op) -> int:
+def _conv_transpose(op: Operation) -> int:
     """Every input element is spread by its filters: |x| * |W[1:]|."""
     return op.size(0) * prod(op.dims(1)[1:])
 
 
-def _conv_transpose_tool(op: Op) -> int:
+def _conv_transpose_tool(op: Operation) -> int:
     return op.out_size() * prod(op.dims(1)[1:]) + (op.out_size() if len(op.inputs) > 2 else 0)
 
 
-def _conv_tool(op: Op) -> int:
+def _conv_tool(op: Operation) -> int:
     if len(op.inputs) not in (2, 3) or len(op.outputs) != 1:
         return 0
     return op.out_size() * (prod(op.dims(1)[1:]) + (1 if len(op.inputs) > 2 else 0))
 
 
-def _deform_conv(op: Op) -> int:
+def _deform_conv(op: Operation) -> int:
     return op.out_size() * prod(op.dims(1)[1:])
 
 
 def _matmul(a: int, b: int) -> Formula:
     """Every result sums as many products as the shared dimension is long."""
 
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         left = op.dims(a)
         return op.out_size() * left[-1]
 
     return macs
 
 
-def _matmul_tool(op: Op) -> int:
+def _matmul_tool(op: Operation) -> int:
     weight = op.dims(1)
     macs = volume0(op.out())
     if len(weight) > 1:
@@ -73,19 +73,19 @@ def _matmul_tool(op: Op) -> int:
     return macs + (volume0(op.out()) if len(op.inputs) == 3 else 0)
 
 
-def _qlinear_matmul_tool(op: Op) -> int:
+def _qlinear_matmul_tool(op: Operation) -> int:
     return volume0(op.dims(0)) * op.dims(3)[-1]
 
 
 def _gemm(a: int) -> Formula:
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         rows, columns = op.dims(a)
         return op.out_size() * (rows if op.attr("transA", 0) else columns)
 
     return macs
 
 
-def _einsum(op: Op) -> int:
+def _einsum(op: Operation) -> int:
     """A product of the lengths of all labels: one multiply-add per combination.
 
     More than two operands are multiplied pairwise from the left, each time summing out the
@@ -103,7 +103,7 @@ def _einsum(op: Op) -> int:
     return total
 
 
-def _einsum_alone(op: Op) -> int:
+def _einsum_alone(op: Operation) -> int:
     """An Einsum of one operand sums or moves: one addition per element if it sums."""
     operands, result = einsum_terms(op)
     if len(operands) > 1 or set(operands[0]) == set(result):
@@ -111,13 +111,13 @@ def _einsum_alone(op: Op) -> int:
     return prod(known([einsum_lengths(op)[label] for label in set(operands[0])]))
 
 
-def _steps(op: Op) -> int:
+def _steps(op: Operation) -> int:
     """Batch times sequence length."""
     data = op.dims(0)
     return data[0] * data[1]
 
 
-def _recurrent(op: Op) -> int:
+def _recurrent(op: Operation) -> int:
     """Both matrices once per step and batch element."""
     return (op.size(1) + op.size(2)) * _steps(op)
 
@@ -125,7 +125,7 @@ def _recurrent(op: Op) -> int:
 def _recurrent_rest(gates: int, per_state: int) -> Formula:
     """Biases, and per state the activations and the blend."""
 
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         directions, _, hidden = op.dims(2)
         states = _steps(op) * directions * hidden
         bias = op.size(3) * _steps(op) if op.has(3) else 0
@@ -140,7 +140,7 @@ _RNN_STATE: Final = TANH
 
 
 def _recurrent_tool(gates: int, per_state: int) -> Formula:
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         steps = _steps(op)
         hidden = op.dims(1)[1] // gates
         matrices = op.size(1) + op.size(2) + (op.size(3) if op.has(3) else 0)
@@ -149,20 +149,20 @@ def _recurrent_tool(gates: int, per_state: int) -> Formula:
     return macs
 
 
-def attention_products(op: Op) -> int:
+def attention_products(op: Operation) -> int:
     """Scores and their application to the values; a causal mask is not skipped."""
     found = attention_sizes(op)
     size, value_size = known((found.size, found.value_size))
     return attention_scores(op) * (size + value_size)
 
 
-def attention_scores(op: Op) -> int:
+def attention_scores(op: Operation) -> int:
     """Number of query and key pairs over all heads."""
     found = attention_sizes(op)
     return prod(known((found.batch, found.heads, found.queries, found.keys)))
 
 
-def _attention_rest(op: Op) -> int:
+def _attention_rest(op: Operation) -> int:
     """Scale, mask, cap and softmax of every score."""
     per_score = SOFTMAX + 1 + (1 if op.has(3) else 0)
     if op.attr_float("softcap", 0.0):
@@ -170,7 +170,7 @@ def _attention_rest(op: Op) -> int:
     return attention_scores(op) * per_score
 
 
-def _det(op: Op) -> int:
+def _det(op: Operation) -> int:
     """Gaussian elimination: n^3 / 3 per matrix."""
     shape = op.dims(0)
     return prod(shape[:-2]) * shape[-1] ** 3 // 3

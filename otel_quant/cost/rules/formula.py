@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost.op import Op
+from otel_quant.cost.operation import Operation
 
 MUL: Final = 1
 ADD: Final = 1
@@ -25,7 +25,7 @@ ATAN: Final = SQRT + 4 * MUL + DIV
 ERF: Final = EXP + DIV + 10
 """Abramowitz and Stegun 7.1.26: |x|, 1+px, a reciprocal, five Horner steps, x^2, exp, 1-, sign."""
 
-Formula: TypeAlias = Callable[[Op], int]
+Formula: TypeAlias = Callable[[Operation], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
 
 
@@ -52,7 +52,7 @@ def volume0(shape: tuple[int, ...]) -> int:
     return prod(shape) if shape else 0
 
 
-def zero(op: Op) -> int:
+def zero(op: Operation) -> int:
     """Nothing is computed."""
     return 0
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op, UnknownError, known
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError, known
 from otel_quant.cost.rules.contractions import SOFTMAX, attention_products, attention_scores
 from otel_quant.cost.rules.contractions import TABLE as CONTRACTIONS
 from otel_quant.cost.rules.formula import (
@@ -43,7 +43,7 @@ _ACTIVATIONS: Final = {
 }
 
 
-def _activation(op: Op) -> int:
+def _activation(op: Operation) -> int:
     """The activation fused behind a contraction."""
     return _ACTIVATIONS[op.attr_str("activation", "")] * op.out_size()
 
@@ -53,25 +53,25 @@ def _present(i: int, macs: int = 1) -> Formula:
     return lambda op: macs * op.out_size() if op.has(i) else 0
 
 
-def _fused_matmul(op: Op) -> int:
+def _fused_matmul(op: Operation) -> int:
     left, _ = fused_operands(op)
     return op.out_size() * known(left)[-1]
 
 
-def _by_attribute(op: Op) -> int:
+def _by_attribute(op: Operation) -> int:
     """Weights packed in blocks: K products per result."""
     return op.out_size() * op.attr("K", 0)
 
 
-def _last_axis(op: Op) -> int:
+def _last_axis(op: Operation) -> int:
     return op.out_size() * op.dims(0)[-1]
 
 
-def _conv_nhwc(op: Op) -> int:
+def _conv_nhwc(op: Operation) -> int:
     return op.out_size() * prod(op.dims(1)[1:])
 
 
-def _projected(op: Op) -> int:
+def _projected(op: Operation) -> int:
     """Attention that also projects its input: batch * length * |W|."""
     found = attention_sizes(op)
     batch, queries = known((found.batch, found.queries))
@@ -79,7 +79,7 @@ def _projected(op: Op) -> int:
 
 
 def _projected_rest(mask: int) -> Formula:
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         found = attention_sizes(op)
         batch, queries = known((found.batch, found.queries))
         bias = batch * queries * op.dims(1)[1] if op.has(2) else 0
@@ -90,7 +90,7 @@ def _projected_rest(mask: int) -> Formula:
 
 
 def _scored(masks: tuple[int, ...]) -> Formula:
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         per_score = SOFTMAX + 1 + sum(1 for mask in masks if op.has(mask))
         rotary = 3 * op.size(0) if op.attr("do_rotary", 0) else 0
         return per_score * attention_scores(op) + rotary
@@ -101,12 +101,12 @@ def _scored(masks: tuple[int, ...]) -> Formula:
 def _experts(weights: tuple[int, ...], bits: str) -> Formula:
     """Each token through k experts: tokens * k * weights of one expert."""
 
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         tokens = prod(op.dims(0)[:-1])
         total = 0
         for i in weights:
             if op.has(i):
-                packed = 8 // op.attr(bits, 4) if bits and op.dtype(i) == elements.UINT8 else 1
+                packed = 8 // op.attr(bits, 4) if bits and op.dtype(i) == dtypes.UINT8 else 1
                 total += op.size(i) * packed // op.dims(i)[0]
         if not total:
             raise UnknownError
@@ -118,7 +118,7 @@ def _experts(weights: tuple[int, ...], bits: str) -> Formula:
 def _skip_normalization(per_element: int, bias: int) -> Formula:
     """A residual, perhaps a bias, and the normalization of the last axis."""
 
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         shape = op.dims(0)
         rows = prod(shape[:-1])
         return (per_element + 1 + (1 if op.has(bias) else 0)) * prod(shape) + ROW * rows
@@ -126,34 +126,34 @@ def _skip_normalization(per_element: int, bias: int) -> Formula:
     return macs
 
 
-def _group_norm(op: Op) -> int:
+def _group_norm(op: Operation) -> int:
     swish = (EXP + MUL) * op.size(0) if op.attr("activation", 0) else 0
     return 7 * op.size(0) + ROW * op.dims(0)[0] * op.attr("groups", 1) + swish
 
 
-def _embedding(op: Op) -> int:
+def _embedding(op: Operation) -> int:
     """Two or three embeddings added, then a LayerNormalization."""
     rows = prod(op.out()[:-1])
     return (7 + (2 if op.has(1) else 1)) * op.out_size() + ROW * rows
 
 
-def _dynamic_lstm(op: Op) -> int:
+def _dynamic_lstm(op: Operation) -> int:
     length, batch, _ = op.dims(0)
     return (op.size(1) + op.size(2)) * length * batch
 
 
-def _dynamic_lstm_rest(op: Op) -> int:
+def _dynamic_lstm_rest(op: Operation) -> int:
     length, batch, _ = op.dims(0)
     directions, hidden = op.dims(1)[0], op.attr("hidden_size", 0)
     bias = op.size(3) if op.has(3) else 0
     return length * batch * (bias + 180 * directions * hidden)
 
 
-def _q_pool(op: Op) -> int:
+def _q_pool(op: Operation) -> int:
     return op.out_size() * prod(op.attr_ints("kernel_shape") or ())
 
 
-def _distances(op: Op) -> int:
+def _distances(op: Operation) -> int:
     return op.out_size() * op.dims(0)[1]
 
 

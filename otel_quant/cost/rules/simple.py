@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.rules.formula import (
     ADD,
     ATAN,
@@ -45,7 +45,7 @@ def _nary(extra: int = 0) -> Formula:
     return lambda op: (max(1, sum(v is not None for v in op.inputs) - 1) + extra) * op.out_size()
 
 
-def _power(op: Op) -> int:
+def _power(op: Operation) -> int:
     """x^2 is one multiplication, not an exponential; so with every small constant exponent."""
     exponent = op.inputs[1].data if len(op.inputs) > 1 and op.inputs[1] is not None else None
     macs = EXP
@@ -66,29 +66,29 @@ def power_macs(exponent: float) -> int:
     return EXP
 
 
-def _gelu(op: Op) -> int:
+def _gelu(op: Operation) -> int:
     exact = op.attr_str("approximate", "none") == "none"
     return (GELU_ERF if exact else GELU_TANH) * op.out_size()
 
 
-def _rows(op: Op, default: int) -> int:
+def _rows(op: Operation, default: int) -> int:
     shape = op.dims(0)
     axis = op.attr("axis", default)
     return prod(shape[: axis + len(shape) if axis < 0 else axis])
 
 
-def layer_normalization(op: Op) -> int:
+def layer_normalization(op: Operation) -> int:
     """Mean, variance, scaling and shift: 7 per element, a square root per row."""
     return 7 * op.size(0) + ROW * _rows(op, -1)
 
 
-def _layer_normalization_tool(op: Op) -> int:
+def _layer_normalization_tool(op: Operation) -> int:
     shape = op.dims(0)
     axis = op.attr("axis", -1)
     return 7 * volume0(shape) + ROW * (volume0(shape) // shape[axis])
 
 
-def rms_normalization(op: Op) -> int:
+def rms_normalization(op: Operation) -> int:
     """Squares, scaling by row and by weight: 3 per element, a square root per row."""
     return 3 * op.size(0) + ROW * _rows(op, -1)
 
@@ -97,31 +97,31 @@ def _per_group(groups: Formula) -> Formula:
     return lambda op: 7 * op.size(0) + ROW * groups(op)
 
 
-def _channels(op: Op) -> int:
+def _channels(op: Operation) -> int:
     return prod(op.dims(0)[:2])
 
 
-def _group_count(op: Op) -> int:
+def _group_count(op: Operation) -> int:
     return op.dims(0)[0] * op.attr("num_groups", 1)
 
 
-def _batch_normalization(op: Op) -> int:
+def _batch_normalization(op: Operation) -> int:
     """Shift, scale, shift per element; the square root and the reciprocal once per channel."""
     return 3 * op.out_size() + (SQRT + DIV) * op.size(1)
 
 
-def _window(op: Op) -> int:
+def _window(op: Operation) -> int:
     kernel = op.attr_ints("kernel_shape")
     if kernel is None:
         raise UnknownError
     return prod(kernel)
 
 
-def _pool(op: Op) -> int:
+def _pool(op: Operation) -> int:
     return op.out_size() * _window(op)
 
 
-def _pool_tool(op: Op) -> int:
+def _pool_tool(op: Operation) -> int:
     kernel = op.attr_ints("kernel_shape") or (3, 3)
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
@@ -129,18 +129,18 @@ def _pool_tool(op: Op) -> int:
 _RESIZE: Final = {"nearest": 0, "linear": 4, "bilinear": 4, "cubic": 8}
 
 
-def _resize(op: Op) -> int:
+def _resize(op: Operation) -> int:
     return _RESIZE[op.attr_str("mode", "nearest")] * op.out_size()
 
 
-def _grid_sample(op: Op) -> int:
+def _grid_sample(op: Operation) -> int:
     """Taps per result: 2 or 4 along each sampled axis, none for nearest."""
     mode = op.attr_str("mode", "linear")
     taps = {"nearest": 0, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}[mode]
     return taps ** (len(op.dims(0)) - 2) * op.out_size() if taps else 0
 
 
-def _roi_align(op: Op) -> int:
+def _roi_align(op: Operation) -> int:
     """Four taps per sample; how many samples is only known where an attribute says so."""
     ratio = op.attr("sampling_ratio", 0)
     if ratio <= 0:
@@ -148,11 +148,11 @@ def _roi_align(op: Op) -> int:
     return (4 * MUL + ADD) * ratio**2 * op.out_size()
 
 
-def _scatter(op: Op) -> int:
+def _scatter(op: Operation) -> int:
     return op.size(2) if op.attr_str("reduction", "none") != "none" else 0
 
 
-def _fourier(op: Op) -> int:
+def _fourier(op: Operation) -> int:
     """Fast Fourier transform: n/2 * log2 n butterflies of four MACs."""
     shape = op.dims(0)
     length = shape[op.attr("axis", 1) if op.opset < 20 else -2]
@@ -160,7 +160,7 @@ def _fourier(op: Op) -> int:
     return 2 * length * max(1, length - 1).bit_length() * lines
 
 
-def _lp_normalization(op: Op) -> int:
+def _lp_normalization(op: Operation) -> int:
     shape = op.dims(0)
     return (MUL + DIV) * prod(shape) + SQRT * (prod(shape) // max(1, shape[op.attr("axis", -1)]))
 

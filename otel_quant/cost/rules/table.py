@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from otel_quant.cost.op import RULE_ERRORS, Op
+from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.rules import contractions, microsoft, simple
 from otel_quant.cost.rules.formula import CostRule
 
@@ -51,7 +51,7 @@ class RuleSet:
     constants_once: bool
     constant_nodes: bool
 
-    def macs(self, op: Op) -> Macs | None:
+    def macs(self, op: Operation) -> Macs | None:
         """Returns what one execution of a node costs, its bodies left out.
 
         Returns:

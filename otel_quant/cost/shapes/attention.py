@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.rule import T0, ShapeRule, like
 from otel_quant.cost.values import Shape
 
@@ -50,7 +50,7 @@ def _plus(a: Length, b: Length) -> Length:
     return None if a is None or b is None else a + b
 
 
-def _onnx(op: Op) -> AttentionSizes:
+def _onnx(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
     q, k, v = op.shape(0), op.shape(1), op.shape(2)
     heads: Length
@@ -70,10 +70,10 @@ def _onnx(op: Op) -> AttentionSizes:
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, value_size, keys)
 
 
-def _self_attention(past: int) -> Callable[[Op], AttentionSizes]:
+def _self_attention(past: int) -> Callable[[Operation], AttentionSizes]:
     """Attention that projects its input itself: weights [input, 3 * hidden]."""
 
-    def sizes(op: Op) -> AttentionSizes:
+    def sizes(op: Operation) -> AttentionSizes:
         batch, queries, _ = op.shape(0)
         heads = op.attr("num_heads", 0)
         split = op.attr_ints("qkv_hidden_sizes")
@@ -103,7 +103,7 @@ def _self_attention(past: int) -> Callable[[Op], AttentionSizes]:
     return sizes
 
 
-def _multi_head(op: Op) -> AttentionSizes:
+def _multi_head(op: Operation) -> AttentionSizes:
     """Query, key and value apart, packed two and one, or packed all three."""
     q = op.shape(0)
     heads = op.attr("num_heads", 0)
@@ -125,7 +125,7 @@ def _multi_head(op: Op) -> AttentionSizes:
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
-def _group_query(op: Op) -> AttentionSizes:
+def _group_query(op: Operation) -> AttentionSizes:
     """Few key heads for many query heads; the cache may be longer than what is in it."""
     batch, queries, hidden = op.shape(0)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
@@ -137,7 +137,7 @@ def _group_query(op: Op) -> AttentionSizes:
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
 
 
-ATTENTION_SIZES: Final[dict[str, Callable[[Op], AttentionSizes]]] = {
+ATTENTION_SIZES: Final[dict[str, Callable[[Operation], AttentionSizes]]] = {
     "Attention": _onnx,
     "com.microsoft:Attention": _self_attention(4),
     "com.microsoft:QAttention": _self_attention(8),
@@ -146,7 +146,7 @@ ATTENTION_SIZES: Final[dict[str, Callable[[Op], AttentionSizes]]] = {
 }
 
 
-def attention_sizes(op: Op) -> AttentionSizes:
+def attention_sizes(op: Operation) -> AttentionSizes:
     """Returns an attention's lengths, or raises UnknownError."""
     return ATTENTION_SIZES[op.kind](op)
 
@@ -158,7 +158,7 @@ def _joined(sizes: AttentionSizes) -> Shape:
     return (sizes.batch, sizes.queries, hidden)
 
 
-def _onnx_shapes(op: Op) -> Sequence[Shape]:
+def _onnx_shapes(op: Operation) -> Sequence[Shape]:
     found = attention_sizes(op)
     result = _joined(found)
     if len(op.shape(0)) == 4:
@@ -173,13 +173,13 @@ def _caches(sizes: AttentionSizes) -> tuple[Shape, Shape]:
     )
 
 
-def _packed_cache(op: Op) -> Sequence[Shape]:
+def _packed_cache(op: Operation) -> Sequence[Shape]:
     """The present of :func:`_self_attention`: keys and values in one tensor."""
     found = attention_sizes(op)
     return [_joined(found), (2, found.batch, found.heads, found.present, found.size)]
 
 
-def _separate_caches(op: Op) -> Sequence[Shape | None]:
+def _separate_caches(op: Operation) -> Sequence[Shape | None]:
     found = attention_sizes(op)
     return [_joined(found), *_caches(found), None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.rule import INT32, T0, ShapeRule, agree, broadcast, like
 from otel_quant.cost.values import Shape
 
@@ -24,15 +24,15 @@ def product(a: Shape, b: Shape) -> Shape:
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
-def matmul(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
+def matmul(a: int, b: int) -> Callable[[Operation], Sequence[Shape]]:
     """Matrix product of operands ``a`` and ``b``."""
     return lambda op: [product(op.shape(a), op.shape(b))]
 
 
-def gemm(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
+def gemm(a: int, b: int) -> Callable[[Operation], Sequence[Shape]]:
     """Matrix product with transposes by attribute."""
 
-    def shapes(op: Op) -> Sequence[Shape]:
+    def shapes(op: Operation) -> Sequence[Shape]:
         left = op.shape(a)
         right = op.shape(b)
         if len(left) != 2 or len(right) != 2:
@@ -49,7 +49,7 @@ _MAX_EQUATION: Final = 1024
 """Characters; a letter has to stand for each dimension, so that real ones are short."""
 
 
-def einsum_terms(op: Op) -> tuple[list[list[str]], list[str]]:
+def einsum_terms(op: Operation) -> tuple[list[list[str]], list[str]]:
     """Returns the letters of each operand and of the result, ellipses spelt out.
 
     An ellipsis stands for as many axes as its operand has left; each becomes a label of
@@ -79,7 +79,7 @@ def _labels(term: str, rank: int) -> list[str]:
     return [*before, *(f"...{k}" for k in range(missing - 1, -1, -1)), *after]
 
 
-def einsum_lengths(op: Op) -> dict[str, int | None]:
+def einsum_lengths(op: Operation) -> dict[str, int | None]:
     """Returns the length of every label.
 
     Raises:
@@ -97,13 +97,13 @@ def einsum_lengths(op: Op) -> dict[str, int | None]:
     return lengths
 
 
-def _einsum(op: Op) -> Sequence[Shape]:
+def _einsum(op: Operation) -> Sequence[Shape]:
     _, result = einsum_terms(op)
     lengths = einsum_lengths(op)
     return [tuple(lengths[label] for label in result)]
 
 
-def _recurrent(op: Op) -> Sequence[Shape]:
+def _recurrent(op: Operation) -> Sequence[Shape]:
     data = op.shape(0)
     directions, _, width = op.shape(1)
     agree(data[2], width)

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.ir import Graph
-from otel_quant.cost.op import RULE_ERRORS, Body, Op, UnknownError
+from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError
 from otel_quant.cost.shapes.rule import axis_of
+from otel_quant.cost.structure import Graph
 from otel_quant.cost.values import Shape, Value, merged
 
 if TYPE_CHECKING:
-    from otel_quant.cost.infer import Scope, Walk
+    from otel_quant.cost.inference import Scope, Walk
 
 _PASSES: Final = 8
 """Walks over a body until the shapes it carries stop changing; each can only lose knowledge."""
 
 
-def _if(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _if(walk: Walk, op: Operation, scope: Scope) -> list[Value]:
     """One branch where the condition is known, else what both have in common."""
     then = op.attr_graph("then_branch", walk.source)
     otherwise = op.attr_graph("else_branch", walk.source)
@@ -42,15 +42,15 @@ def _if(walk: Walk, op: Op, scope: Scope) -> list[Value]:
     return results
 
 
-def _loop(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _loop(walk: Walk, op: Operation, scope: Scope) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
     body = op.attr_graph("body", walk.source)
     trips = _single(op, 0)
     start = _single(op, 1)
     carried = [_carried(value) for value in op.inputs[2:]]
     names = [info.name for info in body.inputs]
-    counter = Value(elements.INT64, (), name="iteration")
-    going = Value(elements.BOOL, (), (1,))  # else the body would not run
+    counter = Value(dtypes.INT64, (), name="iteration")
+    going = Value(dtypes.BOOL, (), (1,))  # else the body would not run
     for turn in range(_PASSES):
         if turn == _PASSES - 1:
             carried = [Value() for _ in carried]
@@ -68,13 +68,15 @@ def _loop(walk: Walk, op: Op, scope: Scope) -> list[Value]:
     return results
 
 
-def _single(op: Op, i: int) -> int | None:
+def _single(op: Operation, i: int) -> int | None:
     data = op.input(i).data if op.has(i) else None
     item = data[0] if data else None
     return int(item) if item is not None and isfinite(item) else None
 
 
-def _trips(op: Op, trips: int | None, start: int | None, condition: Value | None) -> int | None:
+def _trips(
+    op: Operation, trips: int | None, start: int | None, condition: Value | None
+) -> int | None:
     """Iterations, if the count is known and nothing can end the loop sooner."""
     if op.has(1) and start == 0:
         return 0
@@ -109,14 +111,14 @@ def _widen(carried: list[Value], after: list[Value]) -> bool:
     return changed
 
 
-def _result(op: Op, value: Value) -> Value:
+def _result(op: Operation, value: Value) -> Value:
     result = _carried(value)
     result.name = ""
     result.producer = op.number
     return result
 
 
-def _stacked(op: Op, value: Value, times: int | None, axis: int) -> Value:
+def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value:
     """A scan output: one slice per iteration along a new axis."""
     shape: Shape | None = None
     if value.shape is not None:
@@ -127,7 +129,7 @@ def _stacked(op: Op, value: Value, times: int | None, axis: int) -> Value:
     return result
 
 
-def _scan(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _scan(walk: Walk, op: Operation, scope: Scope) -> list[Value]:
     """A body over slices of its last operands."""
     body = op.attr_graph("body", walk.source)
     count = op.attr("num_scan_inputs", 0)
@@ -182,7 +184,7 @@ def _dropped(value: Value, axis: int) -> Value:
     return value
 
 
-def _sequence_map(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _sequence_map(walk: Walk, op: Operation, scope: Scope) -> list[Value]:
     """A body over the members of sequences."""
     body: Graph = op.attr_graph("body", walk.source)
     first = op.input(0)
@@ -208,11 +210,11 @@ def _sequence_map(walk: Walk, op: Op, scope: Scope) -> list[Value]:
 
 
 def _safely(
-    rule: Callable[[Walk, Op, Scope], list[Value]],
-) -> Callable[[Walk, Op, Scope], list[Value]]:
+    rule: Callable[[Walk, Operation, Scope], list[Value]],
+) -> Callable[[Walk, Operation, Scope], list[Value]]:
     """Makes a node that breaks its operator's contract an unknown one."""
 
-    def run(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+    def run(walk: Walk, op: Operation, scope: Scope) -> list[Value]:
         depth = walk.budget.depth
         try:
             return rule(walk, op, scope)
@@ -227,7 +229,7 @@ def _safely(
     return run
 
 
-CONTROL_RULES: Final[dict[str, Callable[[Walk, Op, Scope], list[Value]]]] = {
+CONTROL_RULES: Final[dict[str, Callable[[Walk, Operation, Scope], list[Value]]]] = {
     "If": _safely(_if),
     "Loop": _safely(_loop),
     "Scan": _safely(_scan),

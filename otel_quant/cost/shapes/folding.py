@@ -14,17 +14,17 @@ from itertools import product as cartesian
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.layout import axes_operand, half, single, slice_bounds, slices
 from otel_quant.cost.shapes.rule import axis_of
 from otel_quant.cost.values import MAX_DATA, Data, Value
 
 Scalar: TypeAlias = int | float | None
-Fold: TypeAlias = Callable[[Op, list[Value]], list[Data]]
+Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
 
 
-def folded(op: Op, outputs: list[Value]) -> None:
+def folded(op: Operation, outputs: list[Value]) -> None:
     """Sets the elements of the results that can be known.
 
     Raises:
@@ -44,7 +44,7 @@ def folded(op: Op, outputs: list[Value]) -> None:
             value.data = tuple(_typed(item, value.dtype) for item in data)
 
 
-def folding_effort(op: Op, outputs: list[Value]) -> int:
+def folding_effort(op: Operation, outputs: list[Value]) -> int:
     """Returns how many elements are looked at, at most, to compute the results' elements."""
     if op.kind not in FOLDS or not outputs:
         return 0
@@ -59,15 +59,15 @@ def _typed(item: Scalar, dtype: int) -> Scalar:
     """The element as its type holds it."""
     if item is None:
         return None
-    if dtype in elements.FLOATS:
-        if dtype == elements.DOUBLE or not math.isfinite(item):
+    if dtype in dtypes.FLOATS:
+        if dtype == dtypes.DOUBLE or not math.isfinite(item):
             return float(item)
-        if dtype == elements.FLOAT:
+        if dtype == dtypes.FLOAT:
             return single(float(item)) if abs(item) < 3e38 else None
-        if dtype == elements.FLOAT16 and abs(item) < 65504:
+        if dtype == dtypes.FLOAT16 and abs(item) < 65504:
             return half(float(item))
         return None
-    if dtype == elements.BOOL:
+    if dtype == dtypes.BOOL:
         return int(bool(item))
     if isinstance(item, float) and not math.isfinite(item):
         return None
@@ -120,7 +120,7 @@ def _stretched(value: Value, shape: tuple[int, ...]) -> Data:
 def _each(function: Callable[..., Scalar]) -> Fold:
     """Element by element, operands broadcast; an unknown operand makes an unknown result."""
 
-    def fold(op: Op, outputs: list[Value]) -> list[Data]:
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
         values = [value for value in op.inputs if value is not None]
         if all(value.data is None for value in values):
             raise UnknownError
@@ -160,13 +160,13 @@ def _power(a: int | float, b: int | float) -> int | float | None:
     return None if isinstance(result, complex) else result
 
 
-def _mod(op: Op, outputs: list[Value]) -> list[Data]:
+def _mod(op: Operation, outputs: list[Value]) -> list[Data]:
     if op.attr("fmod", 0):
         return _each(math.fmod)(op, outputs)
     return _each(operator.mod)(op, outputs)
 
 
-def _where(op: Op, outputs: list[Value]) -> list[Data]:
+def _where(op: Operation, outputs: list[Value]) -> list[Data]:
     """An unknown choice is no obstacle where both sides are equal."""
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(3)), strict=True)
@@ -177,13 +177,13 @@ def _where(op: Op, outputs: list[Value]) -> list[Data]:
     ]
 
 
-def _and(op: Op, outputs: list[Value]) -> list[Data]:
+def _and(op: Operation, outputs: list[Value]) -> list[Data]:
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(2)), strict=True)
     return [tuple(0 if 0 in row else None if None in row else 1 for row in rows)]
 
 
-def _or(op: Op, outputs: list[Value]) -> list[Data]:
+def _or(op: Operation, outputs: list[Value]) -> list[Data]:
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(2)), strict=True)
     return [tuple(_either(row) for row in rows)]
@@ -195,26 +195,26 @@ def _either(row: tuple[Scalar, ...]) -> Scalar:
     return None if None in row else 0
 
 
-def _shape(op: Op, outputs: list[Value]) -> list[Data]:
+def _shape(op: Operation, outputs: list[Value]) -> list[Data]:
     end = op.attr("end", 0) if "end" in op.attributes else None
     return [op.shape(0)[slice(op.attr("start", 0), end)]]
 
 
-def _size(op: Op, outputs: list[Value]) -> list[Data]:
+def _size(op: Operation, outputs: list[Value]) -> list[Data]:
     return [(op.size(0),)]
 
 
-def _copy(op: Op, outputs: list[Value]) -> list[Data]:
+def _copy(op: Operation, outputs: list[Value]) -> list[Data]:
     return [op.data(0)]
 
 
-def _cast(op: Op, outputs: list[Value]) -> list[Data]:
-    if outputs[0].dtype == elements.STRING:
+def _cast(op: Operation, outputs: list[Value]) -> list[Data]:
+    if outputs[0].dtype == dtypes.STRING:
         raise UnknownError
     return [op.data(0)]
 
 
-def _concat(op: Op, outputs: list[Value]) -> list[Data]:
+def _concat(op: Operation, outputs: list[Value]) -> list[Data]:
     shape = op_shape(outputs[0])
     values = [op.input(i) for i in range(len(op.inputs))]
     if any(value.size is None or value.size > MAX_DATA for value in values):
@@ -235,7 +235,7 @@ def _concat(op: Op, outputs: list[Value]) -> list[Data]:
     return [tuple(parts)]
 
 
-def _gather(op: Op, outputs: list[Value]) -> list[Data]:
+def _gather(op: Operation, outputs: list[Value]) -> list[Data]:
     data = op.data(0)
     shape = op.dims(0)
     indices = op.data(1)
@@ -252,7 +252,7 @@ def _gather(op: Op, outputs: list[Value]) -> list[Data]:
     return [tuple(result)]
 
 
-def _picked(op: Op, ranges: list[range]) -> Data:
+def _picked(op: Operation, ranges: list[range]) -> Data:
     data = op.data(0)
     strides = _strides(op.dims(0))
     return tuple(
@@ -261,7 +261,7 @@ def _picked(op: Op, ranges: list[range]) -> Data:
     )
 
 
-def _slice(op: Op, outputs: list[Value]) -> list[Data]:
+def _slice(op: Operation, outputs: list[Value]) -> list[Data]:
     shape = op.dims(0)
     ranges = [range(dim) for dim in shape]
     for axis, start, end, step in slices(op):
@@ -272,7 +272,7 @@ def _slice(op: Op, outputs: list[Value]) -> list[Data]:
     return [_picked(op, ranges)]
 
 
-def _split(op: Op, outputs: list[Value]) -> list[Data]:
+def _split(op: Operation, outputs: list[Value]) -> list[Data]:
     shape = op.dims(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     result: list[Data] = []
@@ -286,7 +286,7 @@ def _split(op: Op, outputs: list[Value]) -> list[Data]:
     return result
 
 
-def _transpose(op: Op, outputs: list[Value]) -> list[Data]:
+def _transpose(op: Operation, outputs: list[Value]) -> list[Data]:
     data = op.data(0)
     shape = op.dims(0)
     order = op.attr_ints("perm") or tuple(range(len(shape)))[::-1]
@@ -300,11 +300,11 @@ def _transpose(op: Op, outputs: list[Value]) -> list[Data]:
     ]
 
 
-def _expand(op: Op, outputs: list[Value]) -> list[Data]:
+def _expand(op: Operation, outputs: list[Value]) -> list[Data]:
     return [_stretched(op.input(0), op_shape(outputs[0]))]
 
 
-def _tile(op: Op, outputs: list[Value]) -> list[Data]:
+def _tile(op: Operation, outputs: list[Value]) -> list[Data]:
     data = op.data(0)
     shape = op.dims(0)
     strides = _strides(shape)
@@ -321,14 +321,14 @@ def _tile(op: Op, outputs: list[Value]) -> list[Data]:
     ]
 
 
-def _range(op: Op, outputs: list[Value]) -> list[Data]:
+def _range(op: Operation, outputs: list[Value]) -> list[Data]:
     start, step = op.data(0)[0], op.data(2)[0]
     if start is None or step is None:
         raise UnknownError
     return [tuple(start + i * step for i in range(outputs[0].size or 0))]
 
 
-def _filled(op: Op, outputs: list[Value]) -> list[Data]:
+def _filled(op: Operation, outputs: list[Value]) -> list[Data]:
     tensor = op.attr_tensor("value")
     fill: Scalar = 0
     if tensor is not None:
@@ -339,7 +339,7 @@ def _filled(op: Op, outputs: list[Value]) -> list[Data]:
 
 
 def _reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
-    def fold(op: Op, outputs: list[Value]) -> list[Data]:
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
         data = op.data(0)
         shape = op.dims(0)
         axes = axes_operand(op, 1)
@@ -359,7 +359,7 @@ def _reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
     return fold
 
 
-def _cumulative(op: Op, outputs: list[Value]) -> list[Data]:
+def _cumulative(op: Operation, outputs: list[Value]) -> list[Data]:
     data = op.ints(0)
     if len(op.dims(0)) != 1 or op.attr("exclusive", 0) or op.attr("reverse", 0):
         raise UnknownError
@@ -371,7 +371,7 @@ def _cumulative(op: Op, outputs: list[Value]) -> list[Data]:
     return [tuple(result)]
 
 
-def _scatter_nd(op: Op, outputs: list[Value]) -> list[Data]:
+def _scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
     """Replaces single elements of a vector, as exporters do to build a shape."""
     if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
         raise UnknownError

@@ -7,7 +7,7 @@ from math import ceil, floor, prod
 from struct import pack, unpack
 from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError, known
+from otel_quant.cost.operation import Operation, UnknownError, known
 from otel_quant.cost.shapes.rule import (
     BOOL,
     FLOAT,
@@ -25,14 +25,14 @@ from otel_quant.cost.shapes.rule import (
 from otel_quant.cost.values import Data, Shape, volume
 
 
-def axes_operand(op: Op, i: int) -> tuple[int, ...] | None:
+def axes_operand(op: Operation, i: int) -> tuple[int, ...] | None:
     """Returns axes, an attribute in old operator sets and operand ``i`` in new ones."""
     if op.has(i):
         return op.ints(i)
     return op.attr_ints("axes")
 
 
-def _target(op: Op, i: int) -> Data:
+def _target(op: Operation, i: int) -> Data:
     """Returns a shape given as a tensor; if only its length is known, that many unknowns."""
     data = op.input(i).data
     if data is not None:
@@ -43,7 +43,7 @@ def _target(op: Op, i: int) -> Data:
     return (None,) * length
 
 
-def reshaped(op: Op) -> Sequence[Shape]:
+def reshaped(op: Operation) -> Sequence[Shape]:
     """Reshape: 0 copies a length, -1 takes what is left."""
     source = op.shape(0)
     attribute = op.attr_ints("shape")
@@ -83,14 +83,14 @@ def _left_over(source: Shape, target: Data, result: list[int | None]) -> int | N
     return rest // fixed if fixed and rest % fixed == 0 else None
 
 
-def _flatten(op: Op) -> Sequence[Shape]:
+def _flatten(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = op.attr("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     return [(volume(shape[:axis]), volume(shape[axis:]))]
 
 
-def _squeeze(op: Op) -> Sequence[Shape]:
+def _squeeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axes = axes_operand(op, 1)
     if axes is None:
@@ -101,7 +101,7 @@ def _squeeze(op: Op) -> Sequence[Shape]:
     return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
 
 
-def _unsqueeze(op: Op) -> Sequence[Shape]:
+def _unsqueeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axes = axes_operand(op, 1)
     if axes is None:
@@ -114,7 +114,7 @@ def _unsqueeze(op: Op) -> Sequence[Shape]:
     return [tuple(1 if i in new else next(rest) for i in range(rank))]
 
 
-def _transpose(op: Op) -> Sequence[Shape]:
+def _transpose(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     order = op.attr_ints("perm")
     if order is None:
@@ -124,7 +124,7 @@ def _transpose(op: Op) -> Sequence[Shape]:
     return [tuple(shape[axis] for axis in order)]
 
 
-def _concat(op: Op) -> Sequence[Shape]:
+def _concat(op: Operation) -> Sequence[Shape]:
     shapes = [op.shape(i) for i in range(len(op.inputs))]
     rank = len(shapes[0])
     axis = axis_of(op.attr("axis", 1 if 0 < op.opset < 4 else 0), rank)
@@ -140,7 +140,7 @@ def _concat(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _split(op: Op) -> Sequence[Shape]:
+def _split(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     parts: Sequence[int | float | None] | None = op.attr_ints("split")
@@ -176,7 +176,7 @@ def _clamped(start: int, end: int, step: int, length: int) -> tuple[int, int | N
     return start, (None if end < 0 else end), step
 
 
-def slices(op: Op) -> list[tuple[int, int | None, int | None, int]]:
+def slices(op: Operation) -> list[tuple[int, int | None, int | None, int]]:
     """Returns (axis, start, end, step) of every axis cut; None for a bound not known."""
     rank = len(op.shape(0))
     steps: Data | None = None
@@ -205,7 +205,7 @@ def _whole(item: int | float | None) -> int | None:
     return None if item is None else int(item)
 
 
-def _slice(op: Op) -> Sequence[Shape]:
+def _slice(op: Operation) -> Sequence[Shape]:
     result = list(op.shape(0))
     for axis, start, end, step in slices(op):
         length = result[axis]
@@ -217,13 +217,13 @@ def _slice(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _gather(op: Op) -> Sequence[Shape]:
+def _gather(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     return [(*shape[:axis], *op.shape(1), *shape[axis + 1 :])]
 
 
-def _gather_nd(op: Op) -> Sequence[Shape]:
+def _gather_nd(op: Operation) -> Sequence[Shape]:
     data, indices = op.shape(0), op.shape(1)
     batch = op.attr("batch_dims", 0)
     depth = indices[-1]
@@ -232,12 +232,12 @@ def _gather_nd(op: Op) -> Sequence[Shape]:
     return [(*indices[:-1], *data[batch + depth :])]
 
 
-def _expand(op: Op) -> Sequence[Shape]:
+def _expand(op: Operation) -> Sequence[Shape]:
     target = tuple(None if item is None else int(item) for item in _target(op, 1))
     return [broadcast((op.shape(0), target))]
 
 
-def _tile(op: Op) -> Sequence[Shape]:
+def _tile(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     if 0 < op.opset < 6:
         axis = op.int_(2)
@@ -254,7 +254,7 @@ def _tile(op: Op) -> Sequence[Shape]:
     ]
 
 
-def _pad(op: Op) -> Sequence[Shape]:
+def _pad(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     pads: Data | None = op.attr_ints("pads") or op.attr_ints("paddings")
     if op.has(1):
@@ -277,13 +277,13 @@ def _pad(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _depth_to_space(op: Op) -> Sequence[Shape]:
+def _depth_to_space(op: Operation) -> Sequence[Shape]:
     batch, channels, height, width = op.dims(0)
     block = op.attr("blocksize", 1)
     return [(batch, channels // block**2, height * block, width * block)]
 
 
-def _space_to_depth(op: Op) -> Sequence[Shape]:
+def _space_to_depth(op: Operation) -> Sequence[Shape]:
     batch, channels, height, width = op.dims(0)
     block = op.attr("blocksize", 1)
     return [(batch, channels * block**2, height // block, width // block)]
@@ -301,7 +301,7 @@ def half(value: float) -> float:
     return rounded
 
 
-def _resize(op: Op) -> Sequence[Shape]:
+def _resize(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     rank = len(shape)
     axes = op.attr_ints("axes") or tuple(range(rank))
@@ -328,7 +328,7 @@ def _resize(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _resized_to(op: Op, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Shape:
+def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Shape:
     policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
     result = list(shape)
     if policy == "stretch":
@@ -345,7 +345,7 @@ def _resized_to(op: Op, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Sha
     return tuple(result)
 
 
-def _compress(op: Op) -> Sequence[Shape]:
+def _compress(op: Operation) -> Sequence[Shape]:
     axis = op.attributes.get("axis")
     taken = op.input(1).data
     count = None if taken is None or None in taken else sum(1 for item in taken if item)
@@ -355,7 +355,7 @@ def _compress(op: Op) -> Sequence[Shape]:
     return [with_dim(shape, axis_of(op.attr("axis", 0), len(shape)), count)]
 
 
-def _one_hot(op: Op) -> Sequence[Shape]:
+def _one_hot(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", -1), len(shape) + 1)
     depth = op.input(1).data
@@ -363,7 +363,7 @@ def _one_hot(op: Op) -> Sequence[Shape]:
     return [(*shape[:axis], length, *shape[axis:])]
 
 
-def _range(op: Op) -> Sequence[Shape]:
+def _range(op: Operation) -> Sequence[Shape]:
     try:
         start, limit, step = (op.floats(i)[0] for i in range(3))
     except UnknownError:
@@ -371,24 +371,24 @@ def _range(op: Op) -> Sequence[Shape]:
     return [(max(0, ceil((limit - start) / step)),)]
 
 
-def _constant_of_shape(op: Op) -> Sequence[Shape]:
+def _constant_of_shape(op: Operation) -> Sequence[Shape]:
     return [tuple(None if item is None else int(item) for item in _target(op, 0))]
 
 
-def _filled_type(op: Op) -> int:
+def _filled_type(op: Operation) -> int:
     tensor = op.attr_tensor("value")
     return 1 if tensor is None else tensor.dtype
 
 
-def _shape_of(op: Op) -> Sequence[Shape]:
+def _shape_of(op: Operation) -> Sequence[Shape]:
     return [(len(op.shape(0)[slice(op.attr("start", 0), _end(op))]),)]
 
 
-def _end(op: Op) -> int | None:
+def _end(op: Operation) -> int | None:
     return op.attr("end", 0) if "end" in op.attributes else None
 
 
-def _top_k(op: Op) -> Sequence[Shape]:
+def _top_k(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", -1), len(shape))
     if op.has(1):
@@ -399,12 +399,12 @@ def _top_k(op: Op) -> Sequence[Shape]:
     return [with_dim(shape, axis, count)] * 2
 
 
-def _non_zero(op: Op) -> Sequence[Shape]:
+def _non_zero(op: Operation) -> Sequence[Shape]:
     rank = len(op.shape(0))
     return [(max(rank, 1) if rank else 0, None)]
 
 
-def _unique(op: Op) -> Sequence[Shape]:
+def _unique(op: Operation) -> Sequence[Shape]:
     if "axis" not in op.attributes:
         return [(None,), (None,), (volume(op.shape(0)),), (None,)]
     shape = op.shape(0)
@@ -412,22 +412,22 @@ def _unique(op: Op) -> Sequence[Shape]:
     return [with_dim(shape, axis, None), (None,), (shape[axis],), (None,)]
 
 
-def _grid_sample(op: Op) -> Sequence[Shape]:
+def _grid_sample(op: Operation) -> Sequence[Shape]:
     return [(*op.shape(0)[:2], *op.shape(1)[1:-1])]
 
 
-def _affine_grid(op: Op) -> Sequence[Shape]:
+def _affine_grid(op: Operation) -> Sequence[Shape]:
     size = op.ints(1)
     return [(size[0], *size[2:], len(size) - 2)]
 
 
-def _col2im(op: Op) -> Sequence[Shape]:
+def _col2im(op: Operation) -> Sequence[Shape]:
     batch, columns, _ = op.shape(0)
     block = prod(op.ints(2))
     return [(batch, None if columns is None else columns // block, *op.ints(1))]
 
 
-def _center_crop_pad(op: Op) -> Sequence[Shape]:
+def _center_crop_pad(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axes = op.attr_ints("axes") or tuple(range(len(shape)))
     result = list(shape)
@@ -436,7 +436,7 @@ def _center_crop_pad(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _tf_idf(op: Op) -> Sequence[Shape]:
+def _tf_idf(op: Operation) -> Sequence[Shape]:
     return [(*op.shape(0)[:-1], max(op.attr_ints("ngram_indexes") or (-1,)) + 1)]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes import contraction, layout, pointwise
 from otel_quant.cost.shapes.contraction import gemm, matmul, product
 from otel_quant.cost.shapes.rule import (
@@ -43,13 +43,13 @@ _SAME: Final = (
 QUARK_DOMAINS: Final = ("com.amd.quark", "com.vai.quantize")
 
 
-def _skip_layer_normalization(op: Op) -> Sequence[Shape]:
+def _skip_layer_normalization(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     row = (*shape[:-1], 1)
     return [shape, row, row, shape]
 
 
-def _embedding(op: Op) -> Sequence[Shape]:
+def _embedding(op: Operation) -> Sequence[Shape]:
     batch, length = op.shape(0)
     result = (batch, length, op.shape(2)[1])
     return [result, (batch,), result]
@@ -64,18 +64,18 @@ def _transposed(shape: Shape, rows: bool, batch: bool) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if rows else shape
 
 
-def fused_operands(op: Op) -> tuple[Shape, Shape]:
+def fused_operands(op: Operation) -> tuple[Shape, Shape]:
     """Returns the shapes that a FusedMatMul multiplies."""
     left = _transposed(op.shape(0), op.attr("transA", 0) != 0, op.attr("transBatchA", 0) != 0)
     right = _transposed(op.shape(1), op.attr("transB", 0) != 0, op.attr("transBatchB", 0) != 0)
     return left, right
 
 
-def _fused_matmul(op: Op) -> Sequence[Shape]:
+def _fused_matmul(op: Operation) -> Sequence[Shape]:
     return [product(*fused_operands(op))]
 
 
-def _block_quantized(op: Op) -> Sequence[Shape]:
+def _block_quantized(op: Operation) -> Sequence[Shape]:
     """Weights packed in blocks: only the attributes say how long their rows are."""
     columns = op.attr("N", 0)
     if not columns:
@@ -85,19 +85,19 @@ def _block_quantized(op: Op) -> Sequence[Shape]:
     return [(*rows, columns)]
 
 
-def _float_q4(op: Op) -> Sequence[Shape]:
+def _float_q4(op: Operation) -> Sequence[Shape]:
     return [product(op.shape(0), op.ints(2))]
 
 
-def _q_binary(op: Op) -> Sequence[Shape]:
+def _q_binary(op: Operation) -> Sequence[Shape]:
     return [broadcast((op.shape(0), op.shape(3)))]
 
 
-def _q_where(op: Op) -> Sequence[Shape]:
+def _q_where(op: Operation) -> Sequence[Shape]:
     return [broadcast((op.shape(0), op.shape(1), op.shape(4)))]
 
 
-def _q_concat(op: Op) -> Sequence[Shape]:
+def _q_concat(op: Operation) -> Sequence[Shape]:
     shapes = [op.shape(i) for i in range(2, len(op.inputs), 3)]
     axis = axis_of(op.attr("axis", 0), len(shapes[0]))
     lengths = [shape[axis] for shape in shapes]
@@ -105,18 +105,18 @@ def _q_concat(op: Op) -> Sequence[Shape]:
     return [with_dim(shapes[0], axis, sum(known) if len(known) == len(lengths) else None)]
 
 
-def _q_global_pool(op: Op) -> Sequence[Shape]:
+def _q_global_pool(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     if op.attr("channels_last", 0):
         return [(shape[0], *(1,) * (len(shape) - 2), shape[-1])]
     return global_pool(op)
 
 
-def _q_pool(op: Op) -> Sequence[Shape]:
+def _q_pool(op: Operation) -> Sequence[Shape]:
     return pool_nhwc(op) if op.attr("channels_last", 0) else pool(op)
 
 
-def _q_conv(op: Op) -> Sequence[Shape]:
+def _q_conv(op: Operation) -> Sequence[Shape]:
     if not op.attr("channels_last", 0):
         return conv(0, 3)(op)
     shape = op.shape(0)
@@ -127,11 +127,11 @@ def _q_conv(op: Op) -> Sequence[Shape]:
     return [(result[0], *result[2:], result[1])]
 
 
-def _q_gemm_type(op: Op) -> int:
-    return op.dtype(8) if op.has(8) else elements.FLOAT
+def _q_gemm_type(op: Operation) -> int:
+    return op.dtype(8) if op.has(8) else dtypes.FLOAT
 
 
-def _q_reduce(op: Op) -> Sequence[Shape]:
+def _q_reduce(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axes = op.attr_ints("axes") or range(len(shape))
     gone = {axis_of(axis, len(shape)) for axis in axes}
@@ -140,17 +140,17 @@ def _q_reduce(op: Op) -> Sequence[Shape]:
     return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
 
 
-def _dynamic_lstm(op: Op) -> Sequence[Shape]:
+def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
     length, batch = op.shape(0)[:2]
     directions, hidden = op.shape(1)[0], op.attr("hidden_size", 0)
     state = (directions, batch, hidden)
     return [(length, directions, batch, hidden), state, state]
 
 
-def _gather_block_quantized(op: Op) -> Sequence[Shape]:
+def _gather_block_quantized(op: Operation) -> Sequence[Shape]:
     """Rows of a block-quantized table; in uint8 several elements share a byte of its last axis."""
     shape = op.shape(0)
-    if op.dtype(0) == elements.UINT8:
+    if op.dtype(0) == dtypes.UINT8:
         last = shape[-1]
         bits = op.attr("bits", 4)
         shape = (*shape[:-1], None if last is None else last * 8 // bits)
@@ -158,17 +158,17 @@ def _gather_block_quantized(op: Op) -> Sequence[Shape]:
     return [(*shape[:axis], *op.shape(1), *shape[axis + 1 :])]
 
 
-def _half_last(op: Op) -> Sequence[Shape]:
+def _half_last(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     last = shape[-1]
     return [(*shape[:-1], None if last is None else last // 2)]
 
 
-def _distances(op: Op) -> Sequence[Shape]:
+def _distances(op: Operation) -> Sequence[Shape]:
     return [(op.shape(0)[0], op.shape(1)[0])]
 
 
-def _expand_dims(op: Op) -> Sequence[Shape]:
+def _expand_dims(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     at = axis_of(op.int_(1), len(shape) + 1)
     return [(*shape[:at], 1, *shape[at:])]

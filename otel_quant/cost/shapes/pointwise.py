@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.cost.op import Op
+from otel_quant.cost.operation import Operation
 from otel_quant.cost.shapes.rule import (
     BOOL,
     FLOAT,
@@ -38,21 +38,21 @@ _BROADCAST: Final = (
 _COMPARE: Final = "And Equal Greater GreaterOrEqual Less LessOrEqual Or Xor"
 
 
-def _old_axis_broadcast(op: Op) -> tuple[tuple[int | None, ...], ...]:
+def _old_axis_broadcast(op: Operation) -> tuple[tuple[int | None, ...], ...]:
     """Before version 7 the second operand was aligned by an attribute and never grew the first."""
     if 0 < op.opset < 7 and op.attr("broadcast", 0):
         return (op.shape(0),)
     return tuple(broadcast_all(op))
 
 
-def _prelu(op: Op) -> list[tuple[int | None, ...]]:
+def _prelu(op: Operation) -> list[tuple[int | None, ...]]:
     """Before version 7 a slope per channel was not aligned as a broadcast is."""
     if 0 < op.opset < 7:
         return [op.shape(0)]
     return list(broadcast_all(op))
 
 
-def _normalization(op: Op) -> list[tuple[int | None, ...]]:
+def _normalization(op: Operation) -> list[tuple[int | None, ...]]:
     """LayerNormalization: mean and inverse deviation keep the axes before ``axis``."""
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", -1), len(shape))
@@ -60,42 +60,42 @@ def _normalization(op: Op) -> list[tuple[int | None, ...]]:
     return [shape, row, row]
 
 
-def _stash(op: Op) -> int:
+def _stash(op: Operation) -> int:
     return op.attr("stash_type", 1)
 
 
-def _batch_normalization(op: Op) -> list[tuple[int | None, ...]]:
+def _batch_normalization(op: Operation) -> list[tuple[int | None, ...]]:
     data, channels = op.shape(0), op.shape(1)
     if len(data) > 1:
         agree(data[1], channels[0])
     return [data, channels, channels, channels, channels]
 
 
-def _eye_like(op: Op) -> int:
+def _eye_like(op: Operation) -> int:
     return op.attr("dtype", 0) or op.dtype(0)
 
 
-def _cast_to(op: Op) -> int:
+def _cast_to(op: Operation) -> int:
     return op.attr("to", 0)
 
 
-def _dequantized(op: Op) -> int:
+def _dequantized(op: Operation) -> int:
     """DequantizeLinear's result: the scale's type unless an attribute says otherwise."""
     return op.attr("output_dtype", 0) or op.dtype(1)
 
 
-def _quantized(op: Op) -> int:
+def _quantized(op: Operation) -> int:
     """QuantizeLinear's result: the zero point's type, an attribute's, or uint8."""
     if op.has(2):
         return op.dtype(2)
     return op.attr("output_dtype", 0) or 2
 
 
-def _dropout(op: Op) -> list[tuple[int | None, ...]]:
+def _dropout(op: Operation) -> list[tuple[int | None, ...]]:
     return [op.shape(0), op.shape(0)]
 
 
-def _dropout_mask(op: Op) -> int:
+def _dropout_mask(op: Operation) -> int:
     """The mask became bool in version 10; before, it had the data's type."""
     return 9 if op.opset >= 10 or op.opset == 0 else op.dtype(0)
 

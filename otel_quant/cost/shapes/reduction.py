@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cost.op import Op
+from otel_quant.cost.operation import Operation
 from otel_quant.cost.shapes.layout import axes_operand
 from otel_quant.cost.shapes.rule import FLOAT, INT64, T0, ShapeRule, axis_of, named, with_dim
 from otel_quant.cost.values import Shape
 
 
-def reduce(op: Op) -> Sequence[Shape]:
+def reduce(op: Operation) -> Sequence[Shape]:
     """Reduction over ``axes``; over all of them where none are named."""
     shape = op.shape(0)
     axes = axes_operand(op, 1)
@@ -24,7 +24,7 @@ def reduce(op: Op) -> Sequence[Shape]:
     return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
 
 
-def _arg(op: Op) -> Sequence[Shape]:
+def _arg(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     if op.attr("keepdims", 1):
@@ -32,7 +32,7 @@ def _arg(op: Op) -> Sequence[Shape]:
     return [(*shape[:axis], *shape[axis + 1 :])]
 
 
-def _dft(op: Op) -> Sequence[Shape]:
+def _dft(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axis = op.attr("axis", 1)
     if op.opset >= 20:
@@ -48,7 +48,7 @@ def _dft(op: Op) -> Sequence[Shape]:
     return [(*with_dim(shape, axis, length)[:-1], 2)]
 
 
-def _stft(op: Op) -> Sequence[Shape]:
+def _stft(op: Operation) -> Sequence[Shape]:
     signal = op.shape(0)
     step = op.int_(1)
     frame = op.int_(3) if op.has(3) else op.shape(2)[0]
@@ -59,7 +59,7 @@ def _stft(op: Op) -> Sequence[Shape]:
     return [(signal[0], (length - frame) // step + 1, bins, 2)]
 
 
-def _mel(op: Op) -> Sequence[Shape]:
+def _mel(op: Operation) -> Sequence[Shape]:
     return [(op.int_(1) // 2 + 1, op.int_(0))]
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import RULE_ERRORS, Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import RULE_ERRORS, Operation, UnknownError
 from otel_quant.cost.values import Shape, Value
 
-TypeOf: TypeAlias = Callable[[Op], int]
-ShapesOf: TypeAlias = Callable[[Op], Sequence[Shape | None]]
-ValuesOf: TypeAlias = Callable[[Op], list[Value]]
+TypeOf: TypeAlias = Callable[[Operation], int]
+ShapesOf: TypeAlias = Callable[[Operation], Sequence[Shape | None]]
+ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ShapeRule:
     types: tuple[TypeOf, ...] = ()
     values: ValuesOf | None = None
 
-    def apply(self, op: Op, wanted: int) -> list[Value]:
+    def apply(self, op: Operation, wanted: int) -> list[Value]:
         """Returns what is known of the results.
 
         Raises:
@@ -43,14 +43,14 @@ class ShapeRule:
             for i in range(wanted)
         ]
 
-    def dtype(self, op: Op, i: int) -> int:
+    def dtype(self, op: Operation, i: int) -> int:
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
         if not self.types:
-            return elements.UNKNOWN
+            return dtypes.UNKNOWN
         try:
             return self.types[min(i, len(self.types) - 1)](op)
         except RULE_ERRORS:
-            return elements.UNKNOWN
+            return dtypes.UNKNOWN
 
 
 _MAX_RANK: Final = 64
@@ -82,7 +82,7 @@ def always(dtype: int) -> TypeOf:
 def named(attribute: str, otherwise: TypeOf) -> TypeOf:
     """The type that an attribute names, else another."""
 
-    def of(op: Op) -> int:
+    def of(op: Operation) -> int:
         code = op.attr(attribute, 0)
         return code if code else otherwise(op)
 
@@ -96,10 +96,10 @@ def same_shape(i: int = 0) -> ShapesOf:
 
 T0: Final = like(0)
 T1: Final = like(1)
-BOOL: Final = always(elements.BOOL)
-INT64: Final = always(elements.INT64)
-INT32: Final = always(elements.INT32)
-FLOAT: Final = always(elements.FLOAT)
+BOOL: Final = always(dtypes.BOOL)
+INT64: Final = always(dtypes.INT64)
+INT32: Final = always(dtypes.INT32)
+FLOAT: Final = always(dtypes.FLOAT)
 SAME: Final = ShapeRule(same_shape(), (T0,))
 """Element by element, type kept."""
 
@@ -137,7 +137,7 @@ def agree(*lengths: int | None) -> None:
         raise UnknownError
 
 
-def broadcast_all(op: Op) -> Sequence[Shape]:
+def broadcast_all(op: Operation) -> Sequence[Shape]:
     """The shape of all operands broadcast."""
     return (broadcast(op.shape(i) for i in range(len(op.inputs)) if op.has(i)),)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.ir import Type
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.rule import ShapeRule, ValuesOf, axis_of, with_dim
+from otel_quant.cost.structure import Type
 from otel_quant.cost.values import MAX_DATA, Shape, Value, merged
 
 
@@ -17,7 +17,7 @@ def _sequence(items: tuple[Value, ...] | None, element: Value | None = None) -> 
     if items:
         element = merged(list(items))
     result.element = element
-    result.dtype = element.dtype if element is not None else elements.UNKNOWN
+    result.dtype = element.dtype if element is not None else dtypes.UNKNOWN
     return result
 
 
@@ -30,20 +30,20 @@ def _copy(value: Value | None) -> Value:
     return result
 
 
-def _index(op: Op, i: int) -> int | None:
+def _index(op: Operation, i: int) -> int | None:
     data = op.input(i).data if op.has(i) else None
     return None if not data or data[0] is None else int(data[0])
 
 
-def _empty(op: Op) -> list[Value]:
-    return [_sequence((), Value(op.attr("dtype", elements.FLOAT)))]
+def _empty(op: Operation) -> list[Value]:
+    return [_sequence((), Value(op.attr("dtype", dtypes.FLOAT)))]
 
 
-def _construct(op: Op) -> list[Value]:
+def _construct(op: Operation) -> list[Value]:
     return [_sequence(tuple(value for value in op.inputs if value is not None))]
 
 
-def _insert(op: Op) -> list[Value]:
+def _insert(op: Operation) -> list[Value]:
     sequence, new = op.input(0), op.input(1)
     at = _index(op, 2)
     items = sequence.items
@@ -56,7 +56,7 @@ def _insert(op: Op) -> list[Value]:
     return [_sequence(None, merged([known, new]) if known is not None else None)]
 
 
-def _erase(op: Op) -> list[Value]:
+def _erase(op: Operation) -> list[Value]:
     sequence = op.input(0)
     at = _index(op, 1)
     items = sequence.items
@@ -66,7 +66,7 @@ def _erase(op: Op) -> list[Value]:
     return [_sequence(None, sequence.element)]
 
 
-def _at(op: Op) -> list[Value]:
+def _at(op: Operation) -> list[Value]:
     sequence = op.input(0)
     at = _index(op, 1)
     if sequence.items is not None and at is not None:
@@ -74,12 +74,12 @@ def _at(op: Op) -> list[Value]:
     return [_copy(sequence.element)]
 
 
-def _length(op: Op) -> list[Value]:
+def _length(op: Operation) -> list[Value]:
     items = op.input(0).items
-    return [Value(elements.INT64, (), None if items is None else (len(items),))]
+    return [Value(dtypes.INT64, (), None if items is None else (len(items),))]
 
 
-def _split(op: Op) -> list[Value]:
+def _split(op: Operation) -> list[Value]:
     shape = op.shape(0)
     dtype = op.dtype(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
@@ -110,11 +110,11 @@ def _split(op: Op) -> list[Value]:
     return [_sequence(tuple(Value(dtype, piece(size)) for size in sizes), Value(dtype))]
 
 
-def _concat(op: Op) -> list[Value]:
+def _concat(op: Operation) -> list[Value]:
     sequence = op.input(0)
     items = sequence.items
     element = sequence.element
-    dtype = element.dtype if element is not None else elements.UNKNOWN
+    dtype = element.dtype if element is not None else dtypes.UNKNOWN
     if items is None or not items:
         return [Value(dtype)]
     shapes = [item.shape for item in items]
@@ -131,7 +131,7 @@ def _concat(op: Op) -> list[Value]:
     return [Value(dtype, with_dim(first, axis, total))]
 
 
-def _optional(op: Op) -> list[Value]:
+def _optional(op: Operation) -> list[Value]:
     result = Value(kind="optional")
     declared = op.attributes.get("type")
     if op.has(0):
@@ -143,7 +143,7 @@ def _optional(op: Op) -> list[Value]:
     return [result]
 
 
-def _get_element(op: Op) -> list[Value]:
+def _get_element(op: Operation) -> list[Value]:
     value = op.input(0)
     if value.kind != "optional":
         return [_copy(value)]
@@ -152,8 +152,8 @@ def _get_element(op: Op) -> list[Value]:
     return [_copy(value.element)]
 
 
-def _has_element(op: Op) -> list[Value]:
-    result = Value(elements.BOOL, ())
+def _has_element(op: Operation) -> list[Value]:
+    result = Value(dtypes.BOOL, ())
     if not op.has(0):
         result.data = (0,)
     elif op.input(0).kind != "optional":

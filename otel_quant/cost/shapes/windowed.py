@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.rule import INT32, INT64, T0, ShapeRule, agree, like
 from otel_quant.cost.values import Shape
 
@@ -30,7 +30,7 @@ def window_count(
     return count
 
 
-def windows(op: Op, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
+def windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
     """Returns the lengths after sliding a window over ``spatial`` as the attributes say."""
     rank = len(spatial)
     strides = op.attr_ints("strides") or (1,) * rank
@@ -56,15 +56,15 @@ def windows(op: Op, spatial: Shape, kernel: Sequence[int | None], *, pool: bool)
     return tuple(result)
 
 
-def _channels(op: Op, filters: Shape) -> int | None:
+def _channels(op: Operation, filters: Shape) -> int | None:
     """Returns how many channels filters [M, C / group, ...] read."""
     return None if filters[1] is None else filters[1] * op.attr("group", 1)
 
 
-def conv(x: int, w: int) -> Callable[[Op], Sequence[Shape]]:
+def conv(x: int, w: int) -> Callable[[Operation], Sequence[Shape]]:
     """Convolution of operand ``x`` with filters ``w``."""
 
-    def shapes(op: Op) -> Sequence[Shape]:
+    def shapes(op: Operation) -> Sequence[Shape]:
         data = op.shape(x)
         filters = op.shape(w)
         agree(data[1], _channels(op, filters))
@@ -74,7 +74,7 @@ def conv(x: int, w: int) -> Callable[[Op], Sequence[Shape]]:
     return shapes
 
 
-def conv_nhwc(op: Op) -> Sequence[Shape]:
+def conv_nhwc(op: Operation) -> Sequence[Shape]:
     """Convolution of [N, H, W, C] with filters [M, C, kH, kW]."""
     data = op.shape(0)
     filters = op.shape(1)
@@ -83,7 +83,7 @@ def conv_nhwc(op: Op) -> Sequence[Shape]:
     return [(data[0], *windows(op, data[1:-1], kernel, pool=False), filters[0])]
 
 
-def conv_transpose(op: Op) -> Sequence[Shape]:
+def conv_transpose(op: Operation) -> Sequence[Shape]:
     """Transposed convolution: the length that a convolution would have taken to get here."""
     data = op.shape(0)
     filters = op.shape(1)
@@ -118,7 +118,7 @@ def conv_transpose(op: Op) -> Sequence[Shape]:
     return [(*head, *result)]
 
 
-def pool(op: Op) -> Sequence[Shape]:
+def pool(op: Operation) -> Sequence[Shape]:
     """Pooling; a second result has the indices."""
     data = op.shape(0)
     kernel = op.attr_ints("kernel_shape")
@@ -128,7 +128,7 @@ def pool(op: Op) -> Sequence[Shape]:
     return [shape, shape]
 
 
-def pool_nhwc(op: Op) -> Sequence[Shape]:
+def pool_nhwc(op: Operation) -> Sequence[Shape]:
     """Pooling of [N, ..., C]."""
     data = op.shape(0)
     kernel = op.attr_ints("kernel_shape")
@@ -137,13 +137,13 @@ def pool_nhwc(op: Op) -> Sequence[Shape]:
     return [(data[0], *windows(op, data[1:-1], kernel, pool=True), data[-1])]
 
 
-def global_pool(op: Op) -> Sequence[Shape]:
+def global_pool(op: Operation) -> Sequence[Shape]:
     """One value per channel."""
     data = op.shape(0)
     return [(*data[:2], *(1,) * (len(data) - 2))]
 
 
-def _max_unpool(op: Op) -> Sequence[Shape]:
+def _max_unpool(op: Operation) -> Sequence[Shape]:
     if op.has(2):
         return [op.ints(2)]
     data = op.shape(0)
@@ -158,13 +158,13 @@ def _max_unpool(op: Op) -> Sequence[Shape]:
     return [(*data[:2], *lengths)]
 
 
-def _roi_align(op: Op) -> Sequence[Shape]:
+def _roi_align(op: Operation) -> Sequence[Shape]:
     return [
         (op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))
     ]
 
 
-def _max_roi_pool(op: Op) -> Sequence[Shape]:
+def _max_roi_pool(op: Operation) -> Sequence[Shape]:
     return [(op.shape(1)[0], op.shape(0)[1], *(op.attr_ints("pooled_shape") or ()))]
 
 

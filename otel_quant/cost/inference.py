@@ -11,10 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.budget import Budget
 from otel_quant.cost.constants import Constants
-from otel_quant.cost.ir import (
+from otel_quant.cost.node_order import ordered
+from otel_quant.cost.operation import RULE_ERRORS, Body, Operation
+from otel_quant.cost.rules.table import COST_RULES
+from otel_quant.cost.shapes.control import CONTROL_RULES
+from otel_quant.cost.shapes.folding import folded, folding_effort
+from otel_quant.cost.shapes.table import shape_rule
+from otel_quant.cost.structure import (
     Attribute,
     Function,
     Graph,
@@ -23,12 +29,6 @@ from otel_quant.cost.ir import (
     Reference,
     Type,
 )
-from otel_quant.cost.op import RULE_ERRORS, Body, Op
-from otel_quant.cost.order import ordered
-from otel_quant.cost.rules.table import COST_RULES
-from otel_quant.cost.shapes.control import CONTROL_RULES
-from otel_quant.cost.shapes.folding import folded, folding_effort
-from otel_quant.cost.shapes.table import shape_rule
 from otel_quant.cost.values import Value
 
 _TITLE_CHARACTERS: Final = 32
@@ -112,7 +112,7 @@ class Walk:
         """Every constant tensor met, once, as the value that stands for it."""
         return self._constants.met
 
-    def run(self) -> list[Op]:
+    def run(self) -> list[Operation]:
         """Walks the main graph; returns its operations in order.
 
         Raises:
@@ -125,7 +125,7 @@ class Walk:
 
     def graph(
         self, graph: Graph, inputs: Mapping[str, Value], outer: Scope | None, prefix: str
-    ) -> tuple[list[Op], list[Value]]:
+    ) -> tuple[list[Operation], list[Value]]:
         """Walks a graph.
 
         Args:
@@ -189,13 +189,13 @@ class Walk:
         prefix: str,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
-    ) -> list[Op]:
+    ) -> list[Operation]:
         order = self._orders.get(id(nodes))
         if order is None:
             place = {id(node): i for i, node in enumerate(nodes)}
             order = tuple((place[id(node)], node) for node in ordered(nodes, self.source))
             self._orders[id(nodes)] = order
-        ops: list[Op] = []
+        ops: list[Operation] = []
         for i, node in order:
             number = self.budget.next_operation()
             self.budget.spend(
@@ -219,7 +219,7 @@ class Walk:
         title: str,
         number: int,
         arguments: Mapping[str, Attribute] | None,
-    ) -> Op:
+    ) -> Operation:
         """A Constant is its tensor, as if it were an initializer."""
         attributes = resolved(node.attributes, arguments)
         value = self._constants.node(node, attributes)
@@ -229,7 +229,7 @@ class Walk:
         for name in node.outputs:
             scope.values[name] = value
         opset = self._opsets.get("", 0)
-        return Op(title, "Constant", node, [], [value], attributes, opset, number=number)
+        return Operation(title, "Constant", node, [], [value], attributes, opset, number=number)
 
     def _node(
         self,
@@ -239,7 +239,7 @@ class Walk:
         number: int,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
-    ) -> Op:
+    ) -> Operation:
         inputs: list[Value | None] = []
         for name in node.inputs:
             if not name:
@@ -249,7 +249,7 @@ class Walk:
             if value is None:  # nothing makes it: an invalid model, of which the rest may be right
                 value = scope.values[name] = Value(name=name)
             inputs.append(value)
-        op = Op(
+        op = Operation(
             title,
             f"{node.domain}:{node.op_type}" if node.domain else node.op_type,
             node,
@@ -278,7 +278,7 @@ class Walk:
             op.outputs.append(value)
         return op
 
-    def _apply(self, op: Op) -> list[Value]:
+    def _apply(self, op: Operation) -> list[Value]:
         rule = shape_rule(op.kind)
         wanted = len(op.node.outputs)
         outputs: list[Value] = []
@@ -306,7 +306,7 @@ class Walk:
             value.constant = constant
         return outputs
 
-    def _call(self, function: Function, op: Op) -> list[Value]:
+    def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
         op.inlined = True
@@ -341,7 +341,7 @@ class Walk:
         if not self._trust_declared or declared.kind != "tensor":
             return
         hint = self.declared(declared)
-        if value.dtype in (elements.UNKNOWN, hint.dtype):
+        if value.dtype in (dtypes.UNKNOWN, hint.dtype):
             value.dtype = hint.dtype
             value.shape = hint.shape
 

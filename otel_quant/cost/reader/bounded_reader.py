@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from otel_quant.cost.ir import Elided
-from otel_quant.cost.wire import FIXED32, LENGTH, VARINT, Reader, float32, signed
+from otel_quant.cost.reader.wire import FIXED32, LENGTH, VARINT, Reader, float32, signed
+from otel_quant.cost.structure import Elided
 
 MAX_NAME: Final = 1 << 16
 """Bytes of a name."""

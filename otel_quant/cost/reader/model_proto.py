@@ -11,9 +11,9 @@ from io import BytesIO
 from typing import Any, Final
 
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.ir import Model
-from otel_quant.cost.onnxfile import StructureReader
-from otel_quant.cost.wire import Reader
+from otel_quant.cost.reader.model_reader import ModelReader
+from otel_quant.cost.reader.wire import Reader
+from otel_quant.cost.structure import Model
 
 SOURCE: Final = "<ModelProto>"
 
@@ -56,7 +56,7 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
     data = light.SerializeToString()
-    model = StructureReader(Reader(BytesIO(data), SOURCE, len(data), deadline)).model()
+    model = ModelReader(Reader(BytesIO(data), SOURCE, len(data), deadline)).model()
     return Model(
         SOURCE, model.graph, model.functions, model.opsets, model.producer, proto.ByteSize()
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.ir import Attribute, Elided, Graph, Node, Reference, Tensor
+from otel_quant.cost.structure import Attribute, Elided, Graph, Node, Reference, Tensor
 from otel_quant.cost.values import Data, Shape, Value
 
 
@@ -39,12 +39,12 @@ class Body:
         times: How often they run each time the owner does; None if it is not known.
     """
 
-    ops: list[Op]
+    ops: list[Operation]
     times: int | None = 1
 
 
 @dataclass(slots=True)
-class Op:
+class Operation:
     """A node with its operands.
 
     Attributes:
@@ -91,7 +91,7 @@ class Op:
     def dtype(self, i: int) -> int:
         """Returns operand ``i``'s element type, UNKNOWN if it is left out."""
         value = self.inputs[i] if i < len(self.inputs) else None
-        return elements.UNKNOWN if value is None else value.dtype
+        return dtypes.UNKNOWN if value is None else value.dtype
 
     def shape(self, i: int) -> Shape:
         """Returns operand ``i``'s shape; some of its lengths may be None.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.cost.bounded_reader import MAX_RANK, BoundedReader
-from otel_quant.cost.ir import Dim, Type, ValueInfo
-from otel_quant.cost.wire import LENGTH, VARINT, signed
+from otel_quant.cost.reader.bounded_reader import MAX_RANK, BoundedReader
+from otel_quant.cost.reader.wire import LENGTH, VARINT, signed
+from otel_quant.cost.structure import Dim, Type, ValueInfo
 
 MAX_TYPE_DEPTH: Final = 16
 """Types within types (sequence of optional of ...)."""

@@ -15,9 +15,9 @@ from io import BytesIO, FileIO
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.ir import Tensor
+from otel_quant.cost.structure import Tensor
 
 CHUNK: Final = 1 << 20
 """Bytes read at a time."""
@@ -124,7 +124,7 @@ def pieces(source: Source, tensor: Tensor) -> Iterator[Iterator[bytes] | None]:
         yield None
         return
     file, start, length = opened
-    needed = elements.stored_bytes(tensor.dtype, tensor.elements)
+    needed = dtypes.stored_bytes(tensor.dtype, tensor.elements)
     try:
         if needed is None or length < needed:  # the shape says something else than the bytes
             yield None

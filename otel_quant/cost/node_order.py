@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.ir import Graph, Node
+from otel_quant.cost.structure import Graph, Node
 
 
 def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:

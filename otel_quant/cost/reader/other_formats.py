@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.wire import Reader
+from otel_quant.cost.reader.wire import Reader
 
 _NOT_ONNX: Final = (
     (b"PK\x03\x04", "is a ZIP archive"),

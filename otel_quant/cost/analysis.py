@@ -11,21 +11,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.liveness import peak_bytes
-from otel_quant.cost.operation import Operation
-from otel_quant.cost.precision import DEQUANTIZE, QUANTIZE, precision_of
+from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.reader.weights import Source, bytes_source, file_source, proto_source
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
-from otel_quant.cost.rules.table import RULE_SETS, Macs, RuleSet
+from otel_quant.cost.rule_sets import RULE_SETS, Macs, RuleSet
 from otel_quant.cost.structure import Model
 from otel_quant.cost.values import Value
-
-_BODY_OWNERS: Final = frozenset({"If"})
-"""Operators whose results are those of a body, which has them already."""
 
 
 @dataclass(slots=True)
@@ -35,13 +34,15 @@ class _Run:
     Attributes:
         op: The operation.
         times: How often; None if that is not known.
-        macs: Of one execution.
+        macs: Of one execution; None if they are not known.
+        unknown: Why ``times`` or ``macs`` is not known; None if both are.
         idle: Operations of branches not taken, whose constants it answers for.
     """
 
     op: Operation
     times: int | None
     macs: Macs | None
+    unknown: str | None
     idle: list[Operation]
 
 
@@ -86,7 +87,7 @@ def cost_of(
         deadline=deadline,
     )
     ops = walk.run()
-    runs = list(_flattened(ops, 1, rule_set))
+    runs = list(_flattened(ops, 1, None, rule_set))
     weights = _Weights(rule_set)
     makers = {id(value): run.op for run in runs for value in run.op.outputs}
     nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
@@ -132,27 +133,66 @@ def _structure(model: object, deadline: float | None) -> Model:
     return structure_of(model, deadline)
 
 
-def _flattened(ops: Iterable[Operation], times: int | None, rules: RuleSet) -> Iterator[_Run]:
-    """Yields operations in order of execution, bodies in place; of branches the dearest."""
+def _flattened(
+    ops: Iterable[Operation], times: int | None, unknown: str | None, rules: RuleSet
+) -> Iterator[_Run]:
+    """Yields operations in order of execution, bodies in place; of branches the dearest.
+
+    Args:
+        ops: The operations.
+        times: How often they run; None if that is not known.
+        unknown: Why it is not.
+        rules: What they cost.
+    """
     for op in ops:
         idle: list[Operation] = []
         inner: list[_Run] = []
+        endless: str | None = None
         for body in op.bodies:
             often = None if times is None or body.times is None else times * body.times
-            inner.extend(_flattened(body.ops, often, rules))
+            if body.times is None:
+                endless = endless or body.unknown
+            why = unknown if times is None else endless
+            inner.extend(_flattened(body.ops, often, why, rules))
         if op.branches:
-            costed = [list(_flattened(body.ops, times, rules)) for body in op.branches]
+            costed = [list(_flattened(body.ops, times, unknown, rules)) for body in op.branches]
             dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
             inner.extend(costed[dearest])
             idle = [run.op for i, runs in enumerate(costed) if i != dearest for run in runs]
         if not op.inlined:
-            known = all(body.times is not None for body in op.bodies)
-            yield _Run(op, times, rules.macs(op) if known else None, idle)
+            yield _run(op, times, unknown or endless, idle, rules, counted=endless is None)
         yield from inner
+
+
+def _run(
+    op: Operation,
+    times: int | None,
+    unknown: str | None,
+    idle: list[Operation],
+    rules: RuleSet,
+    *,
+    counted: bool,
+) -> _Run:
+    macs: Macs | None = None
+    if counted:
+        try:
+            macs = rules.macs(op)
+        except RULE_ERRORS as error:
+            unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
+    return _Run(op, times, macs, unknown, idle)
 
 
 def _total(runs: list[_Run]) -> int:
     return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
+
+
+def _unsized(op: Operation) -> str | None:
+    """Why an operator that has a formula could not give a shape to put into it; None if it could."""
+    rule = operator_of(op.kind).cost
+    if rule.contraction is None and rule.rest is None:
+        return None
+    reasons = (value.unknown for value in op.outputs if value.size is None)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 class _Weights:
@@ -192,7 +232,7 @@ def _node_cost(
         params += more
         held += bytes_more
     memory: int | None = held
-    if op.kind not in _BODY_OWNERS and op.kind != "Constant":
+    if not operator_of(op.kind).results_in_bodies and op.kind != "Constant":
         results = _result_bytes(op, rules)
         memory = None if results is None else held + results
     macs = inner = backward = None
@@ -213,7 +253,37 @@ def _node_cost(
         tuple(None if value is None else value.shape for value in op.inputs),
         tuple(value.shape for value in op.outputs),
         precision_of(op, makers) if inner else None,
+        unknown_reason=_unknown_reason(run, rules, macs, memory),
     )
+
+
+def _unknown_reason(run: _Run, rules: RuleSet, macs: int | None, memory: int | None) -> str | None:
+    """Why a node's MACs, its memory or the shape of a result is not known; None if all are."""
+    op = run.op
+    if macs is None:
+        return run.unknown
+    if memory is None:
+        unsized = next(value for value in _counted(op, rules) if value.bytes is None)
+        return _unsized_reason(op, unsized)
+    for value in op.outputs:
+        if value.kind == "tensor" and value.size is None:
+            return _unsized_reason(op, value)
+    return None
+
+
+def _unsized_reason(op: Operation, value: Value) -> str:
+    result = f"{op.title}: its result '{printable(value.name, _SHOWN)}'"
+    if value.kind in ("tensor", "unknown") and value.unknown is not None:
+        return value.unknown
+    if value.kind != "tensor":
+        return f"{result} is of kind {value.kind}, whose size is not counted"
+    if value.dtype == dtypes.UNKNOWN:
+        return f"{result} is of an element type that is not known"
+    return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+
+
+_SHOWN: Final = 80
+"""Characters of a name that a reason shows."""
 
 
 def _counted(op: Operation, rules: RuleSet) -> list[Value]:
@@ -269,8 +339,12 @@ def _summed(
         file_bytes=file_bytes(model, walk.weights),
         nodes=nodes,
         op_counts=dict(counts.most_common()),
-        quantize_nodes=sum(counts[kind] for kind in QUANTIZE),
-        dequantize_nodes=sum(counts[kind] for kind in DEQUANTIZE),
+        quantize_nodes=sum(
+            count for kind, count in counts.items() if operator_of(kind).precision.quantizes
+        ),
+        dequantize_nodes=sum(
+            count for kind, count in counts.items() if operator_of(kind).precision.dequantizes
+        ),
         precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
         symbolic_dims=dict(bound.assumed),
         overridden_dims=dict(bound.overridden),

@@ -14,12 +14,13 @@ from typing import Final
 from otel_quant.cost import dtypes
 from otel_quant.cost.budget import Budget
 from otel_quant.cost.constants import Constants
+from otel_quant.cost.errors import printable
 from otel_quant.cost.node_order import ordered
-from otel_quant.cost.operation import RULE_ERRORS, Body, Operation
-from otel_quant.cost.rules.table import COST_RULES
-from otel_quant.cost.shapes.control import CONTROL_RULES
+from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.rules.operator import Operator
+from otel_quant.cost.scope import Scope
 from otel_quant.cost.shapes.folding import folded, folding_effort
-from otel_quant.cost.shapes.table import shape_rule
 from otel_quant.cost.structure import (
     Attribute,
     Function,
@@ -33,44 +34,6 @@ from otel_quant.cost.values import Value
 
 _TITLE_CHARACTERS: Final = 32
 """Characters of a name that are as much work to copy as one operand."""
-
-_RANDOM: Final = frozenset(
-    {
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        "Dropout",
-    }
-)
-
-
-_CONTRACTIONS: Final = frozenset(
-    kind for kind, rule in COST_RULES.items() if rule.contraction is not None
-)
-"""Counted whenever they run, even on constants: a paper's count of MACs has them."""
-
-
-class Scope:
-    """Names of one graph, and behind them those of the graphs around it."""
-
-    __slots__ = ("_outer", "values")
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        self._outer = outer
-        self.values: dict[str, Value] = {}
-
-    def find(self, name: str) -> Value | None:
-        """Returns the value of that name in this graph or one around it."""
-        scope: Scope | None = self
-        while scope is not None:
-            value = scope.values.get(name)
-            if value is not None:
-                return value
-            scope = scope._outer
-        return None
 
 
 class Walk:
@@ -248,6 +211,7 @@ class Walk:
             value = scope.find(name)
             if value is None:  # nothing makes it: an invalid model, of which the rest may be right
                 value = scope.values[name] = Value(name=name)
+                value.unknown = f"nothing in the model makes '{printable(name)}'"
             inputs.append(value)
         op = Operation(
             title,
@@ -260,15 +224,15 @@ class Walk:
             number=number,
         )
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
-        control = CONTROL_RULES.get(op.kind)
+        operator = operator_of(op.kind)
         if function is not None:
             outputs = self._call(function, op)
-        elif control is not None:
-            outputs = control(self, op, scope)
+        elif operator.bodies is not None:
+            outputs = operator.bodies(self, op, scope)
         else:
-            outputs = self._apply(op)
+            outputs = self._apply(op, operator)
         for i, name in enumerate(node.outputs):
-            value = outputs[i] if i < len(outputs) else Value()
+            value = outputs[i] if i < len(outputs) else _missing(op, i)
             if name:
                 if value.shape is None and value.kind == "tensor" and name in hints:
                     self._take_hint(value, hints[name])
@@ -278,32 +242,40 @@ class Walk:
             op.outputs.append(value)
         return op
 
-    def _apply(self, op: Operation) -> list[Value]:
-        rule = shape_rule(op.kind)
+    def _apply(self, op: Operation, operator: Operator) -> list[Value]:
+        """Returns what an operator's rules say of its results."""
         wanted = len(op.node.outputs)
+        rule = operator.shape
         outputs: list[Value] = []
-        if rule is not None:
+        failure: str | None = None
+        if rule is None:
+            failure = _cause(op) or f"{op.title}: {operator.cost.source}"
+        else:
             try:
                 outputs = rule.apply(op, wanted)
-            except RULE_ERRORS:
+            except RULE_ERRORS as error:
+                failure = reason_of(error, op, "shape rule")
                 outputs = [Value(rule.dtype(op, i)) for i in range(wanted)]
-            effort = folding_effort(op, outputs)
-            if self.budget.allows(effort):
-                try:
-                    folded(op, outputs)
-                except RULE_ERRORS:
-                    pass  # its elements are not known
+        if operator.fold is not None and self.budget.allows(folding_effort(op, outputs)):
+            try:
+                folded(operator.fold, op, outputs)
+            except UnknownError:
+                pass  # its elements are not known
+            except RULE_ERRORS as error:
+                for value in outputs:
+                    value.unknown = reason_of(error, op, "folding rule")
         while len(outputs) < wanted:
             outputs.append(Value())
         constant = (
             bool(op.inputs)
-            and op.node.op_type not in _RANDOM
-            and op.kind not in _CONTRACTIONS
+            and not operator.random
+            and operator.cost.contraction is None  # counted even on constants, as papers do
             and all(value is None or value.constant for value in op.inputs)
         )
         for value in outputs:
             value.producer = op.number
             value.constant = constant
+        _give_reasons(op, outputs, failure)
         return outputs
 
     def _call(self, function: Function, op: Operation) -> list[Value]:
@@ -344,6 +316,8 @@ class Walk:
         if value.dtype in (dtypes.UNKNOWN, hint.dtype):
             value.dtype = hint.dtype
             value.shape = hint.shape
+            if value.size is not None:
+                value.unknown = None
 
 
 def resolved(
@@ -370,3 +344,36 @@ def _without(node: Node, missing: set[str]) -> Node:
     return Node(
         node.name, node.op_type, node.domain, inputs, node.outputs, node.attributes, node.overload
     )
+
+
+def _missing(op: Operation, i: int) -> Value:
+    """A result that the operator, function or body does not give."""
+    value = Value()
+    if op.bodies and op.bodies[0].times is None:
+        value.unknown = op.bodies[0].unknown
+    else:
+        value.unknown = f"{op.title}: nothing is known of result {i}"
+    return value
+
+
+def _cause(op: Operation) -> str | None:
+    """Why something of an operation's operands is not known; the first of those without a size."""
+    found = None
+    for value in op.inputs:
+        if value is not None and value.unknown is not None:
+            if value.size is None:
+                return value.unknown
+            found = found or value.unknown
+    return found
+
+
+def _give_reasons(op: Operation, outputs: list[Value], failure: str | None) -> None:
+    """Notes at each result of which something is not known why that is."""
+    cause = failure or _cause(op)
+    for value in outputs:
+        if value.unknown is not None:
+            continue
+        if cause is not None:
+            value.unknown = cause
+        elif value.kind == "tensor" and value.size is None:
+            value.unknown = f"{op.title}: the size of its result depends on data"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
-
-VIEWS: Final = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators whose result is their first operand under another shape: no bytes of their own."""
 
 
 def peak_bytes(ops: Sequence[Operation], inputs: Iterable[Value], outputs: Iterable[Value]) -> int:
@@ -30,7 +27,7 @@ def peak_bytes(ops: Sequence[Operation], inputs: Iterable[Value], outputs: Itera
         return behind.get(id(value), value)
 
     for op in ops:
-        if op.kind in VIEWS and op.outputs and op.has(0):
+        if operator_of(op.kind).view and op.outputs and op.has(0):
             # The root of its operand, not the operand: views of views may be many.
             behind[id(op.outputs[0])] = root(op.input(0))
     last: dict[int, int] = {}

@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation
-from otel_quant.cost.shapes.microsoft import QUARK_DOMAINS
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
 
-QUANTIZE: Final = (
-    "QuantizeLinear",
-    "DynamicQuantizeLinear",
-    "com.microsoft:QuantizeLinear",
-    *(f"{domain}:ExtendedQuantizeLinear" for domain in QUARK_DOMAINS),
-)
-DEQUANTIZE: Final = (
-    "DequantizeLinear",
-    "com.microsoft:DequantizeLinear",
-    *(f"{domain}:ExtendedDequantizeLinear" for domain in QUARK_DOMAINS),
-)
-FAKE_QUANTIZE: Final = {
-    f"{domain}:{name}": precision
-    for domain in QUARK_DOMAINS
-    for name, precision in (
-        ("BFPQuantizeDequantize", "block float"),
-        ("BFPFixNeuron", "block float"),
-        ("MXQuantizeDequantize", "microscaling"),
-    )
-}
-"""Operators that quantize and dequantize at once, and what they quantize to."""
-
-_SEEN_THROUGH: Final = frozenset(
-    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Gather",
-     "Slice", "Split", "Concat", "Cast"}
-)  # fmt: skip
-"""What may stand between a DequantizeLinear and the contraction that it feeds."""
-
 _MAX_STEPS: Final = 16
-
-_WEIGHT_ONLY: Final[dict[str, Callable[[Operation], str]]] = {
-    "com.microsoft:MatMulNBits": lambda op: f"int{op.attr('bits', 4)} weight-only",
-    "com.microsoft:MatMulBnb4": lambda op: "4-bit float weight-only",
-    "com.microsoft:MatMulFpQ4": lambda op: "4-bit float weight-only",
-    "com.microsoft:QMoE": lambda op: f"int{op.attr('expert_weight_bits', 4)} weight-only",
-    "com.microsoft:DynamicQuantizeLSTM": lambda op: "int8",
-    "com.microsoft:DynamicQuantizeMatMul": lambda op: "int8",
-    "com.microsoft:MatMulInteger16": lambda op: "int16",
-}
-
-_OPERANDS: Final = {
-    "QLinearConv": (0, 3),
-    "com.microsoft:QLinearConv": (0, 3),
-    "QLinearMatMul": (0, 3),
-    "com.microsoft:QGemm": (0, 3),
-}
-"""Where the two operands are, if not first and second."""
+"""Operators that are looked through behind one operand."""
 
 _FAMILY: Final = {
     dtypes.UINT8: "int8",
@@ -89,11 +43,10 @@ def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
         op: The contraction.
         makers: The operation that makes each value, by the value's ``id``.
     """
-    by_kind = _WEIGHT_ONLY.get(op.kind)
-    if by_kind is not None:
-        return by_kind(op)
-    at = _OPERANDS.get(op.kind, (0, 1))
-    values = [op.inputs[i] for i in at if i < len(op.inputs)]
+    rule = operator_of(op.kind).precision
+    if rule.executes_in is not None:
+        return rule.executes_in(op)
+    values = [op.inputs[i] for i in rule.operands if i < len(op.inputs)]
     stored = [_stored(value, makers) for value in values if value is not None]
     quantized = [name for name in stored if name is not None]
     if quantized and len(quantized) == len(stored):
@@ -115,14 +68,15 @@ def _stored(value: Value, makers: dict[int, Operation]) -> str | None:
         source = maker.inputs[0]
         if source is None:
             return None
-        if maker.kind in FAKE_QUANTIZE:
-            return FAKE_QUANTIZE[maker.kind]
-        if maker.kind in DEQUANTIZE:
+        rule = operator_of(maker.kind).precision
+        if rule.rounds_to:
+            return rule.rounds_to
+        if rule.dequantizes:
             if source.dtype in _FAMILY:
                 return _FAMILY[source.dtype]
             name = dtypes.name_of(source.dtype)
             return None if source.dtype in (dtypes.UNKNOWN, dtypes.INT32) else name
-        if maker.kind not in _SEEN_THROUGH:
+        if not rule.moves:
             return None
         value = source
     return None

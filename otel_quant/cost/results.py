@@ -46,6 +46,8 @@ class NodeCost:
         outputs: Shapes of its results.
         precision: What a contraction executes in (``float32``, ``int8`` ...); None for others.
         sparsity: Of its heaviest weight, if it was asked for.
+        unknown_reason: Why its MACs, its memory or the shape of a result is not known: the
+            first cause, with the name of the node where it lies; None if all are known.
     """
 
     name: str
@@ -59,6 +61,7 @@ class NodeCost:
     outputs: tuple[Shape | None, ...]
     precision: str | None = None
     sparsity: WeightSparsity | None = None
+    unknown_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,8 @@ class ModelCost:
         """Returns the model object of the JSON contract, schema 1.
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
-        depend on it. Nodes have a key ``sparsity`` only if it was asked for, and the model
-        has ``overridden_dims`` only if there are any.
+        depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
+        ``unknown_reason`` only if something of them is not known; the model has ``overridden_dims`` only if there are any.
         """
         found: JsonObject = {
             "path": self.path,
@@ -160,6 +163,8 @@ class ModelCost:
             "inputs": [None if shape is None else list(shape) for shape in node.inputs],
             "outputs": [None if shape is None else list(shape) for shape in node.outputs],
         }
+        if node.unknown_reason is not None:
+            found["unknown_reason"] = node.unknown_reason
         if self.sparsity is not None:
             found["sparsity"] = (
                 None

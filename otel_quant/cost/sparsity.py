@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation
-from otel_quant.cost.precision import DEQUANTIZE
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.reader.weights import Source, pieces
 from otel_quant.cost.results import WeightSparsity
 from otel_quant.cost.structure import Tensor
@@ -42,19 +42,6 @@ LARGEST_BLOCK: Final = 64
 
 _ROWS: Final = 1 << 22
 """Elements whose bits are unpacked at a time."""
-
-_ZERO_POINTS: Final = {
-    # operator: (weight, zero point) operands
-    **dict.fromkeys(DEQUANTIZE, (0, 2)),
-    "QLinearConv": (3, 5),
-    "com.microsoft:QLinearConv": (3, 5),
-    "QLinearMatMul": (3, 5),
-    "com.microsoft:QGemm": (3, 5),
-    "ConvInteger": (1, 3),
-    "MatMulInteger": (1, 3),
-    "com.microsoft:MatMulIntegerToFloat": (1, 5),
-    "com.microsoft:DynamicQuantizeMatMul": (1, 3),
-}
 
 _NUMPY: Final = {
     dtypes.FLOAT: "<f4",
@@ -122,7 +109,7 @@ def _input_axis(op: Operation) -> int:
 
 def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
     """The stored values that mean zero: one, or one per channel."""
-    where = _ZERO_POINTS.get(op.kind)
+    where = operator_of(op.kind).precision.zero_point
     if where is None or where[0] != i or not op.has(where[1]):
         return (0,)
     data = op.inputs[where[1]]

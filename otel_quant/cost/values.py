@@ -36,12 +36,12 @@ class Value:
         weight: The constant that it is, if it stands in the file as one.
         constant: It depends on nothing but constants and no contraction, so that it is computed
             once.
-        alias: The value whose bytes it is a view of, or None.
         producer: Number of the operation that made it; None for inputs and initializers.
+        unknown: Why something of it is not known, the first cause with its node's name; None
+            if nothing is missing or nobody can tell.
     """
 
     __slots__ = (
-        "alias",
         "constant",
         "data",
         "dtype",
@@ -51,6 +51,7 @@ class Value:
         "name",
         "producer",
         "shape",
+        "unknown",
         "weight",
     )
 
@@ -72,8 +73,8 @@ class Value:
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
         self.constant = False
-        self.alias: Value | None = None
         self.producer: int | None = None
+        self.unknown: str | None = None
 
     def __repr__(self) -> str:
         return f"Value({self.name!r}, {dtypes.name_of(self.dtype)}, {self.shape}, {self.kind})"
@@ -108,6 +109,7 @@ def merged(values: list[Value]) -> Value:
     """Returns what is true of every one of ``values``, as after an If."""
     first = values[0]
     result = Value(kind=first.kind)
+    result.unknown = next((value.unknown for value in values if value.unknown is not None), None)
     if any(value.kind != first.kind for value in values):
         result.kind = "unknown"
         return result

@@ -31,10 +31,10 @@ Formula: TypeAlias = Callable[[Operation], int]
 
 @dataclass(frozen=True, slots=True)
 class CostRule:
-    """What one operator costs.
+    """What one operator costs; a rule with neither formula is that of an operator not costed.
 
     Attributes:
-        source: Where the formula comes from, for the documentation.
+        source: The formula in words, or why there is none; for the documentation and reasons.
         contraction: Multiply-adds of its contractions (Conv, MatMul ...), None if it has none.
         rest: Everything else, in MACs.
         as_onnx_tool: onnx_tool's own figure; None where it is ``contraction + rest``, or where
@@ -50,6 +50,11 @@ class CostRule:
 def volume0(shape: tuple[int, ...]) -> int:
     """Returns onnx_tool's number of elements: a rank-0 tensor has none."""
     return prod(shape) if shape else 0
+
+
+def not_costed(why: str, as_onnx_tool: Formula | None = None) -> CostRule:
+    """A rule that has no formula, and says why."""
+    return CostRule(f"not costed: {why}", as_onnx_tool=as_onnx_tool)
 
 
 def zero(op: Operation) -> int:
@@ -87,3 +92,15 @@ def elementwise(source: str, macs: int, tool: int | None = None) -> CostRule:
     return CostRule(
         source, rest=per_output(macs), as_onnx_tool=per_output0(macs if tool is None else tool)
     )
+
+
+FREE: Final = CostRule("moves or makes elements", rest=zero)
+
+GELU_ERF: Final = ERF + 4
+GELU_TANH: Final = TANH + 8
+
+SOFTMAX: Final = EXP + 4
+"""Per element: exp and division."""
+
+ROW: Final = ADD + SQRT + DIV
+"""Per normalized row: epsilon, square root, reciprocal."""

@@ -38,10 +38,18 @@ class ShapeRule:
         if self.values is not None:
             return self.values(op)
         shapes = self.shapes(op)
-        return [
-            Value(self.dtype(op, i), _checked(shapes[i] if i < len(shapes) else None))
-            for i in range(wanted)
-        ]
+        results = []
+        for i in range(wanted):
+            shape = shapes[i] if i < len(shapes) else None
+            value = Value(self.dtype(op, i))
+            if shape is None:
+                value.unknown = f"{op.title}: the shape of result {i} is not known"
+            elif _is_possible(shape):
+                value.shape = tuple(shape)
+            else:
+                value.unknown = f"{op.title}: result {i} would have an impossible shape"
+            results.append(value)
+        return results
 
     def dtype(self, op: Operation, i: int) -> int:
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
@@ -57,16 +65,9 @@ _MAX_RANK: Final = 64
 _MAX_DIM: Final = 1 << 63
 
 
-def _checked(shape: Shape | None) -> Shape | None:
-    """A negative length means that the node cannot run; its shape is not known.
-
-    Nor can one with more dimensions, or longer ones, than any runtime has.
-    """
-    if shape is None or len(shape) > _MAX_RANK:
-        return None
-    if any(dim is not None and not 0 <= dim < _MAX_DIM for dim in shape):
-        return None
-    return tuple(shape)
+def _is_possible(shape: Shape) -> bool:
+    """Whether a tensor may have a shape: no negative length, nothing that no runtime has."""
+    return len(shape) <= _MAX_RANK and all(dim is None or 0 <= dim < _MAX_DIM for dim in shape)
 
 
 def like(i: int) -> TypeOf:
@@ -119,7 +120,8 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
         unknown = None in dims
         dims.discard(None)
         if len(dims) > 1:
-            raise UnknownError
+            lengths = " and ".join(str(dim) for dim in dims)
+            raise UnknownError(f"lengths {lengths} of axis {axis} cannot be broadcast")
         if dims:
             result.append(dims.pop())
         else:
@@ -127,14 +129,19 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     return tuple(result)
 
 
-def agree(*lengths: int | None) -> None:
-    """Holds lengths of which an operator wants that they are one.
+def agree(what: str, *lengths: int | None) -> None:
+    """Checks that lengths that have to be equal are.
+
+    Args:
+        what: What they are the lengths of, for the error.
+        lengths: The lengths; None for one that is not known.
 
     Raises:
         UnknownError: Two that are known differ: the node cannot run.
     """
-    if len({length for length in lengths if length is not None}) > 1:
-        raise UnknownError
+    different = dict.fromkeys(length for length in lengths if length is not None)
+    if len(different) > 1:
+        raise UnknownError(f"{what} differ: {', '.join(map(str, different))}")
 
 
 def broadcast_all(op: Operation) -> Sequence[Shape]:
@@ -149,7 +156,7 @@ def axis_of(axis: int, rank: int) -> int:
         UnknownError: The tensor has no such axis.
     """
     if not -rank <= axis < max(rank, 1):
-        raise UnknownError
+        raise UnknownError(f"axis {axis} of a tensor of {rank} dimensions")
     return axis + rank if axis < 0 else axis
 
 

@@ -8,6 +8,7 @@ JSON list of path, rules and whether to look for sparsity; so is the answer, an 
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import sys
@@ -18,6 +19,9 @@ from otel_quant.cost import CostError, cost_of
 MEMORY = 1 << 30
 SECONDS = 30.0
 PYTHON = (sys.prefix, sys.base_prefix)
+
+PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
+"""A rule that fails on a hostile model may find too few axes or numbers too large, not this."""
 
 opened: list[str] = []
 
@@ -50,6 +54,11 @@ def wrong(model: dict[str, object]) -> list[str]:
     nodes = model["nodes"]
     assert isinstance(nodes, list)
     for node in nodes:
+        reason = node.get("unknown_reason")
+        if (None in (node["macs"], node["memory_bytes"])) and not reason:
+            found.append(f"{node['op_type']}: nothing says why it is not known")
+        if reason and PROGRAMMING_ERROR.search(reason):
+            found.append(reason)
         for key in ("macs", "params", "memory_bytes"):
             if node[key] is not None and not (type(node[key]) is int and node[key] >= 0):
                 found.append(f"{node['op_type']}: {key} {node[key]!r}")

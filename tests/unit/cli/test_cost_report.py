@@ -423,6 +423,7 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         "memory_bytes": None,
         "inputs": [[2, 3]],
         "outputs": [None],
+        "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
     }
     assert model["uncosted_ops"] == {"custom:Odd": 1}
     assert (

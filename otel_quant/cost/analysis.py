@@ -61,20 +61,20 @@ def cost_of(
             data is not opened, and need not exist, unless ``sparsity`` is asked for.
         rules: ``corrected``, or ``onnx_tool`` for that tool's figures.
         inputs: Shapes of inputs by name, for dimensions that the model leaves open. What
-            nobody gives is assumed to be 1, and ``symbolic_dims`` says so. A length that the
+            is not given is assumed to be 1, and listed in ``symbolic_dims``. A length that the
             model fixes may be given otherwise, to see what the model would cost then;
-            ``overridden_dims`` says so, and nodes that do not fit it have no known MACs.
+            ``overridden_dims`` lists them, and nodes that do not fit it have no known MACs.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         time_limit: Seconds after which to give up, or None.
 
     Raises:
-        CostError: It is no ONNX model, a damaged or hostile one, or took too long; or an
+        CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
     rule_set = RULE_SETS.get(rules)
     if rule_set is None:
         raise CostError(
-            "rules", f"{printable(str(rules))!r} is no rule set", expected=" or ".join(RULE_SETS)
+            "rules", f"{printable(str(rules))!r} is not a rule set", expected=" or ".join(RULE_SETS)
         )
     deadline = None if time_limit is None else monotonic() + time_limit
     structure = _structure(model, deadline)
@@ -361,14 +361,14 @@ def _summed(
 
 
 _MAX_LOCATIONS: Final = 10_000
-"""External files that are asked for their size; of more the model is believed."""
+"""External files that are asked for their size; beyond that, what the model declares counts."""
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:
     """Returns the bytes of a model's file and of the files its tensors lie in.
 
     External files are only asked for their size, and only within the model's folder; one
-    that is missing counts what the model says of it.
+    that is missing counts as many bytes as the model declares.
     """
     declared: dict[str, int] = {}
     for value in weights:

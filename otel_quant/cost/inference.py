@@ -1,4 +1,4 @@
-"""Walks a graph once, in order, and says what is known of every tensor in it.
+"""Shape inference: walks a graph once, in order, and finds what is known of every tensor in it.
 
 Types, shapes and the small integers that carry shapes go forward together: a Reshape's
 target is often computed from another tensor's shape by ten nodes in between. Local
@@ -209,7 +209,7 @@ class Walk:
                 inputs.append(None)
                 continue
             value = scope.find(name)
-            if value is None:  # nothing makes it: an invalid model, of which the rest may be right
+            if value is None:  # an invalid model; the rest of it may be right
                 value = scope.values[name] = Value(name=name)
                 value.unknown = f"nothing in the model makes '{printable(name)}'"
             inputs.append(value)
@@ -243,7 +243,7 @@ class Walk:
         return op
 
     def _apply(self, op: Operation, operator: Operator) -> list[Value]:
-        """Returns what an operator's rules say of its results."""
+        """Applies an operator's shape rule and folding; returns its results."""
         wanted = len(op.node.outputs)
         rule = operator.shape
         outputs: list[Value] = []
@@ -305,7 +305,7 @@ class Walk:
         return [scope.find(name) or Value() for name in function.outputs]
 
     def _take_hint(self, value: Value, declared: Type) -> None:
-        """Takes a shape that the model declares for a tensor that no rule speaks of.
+        """Takes the shape that the model declares for a tensor for which no rule gives one.
 
         Only if the caller left the inputs as the model declares them: declared shapes do
         not follow other inputs.
@@ -368,7 +368,7 @@ def _cause(op: Operation) -> str | None:
 
 
 def _give_reasons(op: Operation, outputs: list[Value], failure: str | None) -> None:
-    """Notes at each result of which something is not known why that is."""
+    """Notes at each result why something of it is not known."""
     cause = failure or _cause(op)
     for value in outputs:
         if value.unknown is not None:

@@ -1,4 +1,4 @@
-"""What the caller says of a model's inputs: shapes for those that the model leaves open.
+"""Shapes that the caller gives for a model's inputs, where the model leaves them open.
 
 Two notations: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further colon
 (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``.
@@ -18,18 +18,18 @@ from otel_quant.cost.structure import Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
 
 MAX_LENGTH: Final = 1 << 40
-"""Largest length of a dimension that is taken for one."""
+"""Largest length that a dimension may be given."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input as the caller wants it.
+    """One input as the caller gives it.
 
     Attributes:
         shape: Lengths; empty for a scalar.
         dtype: Element type code, or UNKNOWN to take the model's.
         data: Elements, row-major, for inputs that carry shapes; None if they do not matter.
-        origin: Where the caller said so, for errors; may be empty.
+        origin: The option and text that it was given with, for errors; may be empty.
     """
 
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
         texts: Each ``name=1x128``, ``name:1x128``, ``name:i64:1x128`` or
             ``name:i64:2:3x4``; a shape left empty (``name=``) is a scalar's. A name may
             contain colons and equals signs.
-        option: What the texts were given with, ``--input`` say, for errors.
+        option: What the texts were given with, for errors: ``--input``, for example.
 
     Returns:
         The inputs by name.
@@ -103,8 +103,8 @@ def _lengths(text: str, whole: str) -> tuple[int, ...]:
     if any(length > MAX_LENGTH for length in lengths):
         raise CostError(
             "input shape",
-            f"{printable(whole)!r} has a length beyond {MAX_LENGTH}",
-            expected="lengths of a tensor that exists",
+            f"{printable(whole)!r} has a length above {MAX_LENGTH:,}",
+            expected=f"lengths from 0 to {MAX_LENGTH:,}",
         )
     return lengths
 
@@ -129,7 +129,7 @@ class BoundInputs:
     Attributes:
         values: By name.
         symbols: Length of each symbol that a caller's shape decides.
-        assumed: Length of each symbol that nobody decided; an unnamed one is called after
+        assumed: Length of each symbol that neither decides; an unnamed one is called after
             its input and axis, ``input[0]``.
         overridden: The model's length and the caller's wherever the caller changes one that
             the model fixes; by input and axis, as above.
@@ -200,7 +200,7 @@ def _spec(name: str, shape: InputShape) -> InputSpec:
             raise CostError(
                 "input shape",
                 f"{printable(name)!r} has a length {length!r}",
-                expected="integers from 0",
+                expected=f"integers from 0 to {MAX_LENGTH:,}",
             )
     return spec
 
@@ -222,7 +222,7 @@ def _names(names: list[str]) -> str:
 
 
 def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> None:
-    """Raises CostError if an input is of another kind, type or rank than the caller says."""
+    """Raises CostError if an input has another kind, type or rank than the caller gives."""
     title = f"input {printable(name)!r}"
     if declared.kind not in ("tensor", "sparse", "unknown"):
         raise CostError(

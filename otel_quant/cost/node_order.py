@@ -47,7 +47,7 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
         raise CostError(
             source,
             f"node {printable(stuck.name or stuck.op_type)} depends on its own result",
-            expected="a graph without circles",
+            expected="nodes that can be ordered, each after those whose results it reads",
         )
     return tuple(result)
 

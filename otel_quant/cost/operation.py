@@ -65,7 +65,7 @@ class Operation:
         inputs: Operands; None where an optional one is left out.
         outputs: Results.
         attributes: With references to a function's attributes replaced by their values.
-        opset: Version of its operator set; 0 if the model does not say.
+        opset: Version of its operator set; 0 if the model names none.
         bodies: What it runs as part of itself.
         branches: Of an If whose condition is not known: its alternatives.
         inlined: It is a call of a local function: only its body counts.
@@ -268,7 +268,11 @@ class Operation:
         """
         value = self.attributes.get(name)
         if not isinstance(value, Graph):
-            raise CostError(source, f"{self.kind} node has no graph {name!r}")
+            raise CostError(
+                source,
+                f"{self.title} has no attribute {name!r}",
+                expected="a graph, which this operator runs",
+            )
         return value
 
 
@@ -295,7 +299,7 @@ def reason_of(error: Exception, op: Operation, rule: str) -> str:
     Args:
         error: One of ``RULE_ERRORS``.
         op: The node that the rule was given.
-        rule: What failed, ``shape rule`` say.
+        rule: What failed: ``shape rule``, ``folding rule`` or ``cost rule``.
     """
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"

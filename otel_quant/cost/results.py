@@ -1,4 +1,4 @@
-"""What a caller learns of a model's cost: immutable records, and the JSON made of them."""
+"""The cost of a model as immutable records, and the JSON made of them."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class NodeCost:
 class ModelCost:
     """What a model costs.
 
-    Sums leave out what is not known: ``uncosted_ops`` says how many nodes have no MACs, and
-    ``unsized_tensors`` how many results have no size.
+    Sums leave out what is not known: ``uncosted_ops`` counts the nodes without MACs,
+    ``unsized_tensors`` the results without a size, and each node has its ``unknown_reason``.
 
     Attributes:
         path: The file as given, or ``<bytes>`` or ``<ModelProto>``.
@@ -86,8 +86,8 @@ class ModelCost:
         file_bytes: Bytes of the file with its external data.
         nodes: In order of execution.
         op_counts: Nodes by operator.
-        quantize_nodes: QuantizeLinear and its kin.
-        dequantize_nodes: DequantizeLinear and its kin.
+        quantize_nodes: Nodes that only quantize: QuantizeLinear and others like it.
+        dequantize_nodes: Nodes that only dequantize: DequantizeLinear and others like it.
         precision: Share of ``macs_contraction`` by what it executes in.
         symbolic_dims: Length that was assumed for each dimension that neither the model
             nor the caller gives.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MIN_ELEMENTS: Final = 256
-"""A smaller tensor says nothing: a few zeros in it are a large share."""
+"""A smaller tensor is not looked at: a few zeros in it are a large share."""
 
 MAX_ELEMENTS: Final = 1 << 33
 """Elements up to which a tensor is looked at: a gigabyte of bits."""

@@ -32,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Where a tensor's bytes lie outside the model's file, as the model says.
+    """Where a tensor's bytes lie outside the model's file, as the model declares.
 
     Attributes:
         location: Path relative to the model's folder; not checked here.
@@ -146,7 +146,7 @@ class Node:
         op_type: Operator or local function.
         domain: Operator set; ``ai.onnx`` is written as the empty string.
         inputs: Names; an empty one is an optional input left out.
-        outputs: Names; an empty one is an output that nobody wants.
+        outputs: Names; an empty one is an output that is not used.
         attributes: By name.
         overload: Which local function of that name.
     """

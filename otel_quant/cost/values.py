@@ -38,7 +38,7 @@ class Value:
             once.
         producer: Number of the operation that made it; None for inputs and initializers.
         unknown: Why something of it is not known, the first cause with its node's name; None
-            if nothing is missing or nobody can tell.
+            if all of it is known or no reason is.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""The page of cost rules says what the tables do."""
+"""The page of cost rules is made from the operators' records."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         deadline: ``time.monotonic()`` at which reading gives up, or None.
 
     Raises:
-        CostError: It is no ModelProto, or one that a file could not hold either.
+        CostError: It is not a ModelProto, or exceeds a limit that files have too.
     """
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
         raise CostError(
             f"<{type(proto).__name__}>",
-            "is no model",
+            "is not a model",
             expected="a path, bytes or an onnx.ModelProto",
         )
     light = type(proto)()

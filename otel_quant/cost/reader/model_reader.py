@@ -54,7 +54,7 @@ def read_model(source: str | os.PathLike[str] | bytes, deadline: float | None = 
         deadline: ``time.monotonic()`` at which reading gives up, or None.
 
     Raises:
-        CostError: It is no ONNX model, or a damaged one, or exceeds a bound of this module.
+        CostError: It is not an ONNX model, is damaged, or exceeds a limit of this package.
     """
     if isinstance(source, bytes):
         reader = Reader(BytesIO(source), "<bytes>", len(source), deadline)
@@ -102,7 +102,7 @@ class ModelReader(TensorReader, TypeReader):
                 function = self.function(reader.pos + value)
                 functions[function.domain, function.name, function.overload] = function
         if graph is None:
-            raise CostError(reader.source, "holds no graph", expected="an ONNX ModelProto")
+            raise CostError(reader.source, "has no graph", expected="an ONNX ModelProto")
         return Model(reader.source, graph, functions, opsets, producer, reader.size)
 
     def graph(self, end: int) -> Graph:
@@ -110,7 +110,9 @@ class ModelReader(TensorReader, TypeReader):
         reader = self._reader
         self._depth += 1
         if self._depth > MAX_GRAPH_DEPTH:
-            raise reader.error(f"graphs nested more than {MAX_GRAPH_DEPTH} deep", "a real model")
+            raise reader.error(
+                f"graphs nested more than {MAX_GRAPH_DEPTH} deep", f"at most {MAX_GRAPH_DEPTH}"
+            )
         name = ""
         nodes: list[Node] = []
         inputs: list[ValueInfo] = []

@@ -1,4 +1,4 @@
-"""Tells other files from ONNX ones by their first bytes, to say what they are."""
+"""Recognizes files of other formats by their first bytes, for a clear error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Opens the bytes of a weight, wherever they lie: in the model's file, beside it, in memory.
+"""Opens the bytes of a weight: in the model's file, beside it, or in memory.
 
-The only place of this folder that reads weights. External data is opened only inside the
+The only module of the package that reads weights. External data is opened only inside the
 model's own folder, symbolic links resolved: the location comes from the file, and a file
 may be hostile.
 """
@@ -82,7 +82,7 @@ def _external(model: Path, tensor: Tensor) -> Opened:
     """Opens external data.
 
     Raises:
-        CostError: It lies outside the model's folder, is no regular file, or is too short.
+        CostError: It lies outside the model's folder, is not a regular file, or is too short.
     """
     assert tensor.external is not None
     location = tensor.external.location
@@ -91,7 +91,11 @@ def _external(model: Path, tensor: Tensor) -> Opened:
         folder = model.parent.resolve()
         place = (folder / location).resolve()
         if not location or not place.is_relative_to(folder):
-            raise CostError(str(model), f"{what} lies outside the model's folder")
+            raise CostError(
+                str(model),
+                f"{what} lies outside the model's folder",
+                expected="a file in that folder; links are resolved",
+            )
         # Non-blocking: a FIFO of that name must not be waited for.
         descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         file = FileIO(descriptor, closefd=True)
@@ -111,7 +115,7 @@ def _external(model: Path, tensor: Tensor) -> Opened:
         raise CostError(
             str(model),
             f"{what} has {found.st_size} bytes",
-            expected=f"a file of at least {end}",
+            expected=f"a regular file of at least {end} bytes",
         )
     return file, tensor.external.offset, length
 

@@ -53,7 +53,7 @@ def volume0(shape: tuple[int, ...]) -> int:
 
 
 def not_costed(why: str, as_onnx_tool: Formula | None = None) -> CostRule:
-    """A rule that has no formula, and says why."""
+    """A rule without a formula, and the reason."""
     return CostRule(f"not costed: {why}", as_onnx_tool=as_onnx_tool)
 
 

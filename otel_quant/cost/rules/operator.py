@@ -51,8 +51,8 @@ class Operator:
     Attributes:
         shape: Types and shapes of its results; None where ``bodies`` gives them, and of
             Constant, whose result is its tensor.
-        cost: What one execution costs, the graphs that it runs left out; says why if that is
-            not known.
+        cost: What one execution costs, the graphs that it runs left out, or why it is not
+            costed.
         fold: Elements of its results where they are few; None if they are not followed.
         bodies: Of control flow: walks the graphs that it runs.
         precision: Its part in what contractions execute in.

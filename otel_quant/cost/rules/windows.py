@@ -57,7 +57,7 @@ def _grid_sample(op: Operation) -> int:
 
 
 def _roi_align(op: Operation) -> int:
-    """Four taps per sample; how many samples is only known where an attribute says so."""
+    """Four taps per sample; how many samples is only known from an attribute."""
     ratio = op.attr("sampling_ratio", 0)
     if ratio <= 0:
         raise UnknownError("the number of samples per window is left to the runtime")

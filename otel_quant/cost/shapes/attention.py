@@ -1,7 +1,7 @@
 """Attention, in ONNX's form and in those of onnxruntime.
 
-They differ in how they are given heads, keys and a past; once these are told apart they
-are one operation, so both its shapes and its cost start from :class:`AttentionSizes`.
+They differ in how they are given heads, keys and a past. What they compute is the same, so
+both shapes and cost start from :class:`AttentionSizes`.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _trips(
 
 
 def _carried(value: Value | None) -> Value:
-    """What a body may take for granted of a value that changes from turn to turn: no elements."""
+    """What holds in every iteration of a value that iterations change: not its elements."""
     if value is None:
         return Value()
     result = Value(value.dtype, value.shape, kind=value.kind, name=value.name)
@@ -124,7 +124,7 @@ def _carried(value: Value | None) -> Value:
 
 
 def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
-    """Forgets of each carried value what an iteration changes; returns whether it did."""
+    """Drops from each carried value what an iteration changes; returns whether anything was."""
     changed = False
     for i, (before, new) in enumerate(zip(carried, after, strict=False)):
         both = merged([before, new])
@@ -255,7 +255,7 @@ def _safely(rule: BodyRule) -> BodyRule:
         except RULE_ERRORS as error:
             walk.budget.depth = depth
             reason = reason_of(error, op, "shape rule")
-            op.bodies = [Body([], None, reason)]  # something runs, but nobody knows how often
+            op.bodies = [Body([], None, reason)]  # something runs, how often is not known
             op.branches = []
             return []
 

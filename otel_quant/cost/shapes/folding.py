@@ -171,7 +171,7 @@ def fold_mod(op: Operation, outputs: list[Value]) -> list[Data]:
 
 
 def fold_where(op: Operation, outputs: list[Value]) -> list[Data]:
-    """An unknown choice is no obstacle where both sides are equal."""
+    """Where both sides are equal, the element is known even if the choice is not."""
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(3)), strict=True)
     return [

@@ -428,13 +428,13 @@ def top_k(op: Operation) -> Sequence[Shape]:
 
 
 def non_zero(op: Operation) -> Sequence[Shape]:
-    """NonZero: one row per axis; how many columns only the data say."""
+    """NonZero: one row per axis; how many columns depends on the data."""
     rank = len(op.shape(0))
     return [(max(rank, 1) if rank else 0, None)]
 
 
 def unique(op: Operation) -> Sequence[Shape]:
-    """Unique: how many elements only the data say."""
+    """Unique: how many elements depends on the data."""
     if "axis" not in op.attributes:
         return [(None,), (None,), (volume(op.shape(0)),), (None,)]
     shape = op.shape(0)

@@ -20,7 +20,7 @@ class ShapeRule:
     """Type and shape of an operator's results.
 
     Attributes:
-        shapes: Shapes of the results; may give more than the node wants.
+        shapes: Shapes of the results; may be more than the node has.
         types: Element type of each result; the last one holds for all that follow.
         values: Instead of both, for operators on sequences and optionals.
     """

@@ -15,7 +15,7 @@ def window_count(
     """Returns how many windows fit along one axis.
 
     Raises:
-        UnknownError: The window is longer than the padded axis, or the stride is no stride.
+        UnknownError: The window is longer than the padded axis, or the stride is below 1.
     """
     reach = dilation * (kernel - 1) + 1
     room = length + pads - reach

@@ -1,4 +1,4 @@
-"""What the walk over a graph says of each tensor of its main graph."""
+"""What shape inference finds of each tensor of a main graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs the models that it is told of, with little memory and time, and says what it opened.
+"""Costs models with little memory and time, and reports the files that it opened.
 
 A process of its own: what exceeds its memory gets a MemoryError, what exceeds its processor
 time is killed, and the test that waits for its answer sees either. A request is a line, a
@@ -21,7 +21,7 @@ SECONDS = 30.0
 PYTHON = (sys.prefix, sys.base_prefix)
 
 PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
-"""A rule that fails on a hostile model may find too few axes or numbers too large, not this."""
+"""On a hostile model a rule may find too few axes or too large numbers; this is our mistake."""
 
 opened: list[str] = []
 
@@ -56,7 +56,7 @@ def wrong(model: dict[str, object]) -> list[str]:
     for node in nodes:
         reason = node.get("unknown_reason")
         if (None in (node["macs"], node["memory_bytes"])) and not reason:
-            found.append(f"{node['op_type']}: nothing says why it is not known")
+            found.append(f"{node['op_type']}: it has no reason for what is not known")
         if reason and PROGRAMMING_ERROR.search(reason):
             found.append(reason)
         for key in ("macs", "params", "memory_bytes"):

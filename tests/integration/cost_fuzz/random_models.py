@@ -1,4 +1,4 @@
-"""Random graphs of every operator that has a rule, most of them against its contract."""
+"""Random graphs of every known operator, most of them invalid."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def quantized_linear() -> bytes:
     return helper.make_model(graph).SerializeToString()
 
 
-def test_dequantizing_a_constant_is_done_once_and_its_copy_is_no_memory() -> None:
+def test_dequantizing_a_constant_costs_nothing_per_run_and_takes_no_memory() -> None:
     cost = cost_of(quantized_linear())
     assert [node.macs for node in cost.nodes] == [0, 64]
     assert [node.memory_bytes for node in cost.nodes] == [32 + 4, 4 * 8]

@@ -1,11 +1,11 @@
-"""Every operator has one record, and what is missing in it is missing for a reason."""
+"""Every operator has one complete record, or a reason for what is missing in it."""
 
 from __future__ import annotations
 
 from otel_quant.cost.operators import OPERATORS
 
 
-def test_every_operator_has_a_cost_or_says_why_not() -> None:
+def test_every_operator_has_a_cost_or_a_reason_why_not() -> None:
     not_costed = {
         kind: operator.cost.source
         for kind, operator in OPERATORS.items()

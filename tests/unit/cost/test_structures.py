@@ -58,7 +58,7 @@ def test_an_operand_that_a_call_leaves_out_is_left_out_inside() -> None:
     assert [node.macs for node in cost_of(model.SerializeToString()).nodes] == [24 + 6, 24]
 
 
-def test_a_function_of_its_own_wins_over_an_operator_of_that_name() -> None:
+def test_a_local_function_overrides_an_operator_of_its_name() -> None:
     function = helper.make_function(
         "", "Relu", ["a"], ["b"], [helper.make_node("Exp", ["a"], ["b"])], OPSETS
     )

@@ -1,4 +1,4 @@
-"""What is not known of a node is not known for a reason, in words, with the first cause's name."""
+"""Each node whose cost is not known has a reason: the first cause, with its node's name."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def reasons(graph: str) -> dict[str, str | None]:
          "not costed: depends on the generator of random numbers"),
     ],
 )  # fmt: skip
-def test_a_rule_that_fails_says_why(signature: str, body: str, reason: str | None) -> None:
+def test_a_rule_that_fails_gives_a_reason(signature: str, body: str, reason: str | None) -> None:
     found = cost(
         f"g {signature} <int64[1] axes = {{0}}, int64[2] size = {{4, 16}}> {{ {body} }}"
     ).nodes[0]
@@ -126,7 +126,7 @@ def test_a_body_of_a_loop_of_unknown_length_names_the_loop() -> None:
     ) == {"again": often, "again/body/keep": None, "again/body/t": often}
 
 
-def test_what_is_not_a_tensor_has_no_size_and_that_is_the_reason() -> None:
+def test_a_result_that_is_not_a_tensor_is_the_reason_for_an_unknown_size() -> None:
     assert reasons("g (float[4] x) => (float[4] y) { [s] s = SequenceConstruct (x) }") == {
         "s": "node 's' (SequenceConstruct): its result 's' is of kind sequence, "
         "whose size is not counted"

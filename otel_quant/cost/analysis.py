@@ -27,7 +27,7 @@ from otel_quant.cost.structure import Model
 from otel_quant.cost.values import Value
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     """An operation as it is executed.
 

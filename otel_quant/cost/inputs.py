@@ -122,7 +122,7 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BoundInputs:
     """The main graph's inputs with every length set.
 

@@ -39,7 +39,7 @@ an attribute another type than the operator allows.
 """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Body:
     """Operations run as part of another: a branch, a loop's body, a function's.
 
@@ -54,7 +54,7 @@ class Body:
     unknown: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Operation:
     """A node with its operands.
 

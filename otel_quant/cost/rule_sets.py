@@ -28,7 +28,7 @@ class Macs:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RuleSet:
     """One way of reading the rules.
 

@@ -29,7 +29,7 @@ Formula: TypeAlias = Callable[[Operation], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CostRule:
     """What one operator costs; a rule with neither formula is that of an operator not costed.
 

@@ -17,7 +17,7 @@ from otel_quant.cost.shapes.folding import Fold
 from otel_quant.cost.shapes.rule import ShapeRule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Precision:
     """What an operator has to do with the types that contractions execute in.
 
@@ -44,7 +44,7 @@ NO_PRECISION: Final = Precision()
 MOVES: Final = Precision(moves=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """One operator.
 

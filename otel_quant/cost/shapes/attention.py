@@ -17,7 +17,7 @@ from otel_quant.cost.values import Shape
 Length: TypeAlias = int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AttentionSizes:
     """Lengths of one attention; None for one that is not known.
 

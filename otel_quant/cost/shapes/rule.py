@@ -15,7 +15,7 @@ ShapesOf: TypeAlias = Callable[[Operation], Sequence[Shape | None]]
 ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ShapeRule:
     """Type and shape of an operator's results.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.cost.rules.formula import FREE
+from otel_quant.cost.rules.formula import FREE, CostRule, zero
 from otel_quant.cost.rules.operator import Operator
 from otel_quant.cost.shapes import control, sequences
 from otel_quant.cost.shapes.rule import ShapeRule, ValuesOf
@@ -13,6 +13,8 @@ from otel_quant.cost.shapes.rule import ShapeRule, ValuesOf
 def _of(values: ValuesOf) -> Operator:
     return Operator(ShapeRule(lambda op: (), (), values), FREE)
 
+
+_BODIES: Final = CostRule("nothing itself; what it runs is costed", rest=zero)
 
 TABLE: Final[dict[str, Operator]] = {
     "SequenceEmpty": _of(sequences.empty),
@@ -26,8 +28,8 @@ TABLE: Final[dict[str, Operator]] = {
     "Optional": _of(sequences.optional),
     "OptionalGetElement": _of(sequences.get_element),
     "OptionalHasElement": _of(sequences.has_element),
-    "If": Operator(None, FREE, bodies=control.if_, results_in_bodies=True),
-    "Loop": Operator(None, FREE, bodies=control.loop),
-    "Scan": Operator(None, FREE, bodies=control.scan),
-    "SequenceMap": Operator(None, FREE, bodies=control.sequence_map),
+    "If": Operator(None, _BODIES, bodies=control.if_, results_in_bodies=True),
+    "Loop": Operator(None, _BODIES, bodies=control.loop),
+    "Scan": Operator(None, _BODIES, bodies=control.scan),
+    "SequenceMap": Operator(None, _BODIES, bodies=control.sequence_map),
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from time import monotonic
@@ -13,37 +13,20 @@ from typing import Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.execution import Run, executions
+from otel_quant.cost.file_size import file_bytes
 from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.liveness import peak_bytes
-from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
+from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.reader.weights import Source, bytes_source, file_source, proto_source
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
-from otel_quant.cost.rule_sets import RULE_SETS, Macs, RuleSet
+from otel_quant.cost.rule_sets import RULE_SETS, RuleSet
 from otel_quant.cost.structure import Model
 from otel_quant.cost.values import Value
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """An operation as it is executed.
-
-    Attributes:
-        op: The operation.
-        times: How often; None if that is not known.
-        macs: Of one execution; None if they are not known.
-        unknown: Why ``times`` or ``macs`` is not known; None if both are.
-        idle: Operations of branches not taken, whose constants it answers for.
-    """
-
-    op: Operation
-    times: int | None
-    macs: Macs | None
-    unknown: str | None
-    idle: list[Operation]
 
 
 def cost_of(
@@ -87,7 +70,7 @@ def cost_of(
         deadline=deadline,
     )
     ops = walk.run()
-    runs = list(_flattened(ops, 1, None, rule_set))
+    runs = list(executions(ops, rule_set))
     weights = _Weights(rule_set)
     makers = {id(value): run.op for run in runs for value in run.op.outputs}
     nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
@@ -133,68 +116,6 @@ def _structure(model: object, deadline: float | None) -> Model:
     return structure_of(model, deadline)
 
 
-def _flattened(
-    ops: Iterable[Operation], times: int | None, unknown: str | None, rules: RuleSet
-) -> Iterator[_Run]:
-    """Yields operations in order of execution, bodies in place; of branches the dearest.
-
-    Args:
-        ops: The operations.
-        times: How often they run; None if that is not known.
-        unknown: Why it is not.
-        rules: What they cost.
-    """
-    for op in ops:
-        idle: list[Operation] = []
-        inner: list[_Run] = []
-        endless: str | None = None
-        for body in op.bodies:
-            often = None if times is None or body.times is None else times * body.times
-            if body.times is None:
-                endless = endless or body.unknown
-            why = unknown if times is None else endless
-            inner.extend(_flattened(body.ops, often, why, rules))
-        if op.branches:
-            costed = [list(_flattened(body.ops, times, unknown, rules)) for body in op.branches]
-            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
-            inner.extend(costed[dearest])
-            idle = [run.op for i, runs in enumerate(costed) if i != dearest for run in runs]
-        if not op.inlined:
-            yield _run(op, times, unknown or endless, idle, rules, counted=endless is None)
-        yield from inner
-
-
-def _run(
-    op: Operation,
-    times: int | None,
-    unknown: str | None,
-    idle: list[Operation],
-    rules: RuleSet,
-    *,
-    counted: bool,
-) -> _Run:
-    macs: Macs | None = None
-    if counted:
-        try:
-            macs = rules.macs(op)
-        except RULE_ERRORS as error:
-            unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
-    return _Run(op, times, macs, unknown, idle)
-
-
-def _total(runs: list[_Run]) -> int:
-    return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
-
-
-def _unsized(op: Operation) -> str | None:
-    """Why an operator that has a formula could not give a shape to put into it; None if it could."""
-    rule = operator_of(op.kind).cost
-    if rule.contraction is None and rule.rest is None:
-        return None
-    reasons = (value.unknown for value in op.outputs if value.size is None)
-    return next((reason for reason in reasons if reason is not None), None)
-
-
 class _Weights:
     """Hands each constant to its first reader."""
 
@@ -223,7 +144,7 @@ class _Weights:
 
 
 def _node_cost(
-    run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, Operation]
+    run: Run, rules: RuleSet, weights: _Weights, makers: dict[int, Operation]
 ) -> NodeCost:
     op = run.op
     params, held = weights.take(op.inputs)
@@ -257,7 +178,7 @@ def _node_cost(
     )
 
 
-def _unknown_reason(run: _Run, rules: RuleSet, macs: int | None, memory: int | None) -> str | None:
+def _unknown_reason(run: Run, rules: RuleSet, macs: int | None, memory: int | None) -> str | None:
     """Why a node's MACs, its memory or the shape of a result is not known; None if all are."""
     op = run.op
     if macs is None:
@@ -358,38 +279,3 @@ def _summed(
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
         sparsity=sparsity,
     )
-
-
-_MAX_LOCATIONS: Final = 10_000
-"""External files that are asked for their size; beyond that, what the model declares counts."""
-
-
-def file_bytes(model: Model, weights: Iterable[Value]) -> int:
-    """Returns the bytes of a model's file and of the files its tensors lie in.
-
-    External files are only asked for their size, and only within the model's folder; one
-    that is missing counts as many bytes as the model declares.
-    """
-    declared: dict[str, int] = {}
-    for value in weights:
-        if value.weight is None or value.weight.external is None:
-            continue
-        place = value.weight.external
-        end = place.offset + (value.weight.stored if place.length is None else place.length)
-        declared[place.location] = max(declared.get(place.location, 0), end)
-    total = model.size
-    folder = None if model.source.startswith("<") else Path(model.source).parent
-    for i, (location, size) in enumerate(declared.items()):
-        found = _external_size(folder, location) if i < _MAX_LOCATIONS else None
-        total += found or size
-    return total
-
-
-def _external_size(folder: Path | None, location: str) -> int | None:
-    if folder is None or not location:
-        return None
-    try:
-        inside = (folder / location).resolve().is_relative_to(folder.resolve())
-        return (folder / location).stat().st_size if inside else None
-    except (OSError, ValueError):
-        return None

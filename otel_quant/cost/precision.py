@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
 
@@ -45,7 +45,10 @@ def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
     """
     rule = operator_of(op.kind).precision
     if rule.executes_in is not None:
-        return rule.executes_in(op)
+        try:
+            return rule.executes_in(op)
+        except UnknownError:  # an attribute of the wrong type
+            return "unknown"
     values = [op.inputs[i] for i in rule.operands if i < len(op.inputs)]
     stored = [_stored(value, makers) for value in values if value is not None]
     quantized = [name for name in stored if name is not None]

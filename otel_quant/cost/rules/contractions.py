@@ -44,10 +44,6 @@ def _conv_tool(op: Operation) -> int:
     return op.out_size() * (prod(op.dims(1)[1:]) + (1 if len(op.inputs) > 2 else 0))
 
 
-def _deform_conv(op: Operation) -> int:
-    return op.out_size() * prod(op.dims(1)[1:])
-
-
 def _matmul(a: int) -> Formula:
     """Every result sums as many products as the shared dimension is long."""
 
@@ -214,7 +210,7 @@ TABLE: Final[dict[str, Operator]] = {
         ShapeRule(windowed.conv(0, 1), (T0,)),
         CostRule(
             "|y|*|W[1:]| and bilinear sampling of each tap",
-            _deform_conv,
+            conv_products(1),
             lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
         ),
     ),

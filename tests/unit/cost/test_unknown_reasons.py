@@ -173,3 +173,11 @@ def test_the_json_has_a_reason_only_where_there_is_one() -> None:
         "none",
         "node 'odd' (mine:Odd): no rule is known for this operator",
     ]
+
+
+def test_a_precision_that_an_attribute_of_the_wrong_type_should_give_is_unknown() -> None:
+    found = cost(
+        "g (float[2, 8] x, uint8[4, 1, 4] w, float[4] s) => (float[] y) "
+        '{ y = com.microsoft.MatMulNBits <N = 4, K = 8, bits = "four"> (x, w, s) }'
+    )
+    assert found.precision == {"unknown": 1.0}

@@ -1,11 +1,11 @@
-"""Tells other files from ONNX ones by their first bytes, to say what they are."""
+"""Recognizes files of other formats by their first bytes, for a clear error."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.wire import Reader
+from otel_quant.cost.reader.wire import Reader
 
 _NOT_ONNX: Final = (
     (b"PK\x03\x04", "is a ZIP archive"),

@@ -11,9 +11,9 @@ from io import BytesIO
 from typing import Any, Final
 
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.ir import Model
-from otel_quant.cost.onnxfile import StructureReader
-from otel_quant.cost.wire import Reader
+from otel_quant.cost.reader.model_reader import ModelReader
+from otel_quant.cost.reader.wire import Reader
+from otel_quant.cost.structure import Model
 
 SOURCE: Final = "<ModelProto>"
 
@@ -29,12 +29,12 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         deadline: ``time.monotonic()`` at which reading gives up, or None.
 
     Raises:
-        CostError: It is no ModelProto, or one that a file could not hold either.
+        CostError: It is not a ModelProto, or exceeds a limit that files have too.
     """
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
         raise CostError(
             f"<{type(proto).__name__}>",
-            "is no model",
+            "is not a model",
             expected="a path, bytes or an onnx.ModelProto",
         )
     light = type(proto)()
@@ -56,7 +56,7 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
     data = light.SerializeToString()
-    model = StructureReader(Reader(BytesIO(data), SOURCE, len(data), deadline)).model()
+    model = ModelReader(Reader(BytesIO(data), SOURCE, len(data), deadline)).model()
     return Model(
         SOURCE, model.graph, model.functions, model.opsets, model.producer, proto.ByteSize()
     )

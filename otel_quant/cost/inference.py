@@ -1,4 +1,4 @@
-"""Walks a graph once, in order, and says what is known of every tensor in it.
+"""Shape inference: walks a graph once, in order, and finds what is known of every tensor in it.
 
 Types, shapes and the small integers that carry shapes go forward together: a Reshape's
 target is often computed from another tensor's shape by ten nodes in between. Local
@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.budget import Budget
 from otel_quant.cost.constants import Constants
-from otel_quant.cost.ir import (
+from otel_quant.cost.errors import printable
+from otel_quant.cost.node_order import ordered
+from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.rules.operator import Operator
+from otel_quant.cost.scope import Scope
+from otel_quant.cost.shapes.folding import folded, folding_effort
+from otel_quant.cost.structure import (
     Attribute,
     Function,
     Graph,
@@ -23,54 +30,10 @@ from otel_quant.cost.ir import (
     Reference,
     Type,
 )
-from otel_quant.cost.op import RULE_ERRORS, Body, Op
-from otel_quant.cost.order import ordered
-from otel_quant.cost.rules.table import COST_RULES
-from otel_quant.cost.shapes.control import CONTROL_RULES
-from otel_quant.cost.shapes.folding import folded, folding_effort
-from otel_quant.cost.shapes.table import shape_rule
 from otel_quant.cost.values import Value
 
 _TITLE_CHARACTERS: Final = 32
 """Characters of a name that are as much work to copy as one operand."""
-
-_RANDOM: Final = frozenset(
-    {
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        "Dropout",
-    }
-)
-
-
-_CONTRACTIONS: Final = frozenset(
-    kind for kind, rule in COST_RULES.items() if rule.contraction is not None
-)
-"""Counted whenever they run, even on constants: a paper's count of MACs has them."""
-
-
-class Scope:
-    """Names of one graph, and behind them those of the graphs around it."""
-
-    __slots__ = ("_outer", "values")
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        self._outer = outer
-        self.values: dict[str, Value] = {}
-
-    def find(self, name: str) -> Value | None:
-        """Returns the value of that name in this graph or one around it."""
-        scope: Scope | None = self
-        while scope is not None:
-            value = scope.values.get(name)
-            if value is not None:
-                return value
-            scope = scope._outer
-        return None
 
 
 class Walk:
@@ -112,7 +75,7 @@ class Walk:
         """Every constant tensor met, once, as the value that stands for it."""
         return self._constants.met
 
-    def run(self) -> list[Op]:
+    def run(self) -> list[Operation]:
         """Walks the main graph; returns its operations in order.
 
         Raises:
@@ -125,7 +88,7 @@ class Walk:
 
     def graph(
         self, graph: Graph, inputs: Mapping[str, Value], outer: Scope | None, prefix: str
-    ) -> tuple[list[Op], list[Value]]:
+    ) -> tuple[list[Operation], list[Value]]:
         """Walks a graph.
 
         Args:
@@ -189,13 +152,13 @@ class Walk:
         prefix: str,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
-    ) -> list[Op]:
+    ) -> list[Operation]:
         order = self._orders.get(id(nodes))
         if order is None:
             place = {id(node): i for i, node in enumerate(nodes)}
             order = tuple((place[id(node)], node) for node in ordered(nodes, self.source))
             self._orders[id(nodes)] = order
-        ops: list[Op] = []
+        ops: list[Operation] = []
         for i, node in order:
             number = self.budget.next_operation()
             self.budget.spend(
@@ -219,7 +182,7 @@ class Walk:
         title: str,
         number: int,
         arguments: Mapping[str, Attribute] | None,
-    ) -> Op:
+    ) -> Operation:
         """A Constant is its tensor, as if it were an initializer."""
         attributes = resolved(node.attributes, arguments)
         value = self._constants.node(node, attributes)
@@ -229,7 +192,7 @@ class Walk:
         for name in node.outputs:
             scope.values[name] = value
         opset = self._opsets.get("", 0)
-        return Op(title, "Constant", node, [], [value], attributes, opset, number=number)
+        return Operation(title, "Constant", node, [], [value], attributes, opset, number=number)
 
     def _node(
         self,
@@ -239,17 +202,18 @@ class Walk:
         number: int,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
-    ) -> Op:
+    ) -> Operation:
         inputs: list[Value | None] = []
         for name in node.inputs:
             if not name:
                 inputs.append(None)
                 continue
             value = scope.find(name)
-            if value is None:  # nothing makes it: an invalid model, of which the rest may be right
+            if value is None:  # an invalid model; the rest of it may be right
                 value = scope.values[name] = Value(name=name)
+                value.unknown = f"nothing in the model makes '{printable(name)}'"
             inputs.append(value)
-        op = Op(
+        op = Operation(
             title,
             f"{node.domain}:{node.op_type}" if node.domain else node.op_type,
             node,
@@ -260,15 +224,15 @@ class Walk:
             number=number,
         )
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
-        control = CONTROL_RULES.get(op.kind)
+        operator = operator_of(op.kind)
         if function is not None:
             outputs = self._call(function, op)
-        elif control is not None:
-            outputs = control(self, op, scope)
+        elif operator.bodies is not None:
+            outputs = operator.bodies(self, op, scope)
         else:
-            outputs = self._apply(op)
+            outputs = self._apply(op, operator)
         for i, name in enumerate(node.outputs):
-            value = outputs[i] if i < len(outputs) else Value()
+            value = outputs[i] if i < len(outputs) else _missing(op, i)
             if name:
                 if value.shape is None and value.kind == "tensor" and name in hints:
                     self._take_hint(value, hints[name])
@@ -278,35 +242,43 @@ class Walk:
             op.outputs.append(value)
         return op
 
-    def _apply(self, op: Op) -> list[Value]:
-        rule = shape_rule(op.kind)
+    def _apply(self, op: Operation, operator: Operator) -> list[Value]:
+        """Applies an operator's shape rule and folding; returns its results."""
         wanted = len(op.node.outputs)
+        rule = operator.shape
         outputs: list[Value] = []
-        if rule is not None:
+        failure: str | None = None
+        if rule is None:
+            failure = _cause(op) or f"{op.title}: {operator.cost.source}"
+        else:
             try:
                 outputs = rule.apply(op, wanted)
-            except RULE_ERRORS:
+            except RULE_ERRORS as error:
+                failure = reason_of(error, op, "shape rule")
                 outputs = [Value(rule.dtype(op, i)) for i in range(wanted)]
-            effort = folding_effort(op, outputs)
-            if self.budget.allows(effort):
-                try:
-                    folded(op, outputs)
-                except RULE_ERRORS:
-                    pass  # its elements are not known
+        if operator.fold is not None and self.budget.allows(folding_effort(op, outputs)):
+            try:
+                folded(operator.fold, op, outputs)
+            except UnknownError:
+                pass  # its elements are not known
+            except RULE_ERRORS as error:
+                for value in outputs:
+                    value.unknown = reason_of(error, op, "folding rule")
         while len(outputs) < wanted:
             outputs.append(Value())
         constant = (
             bool(op.inputs)
-            and op.node.op_type not in _RANDOM
-            and op.kind not in _CONTRACTIONS
+            and not operator.random
+            and operator.cost.contraction is None  # counted even on constants, as papers do
             and all(value is None or value.constant for value in op.inputs)
         )
         for value in outputs:
             value.producer = op.number
             value.constant = constant
+        _give_reasons(op, outputs, failure)
         return outputs
 
-    def _call(self, function: Function, op: Op) -> list[Value]:
+    def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
         op.inlined = True
@@ -333,7 +305,7 @@ class Walk:
         return [scope.find(name) or Value() for name in function.outputs]
 
     def _take_hint(self, value: Value, declared: Type) -> None:
-        """Takes a shape that the model declares for a tensor that no rule speaks of.
+        """Takes the shape that the model declares for a tensor for which no rule gives one.
 
         Only if the caller left the inputs as the model declares them: declared shapes do
         not follow other inputs.
@@ -341,9 +313,11 @@ class Walk:
         if not self._trust_declared or declared.kind != "tensor":
             return
         hint = self.declared(declared)
-        if value.dtype in (elements.UNKNOWN, hint.dtype):
+        if value.dtype in (dtypes.UNKNOWN, hint.dtype):
             value.dtype = hint.dtype
             value.shape = hint.shape
+            if value.size is not None:
+                value.unknown = None
 
 
 def resolved(
@@ -370,3 +344,36 @@ def _without(node: Node, missing: set[str]) -> Node:
     return Node(
         node.name, node.op_type, node.domain, inputs, node.outputs, node.attributes, node.overload
     )
+
+
+def _missing(op: Operation, i: int) -> Value:
+    """A result that the operator, function or body does not give."""
+    value = Value()
+    if op.bodies and op.bodies[0].times is None:
+        value.unknown = op.bodies[0].unknown
+    else:
+        value.unknown = f"{op.title}: nothing is known of result {i}"
+    return value
+
+
+def _cause(op: Operation) -> str | None:
+    """Why something of an operation's operands is not known; the first of those without a size."""
+    found = None
+    for value in op.inputs:
+        if value is not None and value.unknown is not None:
+            if value.size is None:
+                return value.unknown
+            found = found or value.unknown
+    return found
+
+
+def _give_reasons(op: Operation, outputs: list[Value], failure: str | None) -> None:
+    """Notes at each result why something of it is not known."""
+    cause = failure or _cause(op)
+    for value in outputs:
+        if value.unknown is not None:
+            continue
+        if cause is not None:
+            value.unknown = cause
+        elif value.kind == "tensor" and value.size is None:
+            value.unknown = f"{op.title}: the size of its result depends on data"

@@ -9,11 +9,11 @@ import struct
 from math import prod
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.bounded_reader import BoundedReader
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import printable
-from otel_quant.cost.ir import External, Span, SparseTensor, Tensor
-from otel_quant.cost.wire import LENGTH, VARINT, float32
+from otel_quant.cost.reader.bounded_reader import BoundedReader
+from otel_quant.cost.reader.wire import LENGTH, VARINT, float32
+from otel_quant.cost.structure import External, Span, SparseTensor, Tensor
 
 INT_VALUES: Final = 2048
 """Elements of an integer constant that is kept for shape arithmetic."""
@@ -67,7 +67,7 @@ class TensorReader(BoundedReader):
         shape = tuple(dims)
         count = prod(shape)
         external = self._external(name, entries) if outside else None
-        stored = elements.stored_bytes(dtype, count)
+        stored = dtypes.stored_bytes(dtype, count)
         if external is not None and external.length is not None:
             stored = external.length
         if stored is None:
@@ -98,7 +98,7 @@ class TensorReader(BoundedReader):
     def _values(
         self, dtype: int, count: int, spans: tuple[Span, ...]
     ) -> tuple[int | float, ...] | None:
-        if dtype in elements.FLOATS and count > FLOAT_VALUES:
+        if dtype in dtypes.FLOATS and count > FLOAT_VALUES:
             return None
         if count == 0:
             return ()
@@ -153,23 +153,23 @@ class TensorReader(BoundedReader):
 
 
 _RAW_FORMATS: Final = {
-    elements.FLOAT: "f",
-    elements.UINT8: "B",
-    elements.INT8: "b",
-    elements.UINT16: "H",
-    elements.INT16: "h",
-    elements.INT32: "i",
-    elements.INT64: "q",
-    elements.BOOL: "?",
-    elements.FLOAT16: "e",
-    elements.DOUBLE: "d",
-    elements.UINT32: "I",
-    elements.UINT64: "Q",
+    dtypes.FLOAT: "f",
+    dtypes.UINT8: "B",
+    dtypes.INT8: "b",
+    dtypes.UINT16: "H",
+    dtypes.INT16: "h",
+    dtypes.INT32: "i",
+    dtypes.INT64: "q",
+    dtypes.BOOL: "?",
+    dtypes.FLOAT16: "e",
+    dtypes.DOUBLE: "d",
+    dtypes.UINT32: "I",
+    dtypes.UINT64: "Q",
 }
 
 
 def _decode_raw(dtype: int, count: int, data: bytes) -> tuple[int | float, ...] | None:
-    if dtype == elements.BFLOAT16 and len(data) == 2 * count:
+    if dtype == dtypes.BFLOAT16 and len(data) == 2 * count:
         return tuple(float32(half << 16) for half in struct.unpack(f"<{count}H", data))
     code = _RAW_FORMATS.get(dtype)
     if code is None or len(data) != struct.calcsize(f"<{count}{code}"):
@@ -179,12 +179,12 @@ def _decode_raw(dtype: int, count: int, data: bytes) -> tuple[int | float, ...] 
 
 def _decode_ints(dtype: int, raw: list[int]) -> tuple[int | float, ...] | None:
     """Values of ``int32_data``, ``int64_data`` or ``uint64_data``."""
-    if dtype == elements.FLOAT16:
+    if dtype == dtypes.FLOAT16:
         return tuple(struct.unpack("<e", (v & 0xFFFF).to_bytes(2, "little"))[0] for v in raw)
-    if dtype == elements.BFLOAT16:
+    if dtype == dtypes.BFLOAT16:
         return tuple(float32((v & 0xFFFF) << 16) for v in raw)
-    if dtype in (elements.UINT32, elements.UINT64):
+    if dtype in (dtypes.UINT32, dtypes.UINT64):
         return tuple(v & 0xFFFFFFFFFFFFFFFF for v in raw)
-    if dtype in elements.INTEGERS or dtype == elements.BOOL:
+    if dtype in dtypes.INTEGERS or dtype == dtypes.BOOL:
         return tuple(raw)
     return None

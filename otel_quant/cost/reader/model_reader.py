@@ -1,7 +1,7 @@
 """Reads the structure of an ONNX file: everything but the weights.
 
 Field numbers are those of ``onnx.proto``. Depth is bounded here, since a file may be
-hostile; what is kept of it in :mod:`otel_quant.cost.bounded_reader`.
+hostile; what is kept of it in :mod:`otel_quant.cost.reader.bounded_reader`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,21 @@ import os
 from io import BytesIO
 from typing import Final
 
-from otel_quant.cost.bounded_reader import MAX_LIST, MAX_STRING
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.fileformats import refuse_other_formats
-from otel_quant.cost.ir import (
+from otel_quant.cost.reader.bounded_reader import MAX_LIST, MAX_STRING
+from otel_quant.cost.reader.other_formats import refuse_other_formats
+from otel_quant.cost.reader.tensor_reader import TensorReader
+from otel_quant.cost.reader.type_reader import TypeReader
+from otel_quant.cost.reader.wire import (
+    FIXED32,
+    LENGTH,
+    VARINT,
+    Reader,
+    float32,
+    open_reader,
+    signed,
+)
+from otel_quant.cost.structure import (
     Attribute,
     Elided,
     Function,
@@ -25,9 +36,6 @@ from otel_quant.cost.ir import (
     Tensor,
     ValueInfo,
 )
-from otel_quant.cost.tensor_reader import TensorReader
-from otel_quant.cost.type_reader import TypeReader
-from otel_quant.cost.wire import FIXED32, LENGTH, VARINT, Reader, float32, open_reader, signed
 
 MAX_GRAPH_DEPTH: Final = 32
 """Graphs within graphs (If in Loop in Scan ...); real models stay below five."""
@@ -46,22 +54,22 @@ def read_model(source: str | os.PathLike[str] | bytes, deadline: float | None = 
         deadline: ``time.monotonic()`` at which reading gives up, or None.
 
     Raises:
-        CostError: It is no ONNX model, or a damaged one, or exceeds a bound of this module.
+        CostError: It is not an ONNX model, is damaged, or exceeds a limit of this package.
     """
     if isinstance(source, bytes):
         reader = Reader(BytesIO(source), "<bytes>", len(source), deadline)
     else:
         reader = open_reader(source, deadline)
     try:
-        return StructureReader(reader).model()
+        return ModelReader(reader).model()
     except OSError as error:
         raise reader.error(f"cannot be read: {error.strerror}") from error
     finally:
         reader.close()
 
 
-class StructureReader(TensorReader, TypeReader):
-    """Turns the fields of a :class:`Reader` into the structure of :mod:`otel_quant.cost.ir`.
+class ModelReader(TensorReader, TypeReader):
+    """Turns the fields of a :class:`Reader` into the structure of :mod:`otel_quant.cost.structure`.
 
     Every method reads one message that ends at the position given, and leaves the reader
     there or before it.
@@ -94,7 +102,7 @@ class StructureReader(TensorReader, TypeReader):
                 function = self.function(reader.pos + value)
                 functions[function.domain, function.name, function.overload] = function
         if graph is None:
-            raise CostError(reader.source, "holds no graph", expected="an ONNX ModelProto")
+            raise CostError(reader.source, "has no graph", expected="an ONNX ModelProto")
         return Model(reader.source, graph, functions, opsets, producer, reader.size)
 
     def graph(self, end: int) -> Graph:
@@ -102,7 +110,9 @@ class StructureReader(TensorReader, TypeReader):
         reader = self._reader
         self._depth += 1
         if self._depth > MAX_GRAPH_DEPTH:
-            raise reader.error(f"graphs nested more than {MAX_GRAPH_DEPTH} deep", "a real model")
+            raise reader.error(
+                f"graphs nested more than {MAX_GRAPH_DEPTH} deep", f"at most {MAX_GRAPH_DEPTH}"
+            )
         name = ""
         nodes: list[Node] = []
         inputs: list[ValueInfo] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.ir import Graph, Node
+from otel_quant.cost.structure import Graph, Node
 
 
 def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
@@ -47,7 +47,7 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
         raise CostError(
             source,
             f"node {printable(stuck.name or stuck.op_type)} depends on its own result",
-            expected="a graph without circles",
+            expected="nodes that can be ordered, each after those whose results it reads",
         )
     return tuple(result)
 

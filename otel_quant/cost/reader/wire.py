@@ -88,7 +88,7 @@ class Reader:
         what the caller leaves is skipped.
 
         Raises:
-            CostError: A field reaches beyond ``end``, or is no field at all.
+            CostError: A field reaches beyond ``end``, or is not one.
         """
         while self.pos < end:
             start = self.pos
@@ -172,7 +172,7 @@ class Reader:
         data = self._buffer[i : i + length]
         if len(data) != length:
             raise self.error(
-                f"{length} bytes wanted where {len(data)} are left", "a whole ONNX file"
+                f"{length} bytes are needed and {len(data)} are left", "a whole ONNX file"
             )
         self.pos += length
         return data
@@ -193,7 +193,10 @@ class Reader:
 
     def _check_bounds(self) -> None:
         if self._fields > MAX_FIELDS:
-            raise self.error(f"more than {MAX_FIELDS} fields", "a model of a size that exists")
+            raise self.error(
+                f"more than {MAX_FIELDS:,} fields",
+                f"at most {MAX_FIELDS:,}; a larger file is not costed",
+            )
         if self._deadline is not None and monotonic() > self._deadline:
             raise self.error("the time limit passed while the file was read")
 
@@ -217,7 +220,7 @@ def open_reader(path: str | os.PathLike[str], deadline: float | None = None) -> 
         deadline: ``time.monotonic()`` at which reading gives up, or None.
 
     Raises:
-        CostError: There is no such file, it is none, or it may not be read.
+        CostError: There is no such file, it is not a regular one, or it may not be read.
     """
     name = os.fspath(path)
     try:

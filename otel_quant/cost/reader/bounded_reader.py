@@ -1,7 +1,7 @@
 """Reads what every ONNX message is made of, names, numbers and lists, within bounds.
 
-A file may be hostile: a few bytes of it can stand for many objects, so that what is kept
-of one file is counted, whatever message it comes from.
+A file may be hostile: a few bytes of it can stand for many objects. What is kept of one file
+is therefore counted, whatever message it comes from.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from otel_quant.cost.ir import Elided
-from otel_quant.cost.wire import FIXED32, LENGTH, VARINT, Reader, float32, signed
+from otel_quant.cost.reader.wire import FIXED32, LENGTH, VARINT, Reader, float32, signed
+from otel_quant.cost.structure import Elided
 
 MAX_NAME: Final = 1 << 16
 """Bytes of a name."""
@@ -61,14 +61,16 @@ class BoundedReader:
     def _text(self, length: int) -> str:
         """Reads a string; equal ones are one object, since names recur as inputs."""
         if length > MAX_NAME:
-            raise self._reader.error(f"a name of {length} bytes", f"at most {MAX_NAME}")
+            raise self._reader.error(f"a name of {length:,} bytes", f"at most {MAX_NAME:,}")
         raw = self._reader.take(length)
         text = self._names.get(raw)
         if text is None:
             text = self._names[raw] = raw.decode("utf-8", "backslashreplace")
             self._keep(_RECORD + 2 * length)
             if len(self._names) > MAX_RECORDS:
-                raise self._reader.error(f"more than {MAX_RECORDS} names", "a real model")
+                raise self._reader.error(
+                    f"more than {MAX_RECORDS:,} names", f"at most {MAX_RECORDS:,}"
+                )
         return text
 
     def _bytes(self, length: int) -> bytes:
@@ -104,20 +106,25 @@ class BoundedReader:
     def _dims(self, kind: int, value: int, dims: list[int]) -> None:
         if kind == LENGTH:
             if value > MAX_RANK * 10:
-                raise self._reader.error(f"a tensor of more than {MAX_RANK} dimensions", "a shape")
+                raise self._reader.error(
+                    f"a tensor of more than {MAX_RANK} dimensions", f"at most {MAX_RANK}"
+                )
             dims.extend(self._packed(value))
         else:
             self._want(1, kind, VARINT)
             self._keep_numbers(1)
             dims.append(signed(value))
         if len(dims) > MAX_RANK:
-            raise self._reader.error(f"a tensor of more than {MAX_RANK} dimensions", "a shape")
+            raise self._reader.error(
+                f"a tensor of more than {MAX_RANK} dimensions", f"at most {MAX_RANK}"
+            )
 
     def _count(self) -> None:
         self._records += 1
         if self._records > MAX_RECORDS:
             raise self._reader.error(
-                f"more than {MAX_RECORDS} nodes, tensors and attributes", "a real model"
+                f"more than {MAX_RECORDS:,} nodes, tensors and attributes",
+                f"at most {MAX_RECORDS:,}",
             )
         self._keep(_RECORD)
 
@@ -125,7 +132,8 @@ class BoundedReader:
         self._kept += size
         if self._kept > MAX_KEPT:
             raise self._reader.error(
-                f"names, lists and small constants of more than {MAX_KEPT} bytes", "a real model"
+                f"names, lists and small constants of more than {MAX_KEPT:,} bytes",
+                f"at most {MAX_KEPT:,}",
             )
 
     def _keep_numbers(self, count: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.cost.bounded_reader import MAX_RANK, BoundedReader
-from otel_quant.cost.ir import Dim, Type, ValueInfo
-from otel_quant.cost.wire import LENGTH, VARINT, signed
+from otel_quant.cost.reader.bounded_reader import MAX_RANK, BoundedReader
+from otel_quant.cost.reader.wire import LENGTH, VARINT, signed
+from otel_quant.cost.structure import Dim, Type, ValueInfo
 
 MAX_TYPE_DEPTH: Final = 16
 """Types within types (sequence of optional of ...)."""
@@ -36,7 +36,9 @@ class TypeReader(BoundedReader):
         """Reads a TypeProto."""
         reader = self._reader
         if depth > MAX_TYPE_DEPTH:
-            raise reader.error(f"types nested more than {MAX_TYPE_DEPTH} deep", "a real model")
+            raise reader.error(
+                f"types nested more than {MAX_TYPE_DEPTH} deep", f"at most {MAX_TYPE_DEPTH}"
+            )
         result = Type()
         for number, kind, value in reader.fields(end):
             if number not in _TYPE_KINDS:
@@ -86,5 +88,7 @@ class TypeReader(BoundedReader):
             dims.append(dim)
             self._keep_numbers(1)
             if len(dims) > MAX_RANK:
-                raise reader.error(f"a tensor of more than {MAX_RANK} dimensions", "a shape")
+                raise reader.error(
+                    f"a tensor of more than {MAX_RANK} dimensions", f"at most {MAX_RANK}"
+                )
         return tuple(dims)

@@ -1,6 +1,6 @@
-"""Opens the bytes of a weight, wherever they lie: in the model's file, beside it, in memory.
+"""Opens the bytes of a weight: in the model's file, beside it, or in memory.
 
-The only place of this folder that reads weights. External data is opened only inside the
+The only module of the package that reads weights. External data is opened only inside the
 model's own folder, symbolic links resolved: the location comes from the file, and a file
 may be hostile.
 """
@@ -15,9 +15,9 @@ from io import BytesIO, FileIO
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.ir import Tensor
+from otel_quant.cost.structure import Tensor
 
 CHUNK: Final = 1 << 20
 """Bytes read at a time."""
@@ -82,7 +82,7 @@ def _external(model: Path, tensor: Tensor) -> Opened:
     """Opens external data.
 
     Raises:
-        CostError: It lies outside the model's folder, is no regular file, or is too short.
+        CostError: It lies outside the model's folder, is not a regular file, or is too short.
     """
     assert tensor.external is not None
     location = tensor.external.location
@@ -91,7 +91,11 @@ def _external(model: Path, tensor: Tensor) -> Opened:
         folder = model.parent.resolve()
         place = (folder / location).resolve()
         if not location or not place.is_relative_to(folder):
-            raise CostError(str(model), f"{what} lies outside the model's folder")
+            raise CostError(
+                str(model),
+                f"{what} lies outside the model's folder",
+                expected="a file in that folder; links are resolved",
+            )
         # Non-blocking: a FIFO of that name must not be waited for.
         descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         file = FileIO(descriptor, closefd=True)
@@ -111,7 +115,7 @@ def _external(model: Path, tensor: Tensor) -> Opened:
         raise CostError(
             str(model),
             f"{what} has {found.st_size} bytes",
-            expected=f"a file of at least {end}",
+            expected=f"a regular file of at least {end} bytes",
         )
     return file, tensor.external.offset, length
 
@@ -124,7 +128,7 @@ def pieces(source: Source, tensor: Tensor) -> Iterator[Iterator[bytes] | None]:
         yield None
         return
     file, start, length = opened
-    needed = elements.stored_bytes(tensor.dtype, tensor.elements)
+    needed = dtypes.stored_bytes(tensor.dtype, tensor.elements)
     try:
         if needed is None or length < needed:  # the shape says something else than the bytes
             yield None

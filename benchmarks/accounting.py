@@ -21,13 +21,13 @@ import runpy
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_spent: Counter[str] = Counter()
-_elapsed: Counter[str] = Counter()
+_spent: defaultdict[str, float] = defaultdict(float)
+_elapsed: defaultdict[str, float] = defaultdict(float)
 _within = threading.local()
 
 

@@ -1,9 +1,4 @@
-"""Writes docs/cost-rules.md from the operators' records in `otel_quant/cost/rules/`.
-
-    python scripts/cost_rules_docs.py
-
-A test runs `document()` and compares, so the page cannot fall behind the code.
-"""
+"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/rules/`."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cost-rules.md"
 _INTRO = """\
 # Cost rules
 
-<!-- Made by scripts/cost_rules_docs.py from the tables in otel_quant/cost/rules/. Edit those. -->
+<!-- Made by scripts/docs.py from the tables in otel_quant/cost/rules/. Edit those. -->
 
 What each operator costs in MACs; how they are read is in [cost.md](cost.md). `x` and `y` are
 the first operand and result, `W` and `R` weights, `K` the length that is summed over, `|t|` a
@@ -77,7 +72,3 @@ def _rows(domain: str) -> Iterator[str]:
 
 def _words(rule: CostRule) -> str:
     return rule.source.replace("|", "\\|").replace("*", "\\*")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(document(), encoding="utf-8")

@@ -1,9 +1,4 @@
-"""Writes docs/libraries.md from the tables in `otel_quant/instruments/`.
-
-    python scripts/libraries_docs.py
-
-A test runs `document()` and compares, so the page cannot fall behind the code.
-"""
+"""Makes docs/libraries.md from the tables in `otel_quant/instruments/`."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 _INTRO = """\
 # Libraries
 
-<!-- Made by scripts/libraries_docs.py from the tables in otel_quant/instruments/. Edit those. -->
+<!-- Made by scripts/docs.py from the tables in otel_quant/instruments/. Edit those. -->
 
 What is hooked, and what a call becomes. A hook is set when the module that defines the
 function is imported; a function that another version of the library does not have is left
@@ -56,7 +51,3 @@ def _rows(library: Library) -> Iterator[str]:
         before = hook.module
         effect = hook.wrapper.effect.format(step=hook.step, parameter=hook.parameter)
         yield f"| {module} | `{hook.target}` | {effect} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(document(), encoding="utf-8")

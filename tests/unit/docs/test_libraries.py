@@ -11,13 +11,8 @@ from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.processes import PROCESSES
 from otel_quant.instruments.shared.hooks import load
 from otel_quant.steps import ALL_STEPS
-from scripts.libraries_docs import PAGE, document
 
 HOOKS = [hook for library in LIBRARIES for hook in library.hooks]
-
-
-def test_page_is_what_the_tables_make() -> None:
-    assert PAGE.read_text(encoding="utf-8") == document()
 
 
 def test_every_wrapper_is_explained_and_every_library_has_been_seen() -> None:

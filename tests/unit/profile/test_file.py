@@ -215,7 +215,7 @@ def test_nothing_is_left_of_a_piece_whose_second_page_has_no_room(
 
 
 @pytest.mark.parametrize("moment", range(9))
-def test_a_signal_handler_that_appends_while_a_piece_is_written_has_a_place_of_its_own(
+def test_what_a_signal_handler_appends_while_a_piece_is_written_comes_before_or_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
     beginning, before, after = header(4050), RECORD.format(name="1"), RECORD.format(name="2")
@@ -306,7 +306,7 @@ def test_a_timer_whose_handler_appends_at_any_moment_loses_and_mixes_nothing(
     )
 
 
-def test_a_device_is_written_to_as_it_is() -> None:
+def test_a_character_device_is_written_to_directly() -> None:
     file = create(Path("/dev/null"), "one\n")
     file.append("two\n")
     file.close()
@@ -352,7 +352,7 @@ def test_a_file_that_was_removed_is_reported(tmp_path: Path) -> None:
         file.append("two\n")
 
 
-def test_a_file_that_another_program_truncates_is_left_to_it(tmp_path: Path) -> None:
+def test_a_file_that_another_program_has_written_to_is_not_written_any_more(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
     file.path.write_text("theirs\n")
 
@@ -377,7 +377,9 @@ def test_a_descriptor_that_the_program_closed_is_never_written_to(tmp_path: Path
     file.close()
 
 
-def test_a_descriptor_that_the_program_reused_is_left_to_it(tmp_path: Path) -> None:
+def test_a_descriptor_whose_number_the_program_has_used_again_is_not_written_to(
+    tmp_path: Path,
+) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
     theirs = os.open(tmp_path / "theirs", os.O_WRONLY | os.O_CREAT)
     os.dup2(theirs, descriptor_of(file))
@@ -393,7 +395,9 @@ def test_a_descriptor_that_the_program_reused_is_left_to_it(tmp_path: Path) -> N
     os.close(theirs)
 
 
-def test_a_forked_child_can_let_go_without_the_parent_noticing(tmp_path: Path) -> None:
+def test_a_forked_child_that_closes_its_copy_leaves_the_parents_open_and_locked(
+    tmp_path: Path,
+) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
 
     assert os.waitpid(child(file.close), 0)[1] == 0

@@ -25,7 +25,7 @@ def test_what_a_finished_run_left_is_kept_under_the_next_number(tmp_path: Path) 
     assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
 
 
-def test_a_file_of_someone_else_is_kept_too(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_kept_too(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("notes\n")
     (tmp_path / "p.1").write_text("more notes\n")
 
@@ -34,7 +34,7 @@ def test_a_file_of_someone_else_is_kept_too(tmp_path: Path) -> None:
     assert names(tmp_path) == {"p": "run\n", "p.1": "more notes\n", "p.2": "notes\n"}
 
 
-def test_an_empty_file_is_not_worth_keeping(tmp_path: Path) -> None:
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").touch()
 
     create(tmp_path / "p.yaml", "run\n").close()
@@ -42,7 +42,9 @@ def test_an_empty_file_is_not_worth_keeping(tmp_path: Path) -> None:
     assert names(tmp_path) == {"p.yaml": "run\n"}
 
 
-def test_a_run_that_lives_keeps_the_path_and_the_next_stands_beside_it(tmp_path: Path) -> None:
+def test_a_living_run_keeps_its_path_and_the_next_gets_one_with_its_process_id(
+    tmp_path: Path,
+) -> None:
     first = create(tmp_path / "p.yaml", "first\n")
 
     second = create(tmp_path / "p.yaml", "second\n")
@@ -137,7 +139,7 @@ def test_without_locks_no_file_is_replaced_either(
     assert names(tmp_path)[f"p.{os.getpid()}.yaml"] == "fourth\n"
 
 
-def test_a_file_that_has_been_moved_goes_on_where_it_is(tmp_path: Path) -> None:
+def test_a_file_that_has_been_moved_is_written_under_its_new_path(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
 
     file.move(tmp_path / "p.otel.yaml")

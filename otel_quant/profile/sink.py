@@ -10,7 +10,7 @@ last key ``error``, comments below an End record give the step's peaks, and a la
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -135,22 +135,25 @@ class QuarkYamlSink(Sink):
         if file is None:
             return
         try:
-            file.append(self._record(checkpoint, record.error))
-            file.append(
-                _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
-            )
-            file.append(
-                _DEFINITIONS
-                + _OF_RECORDS
-                + self._definitions("checkpoint_metrics")
-                + _OF_SUMMARY
-                + self._definitions("summary_metrics")
-            )
-            if self._costs and not self._strict:
-                models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
-                file.append(_COST + "".join(models))
+            for piece in self._last_pieces(record, checkpoint):
+                # One that finds no room is no reason to leave out the next.
+                with FAULTS.kept_in(f"sink {self.name}"):
+                    file.append(piece)
         finally:
             file.close()
+
+    def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
+        yield self._record(checkpoint, record.error)
+        yield _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
+        yield (
+            _DEFINITIONS
+            + _OF_RECORDS
+            + self._definitions("checkpoint_metrics")
+            + _OF_SUMMARY
+            + self._definitions("summary_metrics")
+        )
+        if self._costs and not self._strict:
+            yield _COST + "".join(_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
 
     def forget(self) -> None:
         """Closes the child's copy of the descriptor."""

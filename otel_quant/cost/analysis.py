@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -22,7 +21,6 @@ from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.reader.weights import Source, bytes_source, file_source, proto_source
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
 from otel_quant.cost.rule_sets import RULE_SETS, RuleSet
 from otel_quant.cost.structure import Model
@@ -77,23 +75,17 @@ def cost_of(
     executed = [run.op for run in runs]
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
-        nodes, zeros = _with_sparsity(nodes, executed, _source(model), walk)
+        nodes, zeros = _with_sparsity(nodes, executed, model, walk)
     return _summed(structure, rule_set, nodes, walk, executed, bound, zeros)
 
 
-def _source(model: object) -> Source:
-    if isinstance(model, bytes | bytearray | memoryview):
-        return bytes_source(bytes(model))
-    if isinstance(model, str | os.PathLike):
-        return file_source(Path(model))
-    return proto_source(model)
-
-
 def _with_sparsity(
-    nodes: tuple[NodeCost, ...], executed: list[Operation], source: Source, walk: Walk
+    nodes: tuple[NodeCost, ...], executed: list[Operation], model: object, walk: Walk
 ) -> tuple[tuple[NodeCost, ...], tuple[WeightSparsity, ...]]:
+    from otel_quant.cost.reader.weights import source_of
     from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
+    source = source_of(model)
     result: list[NodeCost] = []
     found: dict[str, WeightSparsity] = {}
     for node, op in zip(nodes, executed, strict=True):

@@ -40,7 +40,8 @@ class InputSpec:
 
 InputShape: TypeAlias = Sequence[int] | InputSpec
 
-_SHAPE: Final = re.compile(r"\d+(?:[x,]\d+)*\Z")
+_SHAPE: Final = r"\d+(?:[x,]\d+)*\Z"
+"""A shape in text. Compiled when it is first needed: most models are costed without."""
 
 
 def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSpec]:
@@ -69,7 +70,7 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
 
 def _parse(text: str) -> tuple[str, InputSpec]:
     name, equals, shape = text.rpartition("=")
-    if equals and name and (not shape or _SHAPE.match(shape)):
+    if equals and name and (not shape or re.match(_SHAPE, shape)):
         return name, InputSpec(_lengths(shape, text))
     parts = text.split(":")
     for at in range(len(parts) - 1, 0, -1):  # the name may contain colons: look from the right
@@ -78,7 +79,7 @@ def _parse(text: str) -> tuple[str, InputSpec]:
             continue
         shape = parts[at + 1]
         name = ":".join(parts[:at])
-        if not name or not (not shape or _SHAPE.match(shape)):
+        if not name or not (not shape or re.match(_SHAPE, shape)):
             continue
         data = _numbers(parts[at + 2], dtype, text) if len(parts) - at == 3 else None
         lengths = _lengths(shape, text)
@@ -89,7 +90,7 @@ def _parse(text: str) -> tuple[str, InputSpec]:
                 expected=f"{prod(lengths)} for shape {list(lengths)}",
             )
         return name, InputSpec(lengths, dtype, data)
-    if len(parts) > 1 and _SHAPE.match(parts[-1]) and parts[0]:
+    if len(parts) > 1 and re.match(_SHAPE, parts[-1]) and parts[0]:
         return ":".join(parts[:-1]), InputSpec(_lengths(parts[-1], text))
     raise CostError(
         "input shape",

@@ -15,7 +15,7 @@ from otel_quant.cost.operators import operator_of
 RuleSetName: TypeAlias = Literal["onnx_tool", "corrected"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Macs:
     """MACs of one execution of a node.
 

@@ -37,6 +37,19 @@ Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
 Source: TypeAlias = Callable[[Tensor], Opened | None]
 
 
+def source_of(model: object) -> Source:
+    """Returns where the weights of a model lie.
+
+    Args:
+        model: A path, the bytes of a file, or an ``onnx.ModelProto``.
+    """
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes_source(bytes(model))
+    if isinstance(model, str | os.PathLike):
+        return file_source(Path(model))
+    return proto_source(model)
+
+
 def file_source(path: Path) -> Source:
     """Returns where the weights of a model in a file lie."""
 

@@ -182,7 +182,7 @@ def _attention_rest(op: Operation) -> int:
 
 def _det(op: Operation) -> int:
     """Gaussian elimination: n^3 / 3 per matrix."""
-    shape = op.dims(0)
+    shape = op.dims(0, 1)
     return prod(shape[:-2]) * shape[-1] ** 3 // 3
 
 

@@ -150,7 +150,7 @@ def _skip_normalization(per_element: int, bias: int) -> Formula:
 
 def _group_norm(op: Operation) -> int:
     swish = (EXP + MUL) * op.size(0) if op.attr("activation", 0) else 0
-    return 7 * op.size(0) + ROW * op.dims(0)[0] * op.attr("groups", 1) + swish
+    return 7 * op.size(0) + ROW * op.dims(0, 1)[0] * op.attr("groups", 1) + swish
 
 
 def _embedding(op: Operation) -> int:
@@ -176,7 +176,7 @@ def _q_pool(op: Operation) -> int:
 
 
 def _distances(op: Operation) -> int:
-    return op.out_size() * op.dims(0)[1]
+    return op.out_size() * op.dims(0, 2)[1]
 
 
 REQUANTIZE: Final = 4

@@ -54,7 +54,7 @@ def _channels(op: Operation) -> int:
 
 
 def _group_count(op: Operation) -> int:
-    return op.dims(0)[0] * op.attr("num_groups", 1)
+    return op.dims(0, 1)[0] * op.attr("num_groups", 1)
 
 
 def _batch_normalization(op: Operation) -> int:
@@ -63,7 +63,7 @@ def _batch_normalization(op: Operation) -> int:
 
 
 def _lp_normalization(op: Operation) -> int:
-    shape = op.dims(0)
+    shape = op.dims(0, 1)
     return (MUL + DIV) * prod(shape) + SQRT * (prod(shape) // max(1, shape[op.attr("axis", -1)]))
 
 
@@ -107,7 +107,7 @@ TABLE: Final[dict[str, Operator]] = {
         SAME,
         CostRule(
             "5 per element, 29 per channel",
-            rest=lambda op: 5 * op.size(0) + ROW * op.dims(0)[1],
+            rest=lambda op: 5 * op.size(0) + ROW * op.dims(0, 2)[1],
         ),
     ),
     "LpNormalization": Operator(

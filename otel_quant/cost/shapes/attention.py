@@ -55,10 +55,12 @@ def _plus(a: Length, b: Length) -> Length:
 
 def onnx_sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
-    q, k, v = op.shape(0), op.shape(1), op.shape(2)
+    q = op.shape(0, 3)
+    apart = len(q) == 4
+    k, v = op.shape(1, 3 if apart else 2), op.shape(2, 4 if apart else 3)
     heads: Length
     kv_heads: Length
-    if len(q) == 4:
+    if apart:
         batch, heads, queries, size = q
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:

@@ -86,6 +86,8 @@ def q_where(op: Operation) -> Sequence[Shape]:
 def q_concat(op: Operation) -> Sequence[Shape]:
     """QLinearConcat: every third operand from the third on, along ``axis``."""
     shapes = [op.shape(i) for i in range(2, len(op.inputs), 3)]
+    if not shapes:
+        raise UnknownError("there are no operands to join")
     axis = axis_of(op.attr("axis", 0), len(shapes[0]))
     lengths = [shape[axis] for shape in shapes]
     known = [length for length in lengths if length is not None]
@@ -134,8 +136,8 @@ def q_reduce(op: Operation) -> Sequence[Shape]:
 
 def dynamic_lstm(op: Operation) -> Sequence[Shape]:
     """DynamicQuantizeLSTM: all states, then the last ones."""
-    length, batch = op.shape(0)[:2]
-    directions, hidden = op.shape(1)[0], op.attr("hidden_size", 0)
+    length, batch = op.shape(0, 2)[:2]
+    directions, hidden = op.shape(1, 1)[0], op.attr("hidden_size", 0)
     state = (directions, batch, hidden)
     return [(length, directions, batch, hidden), state, state]
 
@@ -153,14 +155,14 @@ def gather_block_quantized(op: Operation) -> Sequence[Shape]:
 
 def half_last(op: Operation) -> Sequence[Shape]:
     """BiasSplitGelu: the last axis halved."""
-    shape = op.shape(0)
+    shape = op.shape(0, 1)
     last = shape[-1]
     return [(*shape[:-1], None if last is None else last // 2)]
 
 
 def distances(op: Operation) -> Sequence[Shape]:
     """CDist: rows of one operand by rows of the other."""
-    return [(op.shape(0)[0], op.shape(1)[0])]
+    return [(op.shape(0, 1)[0], op.shape(1, 1)[0])]
 
 
 def expand_dims(op: Operation) -> Sequence[Shape]:

@@ -38,17 +38,17 @@ class ShapeRule:
         if self.values is not None:
             return self.values(op)
         shapes = self.shapes(op)
-        results = []
-        for i in range(wanted):
-            shape = shapes[i] if i < len(shapes) else None
-            value = Value(self.dtype(op, i))
-            if shape is None:
-                value.unknown = f"{op.title}: the shape of result {i} is not known"
-            elif _is_possible(shape):
+        results = [Value(self.dtype(op, i)) for i in range(wanted)]
+        for value, shape in zip(results, shapes, strict=False):
+            if shape is not None and _is_possible(shape):
                 value.shape = tuple(shape)
-            else:
-                value.unknown = f"{op.title}: result {i} would have an impossible shape"
-            results.append(value)
+            elif shape is not None:
+                value.unknown = f"{op.title}: a result would have an impossible shape"
+        if wanted > len(shapes) or None in shapes:
+            unknown = f"{op.title}: its shape rule does not cover all of its results"
+            for value in results:
+                if value.shape is None and value.unknown is None:
+                    value.unknown = unknown
         return results
 
     def dtype(self, op: Operation, i: int) -> int:

@@ -173,10 +173,15 @@ def max_unpool(op: Operation) -> Sequence[Shape]:
 def roi_align(op: Operation) -> Sequence[Shape]:
     """RoiAlign: one window per region."""
     return [
-        (op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))
+        (
+            op.shape(1, 1)[0],
+            op.shape(0, 2)[1],
+            op.attr("output_height", 1),
+            op.attr("output_width", 1),
+        )
     ]
 
 
 def max_roi_pool(op: Operation) -> Sequence[Shape]:
     """MaxRoiPool: one window per region."""
-    return [(op.shape(1)[0], op.shape(0)[1], *(op.attr_ints("pooled_shape") or ()))]
+    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *(op.attr_ints("pooled_shape") or ()))]

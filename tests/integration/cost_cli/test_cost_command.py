@@ -247,7 +247,7 @@ def test_external_data_outside_of_the_folder_is_not_needed_and_never_read(tmp_pa
         1,
         "",
         f"otel-quant: {path}: external data '../secret' of tensor hw lies outside the model's "
-        "folder\n",
+        "folder; expected a file in that folder; links are resolved\n",
     )
 
 

@@ -158,6 +158,8 @@ def _wrapped(before: Any, hook: Hook, library: Library) -> Any:
 
 def _wrapped_now(before: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     wrapper: Callable[..., Any] = load(hook.wrapper.factory)(before, hook, library)
+    if wrapper is not before:
+        wrapper.__wrapped__ = before  # type: ignore[attr-defined] # as functools.wraps does
     return wrapper
 
 

@@ -39,6 +39,10 @@ def wrapped(original: Callable[..., Any], hook: Hook, library: Library) -> Calla
     return wrapper
 
 
+def wrapped_twice(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    return wrapped(wrapped(original, hook, library), hook, library)
+
+
 def library(*targets: str) -> Library:
     return Library(
         "test", "test", tuple(Hook("hooked_here", target, WRAPPER) for target in targets)
@@ -64,6 +68,16 @@ def test_a_hook_waits_for_its_module_and_loads_nothing(hooks: Hooks) -> None:
     assert "hooked_here" not in sys.modules
 
     assert load().function() == ("test", "function")
+
+
+def test_wrapper_of_several_layers_refers_to_the_original_function(hooks: Hooks) -> None:
+    wrapper = Wrapper(f"{__name__}:wrapped_twice", "two pairs")
+    hooks.set([Library("test", "test", (Hook("hooked_here", "function", wrapper),))])
+    function = load().function
+
+    assert function() == ("test", ("test", "function"))
+    original = function.__wrapped__
+    assert (original(), hasattr(original, "__wrapped__")) == ("function", False)
 
 
 def test_static_methods_and_class_methods_stay_what_they_are(hooks: Hooks) -> None:

@@ -126,7 +126,8 @@ def compare(
             pass
 
     rows: list[tuple[object, ...]] = []
-    warm_ratios, cold_ratios = {}, {}
+    warm_ratios: dict[str, float] = {}
+    cold_ratios: dict[str, float] = {}
     for name, children, threads, exact in VARIANTS:
         os.environ[OTEL_QUANT_EXACT_PEAKS] = str(exact).lower()
         with surroundings(children, threads), otel_quant.run(str(folder / "ours.yaml")):

@@ -1,9 +1,4 @@
-"""Writes docs/telemetry.md from the tables in the code.
-
-    python scripts/telemetry_docs.py
-
-A test runs `document()` and compares, so the page cannot fall behind the code.
-"""
+"""Makes docs/telemetry.md from the tables in the code."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ _PLACES = {
 _INTRO = """\
 # Telemetry
 
-<!-- Made by scripts/telemetry_docs.py from otel_quant/telemetry/catalog.py and
+<!-- Made by scripts/docs.py from otel_quant/telemetry/catalog.py and
      otel_quant/environment.py. Edit those. -->
 
 What otel-quant sends, and what its environment variables do. Names in `quant.` are its
@@ -109,7 +104,3 @@ def _attributes() -> Iterator[tuple[str, list[str]]]:
             f"- example: `{attribute.example}`",
         ]
         yield attribute.name, lines
-
-
-if __name__ == "__main__":
-    PAGE.write_text(document(), encoding="utf-8")

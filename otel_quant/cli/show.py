@@ -182,7 +182,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 def _warning(profile: Profile, steps: Sequence[Step]) -> str:
     """Says what is missing, what was going on and how large it was then."""
-    if profile.whole:
+    if profile.complete:
         return ""
     records = profile.records
     if not records:
@@ -211,7 +211,7 @@ def _as_json(profiles: Mapping[str, Profile]) -> str:
         documents.append(
             {
                 "file": name,
-                "truncated": not profile.whole,
+                "truncated": not profile.complete,
                 "steps": [
                     {
                         "step": step.name,

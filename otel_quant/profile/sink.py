@@ -148,7 +148,7 @@ class QuarkYamlSink(Sink):
             )
             if self._costs and not self._strict:
                 models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
-                file.append_lines(_COST + "".join(models))
+                file.append(_COST + "".join(models))
         finally:
             file.close()
 

@@ -154,7 +154,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {
     ),
     "loops in loops": (lambda: loops(20, 50_000), None),
     "calls with long names": (lambda: calls(8, 6, "N" * 60_000), TOO_MANY),
-    "calls of calls": (lambda: calls(10, 6, ""), "unfolds into more than 200000 operations"),
+    "calls of calls": (lambda: calls(10, 6, ""), "unfolds into more than 200,000 operations"),
     "functions that call each other": (recursive, "nested more than 64 deep"),
     "long equations": (sums, None),
     "a file for each weight": (elsewhere, None),

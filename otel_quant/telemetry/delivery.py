@@ -1,4 +1,4 @@
-"""Has what the sinks emitted leave the process: at once while it runs, bounded at exit.
+"""Sends what the sinks emitted: at once while the process runs, within a time limit at its exit.
 
 otel-quant owns no exporter. It asks the providers that automatic instrumentation made to flush,
 on threads of its own, because a flush takes as long as the endpoint takes. Providers that the
@@ -17,23 +17,17 @@ from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, close_inherited_connections
 
 SPACING: Final = 0.25
-"""Shortest time between two requests to flush, in seconds: short against the second that
-a killed run may lose, long against the cost of one request."""
+"""Shortest time between two flushes, in seconds: short against the second that a killed run may
+lose. Without it 300 steps in 1.7 s make 700 requests rather than 35, and take 0.4 s of CPU more."""
 
 FORK_PATIENCE: Final = 1.0
-"""Seconds that a fork waits for the flush in progress; an endpoint that takes longer is
-taken to hang."""
+"""Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
 
 
 class Delivery:
-    """Flushes the providers.
+    """Flushes the providers."""
 
-    Args:
-        spacing: Shortest time between two requests, in seconds.
-    """
-
-    def __init__(self, spacing: float = SPACING) -> None:
-        self._spacing = spacing
+    def __init__(self) -> None:
         # Not an Event: a signal handler, or a collected generator, may end a step in the
         # middle of a call of ours, and only this queue's put can be interrupted by itself.
         self._wanted: SimpleQueue[None] = SimpleQueue()
@@ -45,7 +39,7 @@ class Delivery:
         self._is_over = False
 
     def soon(self) -> None:
-        """Has log records and finished spans sent without delay. Returns at once."""
+        """Sends log records and finished spans without delay, on a thread. Returns at once."""
         if not AUTOMATIC_PROVIDERS:
             return
         if not self._is_wanted:
@@ -58,30 +52,30 @@ class Delivery:
             self._thread.start()
 
     def drain(self, timeout: float) -> bool:
-        """Has everything sent.
+        """Sends everything.
 
         Args:
             timeout: Seconds to wait at most.
 
         Returns:
-            Whether all of it has left.
+            Whether all of it was sent.
         """
         return _in_parallel("flush", "force_flush", timeout)
 
     def finish(self, timeout: float) -> bool:
-        """Has everything sent, and sends nothing more: the SDK is about to shut down.
+        """Sends everything, and nothing after that: the SDK is about to shut down.
 
         Args:
             timeout: Seconds to wait at most.
 
         Returns:
-            Whether all of it has left.
+            Whether all of it was sent.
         """
         deadline = time.monotonic() + timeout
         self._is_over = True
         drained = self.drain(timeout)
-        # A flush of this module's own thread that is still under way would meet exporters
-        # that are shut down, and the SDK would say so on the program's stderr.
+        # A flush of our own thread that is still in progress would find exporters that are shut
+        # down, and the SDK would log that on the program's standard error.
         if not self._flushing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         self._flushing.release()
@@ -130,7 +124,7 @@ class Delivery:
             self._wanted.get()
             self._is_wanted = False
             self._flush("logs", "traces")
-            time.sleep(self._spacing)
+            time.sleep(SPACING)
             if is_new:
                 # Metrics leave once a minute as a rule. A run that is killed in its first minute
                 # would be in no metric; by now its first step is open.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from otel_quant.telemetry.sdk_workarounds import RECORDS
+from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
 from tests.fixtures.script import run_script
 
@@ -89,7 +91,7 @@ forked.set()
 if child == 0:
     flush = threading.Thread(target=provider.force_flush, daemon=True)
     flush.start()
-    flush.join(3)
+    flush.join(1)
     os._exit(flush.is_alive())
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1)
 """
@@ -166,6 +168,36 @@ from opentelemetry.sdk.trace import id_generator
 from opentelemetry.exporter.otlp.common import http
 print(id_generator.RandomIdGenerator.generate_span_id.__module__ == id_generator.__name__)
 print(http.random is random)
+"""
+
+CLOSED = """
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, close_inherited_connections
+
+class Session(requests.Session):
+    closed = 0
+    def close(self):
+        self.closed += 1
+
+session = Session()
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(session=session)))
+for act in (WORKAROUNDS.apply, WORKAROUNDS.undo, WORKAROUNDS.apply_again):
+    act()
+    session.closed = 0
+    close_inherited_connections([provider])
+    print(session.closed)
+"""
+UNBOUNDED = """
+import time
+from otel_quant import QuantInstrumentor, step
+with step("step"):
+    pass
+QuantInstrumentor().uninstrument()
+print(time.time())
 """
 
 
@@ -259,3 +291,19 @@ def test_what_a_run_replaces_is_put_back_by_uninstrument_and_replaced_again_by_i
 
 def test_a_module_that_is_imported_after_uninstrument_is_left_as_it_is(tmp_path: Path) -> None:
     assert run_script(tmp_path, LATE_IMPORT) == ("True\nTrue\n", "")
+
+
+def test_connections_are_closed_while_the_workaround_is_applied(tmp_path: Path) -> None:
+    assert run_script(tmp_path, CLOSED) == ("1\n0\n1\n", "")
+
+
+def test_after_uninstrument_the_sdk_waits_for_its_exporters_at_exit_again(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment("http/protobuf")
+    otlp.become(Mode.HANG)
+    finished = workshop.script(UNBOUNDED).run(
+        {**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0", "OTEL_EXPORTER_OTLP_TIMEOUT": "3"}
+    )
+    assert finished.returncode == 0
+    assert time.time() - float(finished.stdout) >= 3

@@ -83,7 +83,7 @@ def exporting(function: Callable[..., Any], hook: Hook, library: Library) -> Cal
     return wrapper
 
 
-def _of_compressor(compressor: Any, *_: object, **__: object) -> Mapping[str, AttributeValue]:
+def _of_compressor(compressor: Any, /, *_: object, **__: object) -> Mapping[str, AttributeValue]:
     sources = (("of.scheme", semconv.CONFIG_NAME), ("of.bits", semconv.BITS))
     found = attributes_of({"of": compressor}, False, sources)
     found[semconv.WEIGHT_TYPE] = f"{compressor.data_type}{compressor.bits}"

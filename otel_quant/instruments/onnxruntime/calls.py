@@ -91,7 +91,7 @@ def process(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     in memory has been quantized in place.
     """
 
-    def models(result: object, quantizer: Any, *_: object, **__: object) -> Models:
+    def models(result: object, quantizer: Any, /, *_: object, **__: object) -> Models:
         return models_of({"input_model": quantizer.model_path}, quantizer.model.model)
 
     return as_operation(step(function, hook, library), library, models=models)

@@ -16,7 +16,7 @@ def quantize(function: Callable[..., Any], hook: Hook, library: Library) -> Call
     """Makes each call an operation; it returns the folder in which the new model is."""
     arguments = Arguments(function)
 
-    def models(folder: Any, quantizer: Any, *args: Any, **kwargs: Any) -> Models:
+    def models(folder: Any, quantizer: Any, /, *args: Any, **kwargs: Any) -> Models:
         suffix = arguments.bound((quantizer, *args), kwargs).get("file_suffix")
         before = Path(quantizer.onnx_model_path)
         name = f"{before.stem}_{suffix}" if suffix else before.stem

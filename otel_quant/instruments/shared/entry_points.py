@@ -33,7 +33,7 @@ def model_quantization(
     """Makes each call an operation that turns one ONNX model into another: both are costed."""
     arguments = Arguments(function)
 
-    def models(result: object, *args: Any, **kwargs: Any) -> Models:
+    def models(result: object, /, *args: Any, **kwargs: Any) -> Models:
         return models_of(arguments.bound(args, kwargs), result)
 
     return as_operation(function, library, by_arguments(function, hook, library), models)

@@ -1,7 +1,7 @@
 """A notebook: Quark is imported long before us, and OpenTelemetry is set up after the first step.
 
 Arguments: folder of the float models, folder for the output. Sends to where
-OTEL_EXPORTER_OTLP_ENDPOINT says, over HTTP. Writes what it finds out about itself to told.json.
+OTEL_EXPORTER_OTLP_ENDPOINT says, over HTTP. Writes what it finds out about itself to report.json.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main(models: Path, out: Path) -> None:
     QuantInstrumentor().instrument()
     again = hooked_attributes()
 
-    (out / "told.json").write_text(
+    (out / "report.json").write_text(
         json.dumps(
             {
                 "hooked": differing(before, hooked),

@@ -82,7 +82,7 @@ def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
             time.sleep(0.2)
         return counted(content)
 
-    monkeypatch.setattr(readers, "_PATIENCE", 60.0)
+    monkeypatch.setattr(readers, "_LONGEST_WAIT", 60.0)
     probes = Probes()
     before = probes.read().resources["disk"]
     monkeypatch.setattr(kernel_files, "_counted", counted_late)
@@ -123,7 +123,7 @@ def test_a_step_that_ends_in_the_middle_of_a_reading_waits_for_no_one_who_waits_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a collected generator does in the sampler's thread while another opens a step."""
-    monkeypatch.setattr(readers, "_PATIENCE", 0.2)
+    monkeypatch.setattr(readers, "_LONGEST_WAIT", 0.2)
     reading, opening, ended = threading.Event(), threading.Event(), threading.Event()
 
     def memory(pids: Collection[int]) -> None:

@@ -1,8 +1,7 @@
-"""Reads a ``quark_profile.yaml``: ours, Quark's own, whole or cut at any byte.
+"""Reads a ``quark_profile.yaml``: ours or Quark's own, complete or truncated at any byte.
 
-It is read line by line rather than as YAML: a file that was cut is not always YAML, and
-Quark does not escape what it quotes. A line is taken as it stands; what follows the last
-line break is not, since nothing tells how much of it is missing.
+It is read line by line and not as YAML: a truncated file is not always valid YAML, and Quark does
+not escape quoted text. Text after the last line break is ignored, because it may be incomplete.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _ENTRY: Final = re.compile(
     r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
 )
 _DEFINITION: Final = "# - "
-# What otel-quant adds below the End record of a step.
+# The comments that otel-quant adds below the End record of a step.
 _NOTE: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -32,18 +31,18 @@ Record = dict[str, object]
 
 
 class NotAProfileError(ValueError):
-    """The text is no profile, not even the beginning of one."""
+    """The text is not a profile, and not the beginning of one."""
 
 
 @dataclass(slots=True)
 class Profile:
-    """What a file holds.
+    """Content of a file.
 
     Attributes:
-        records: The checkpoints that are whole, in order.
+        records: The complete checkpoints, in order.
         summary: The figures of the whole run, by key.
         costs: Static cost of the models, one mapping for each.
-        whole: Whether nothing is missing, as far as the file can tell.
+        whole: Whether the file is complete, as far as can be detected.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -59,10 +58,10 @@ def parse(text: str) -> Profile:
         text: The file's text.
 
     Returns:
-        What is whole in it.
+        The complete parts of it.
 
     Raises:
-        NotAProfileError: It is something else.
+        NotAProfileError: The text is not a profile.
     """
     body, line_break, rest = text.rpartition("\n")
     lines = body.split("\n") if line_break else []
@@ -90,7 +89,7 @@ def parse(text: str) -> Profile:
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
-            # Quark writes a line break in a name as it is.
+            # Quark does not escape a line break in a name.
             value, position = _joined(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
@@ -102,16 +101,16 @@ def parse(text: str) -> Profile:
                 section.append({})
             if section:
                 section[-1][key] = _value(value)
-    _judge(profile, definitions)
+    _check_completeness(profile, definitions)
     return profile
 
 
-def _judge(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it was cut, and tells whether the rest is all there."""
+def _check_completeness(profile: Profile, definitions: list[str]) -> None:
+    """Drops the last record if it is incomplete, and sets ``profile.whole``."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
     if not ended and len(records) > 1:
-        # The last key that every record has is only missing where a record was cut off.
+        # Every complete record has this key, so a record without it is truncated.
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()
@@ -124,7 +123,7 @@ def _judge(profile: Profile, definitions: list[str]) -> None:
 
 
 def _joined(value: str, lines: list[str], position: int) -> tuple[str, int]:
-    """Joins the lines of a quoted value that goes over several."""
+    """Joins the lines of a quoted value that has several lines."""
     for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
         if lines[end].endswith('"'):
             return "\n".join((value, *lines[position : end + 1])), end + 1
@@ -143,7 +142,7 @@ def _value(text: str) -> object:
         return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    # An alias could make a short text as large as the memory.
+    # Values with aliases are not parsed: a short text could expand and fill the memory.
     if text[:1] in ("{", "[") and not re.search("[&*]", text):
         value = _from_yaml(text)
         return text if value is None else value
@@ -151,8 +150,8 @@ def _value(text: str) -> object:
 
 
 def _from_yaml(text: str) -> object:
-    """Reads a quoted string or a collection; None if it is not well formed."""
-    import yaml  # only here: it is slow to load, few values need it, no other command does
+    """Reads a quoted string or a collection; None if it is malformed."""
+    import yaml  # imported here because it is slow to load and few values need it
 
     try:
         return yaml.safe_load(text)

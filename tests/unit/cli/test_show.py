@@ -1,4 +1,4 @@
-"""``otel-quant show`` on whole, cut and hostile files."""
+"""``otel-quant show`` with complete, truncated and malicious files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ STEP                START s  TIME s  MEM START  MEM END   MEM +/-  MEM SEEN  GPU
 Model Quantization     1.00   13.50      101.5    151.5    +50.00    1800.2      300.0    310.0     900.0  65.00      0.75  ok
   Calibration          2.00   11.50      200.0   1800.2  +1600.25    1800.2      900.0    800.0     900.0  64.50         -  ValueError
 Model Loaded          15.00       -      152.0        -         -     152.0      310.0        -     310.0      -         -  point
-(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)
+(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)
 
 total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
@@ -169,16 +169,20 @@ def whole(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_steps_are_a_table(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_steps_are_shown_as_a_table(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(capsys, whole) == TABLE
 
 
-def test_the_cost_of_models_is_for_people(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_of_models_is_shown_with_names_and_units(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole.write_text(WHOLE.partition("\nonnx_model_cost:")[0] + COST)
     assert show(capsys, whole).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
 
 
-def test_several_files_are_told_apart(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_of_several_files_has_its_name_above(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = whole.with_name("q.yaml")
     other.write_text(WHOLE)
     assert show(capsys, whole, other) == f"{whole}\n{TABLE}\n{other}\n{TABLE}"
@@ -227,7 +231,7 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
     }
 
 
-def test_a_killed_run_shows_what_it_was_doing_and_how_large_it_was(
+def test_a_killed_run_shows_its_open_steps_and_last_figures(
     whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole.write_text(WHOLE[: WHOLE.index('- step: "Calibration End"') + 40])
@@ -237,29 +241,29 @@ def test_a_killed_run_shows_what_it_was_doing_and_how_large_it_was(
         "------------------  -------  ---------  --------  ---------  --------  ------\n"
         "Model Quantization     1.00      101.5     200.0      300.0     900.0  open\n"
         "  Calibration          2.00      200.0     200.0      900.0     900.0  open\n"
-        "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
+        "(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)\n"
         "\n"
-        "truncated: the run has no End: it goes on, or it was killed\n"
+        "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
         "  last checkpoint: Calibration Start (2.00 s, 200.00 MiB, 900.00 MiB on GPUs)\n"
     )
 
 
-def test_a_run_that_failed_says_what_ended_it(
-    whole: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_shows_the_exception(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole.write_text(WHOLE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
 
     assert show(capsys, whole) == TABLE + "\nthe run ended with MemoryError\n"
 
 
-def test_a_run_without_steps_says_so(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_steps_shows_no_steps(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
 
     assert show(capsys, whole) == (
         "no steps\n"
         "\n"
-        "truncated: the run has no End: it goes on, or it was killed\n"
+        "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      none\n"
         "  last checkpoint: Start\n"
     )
@@ -269,12 +273,12 @@ def records_of(text: str) -> list[Record]:
     return parse(text).records
 
 
-def test_a_file_cut_at_any_byte_shows_what_is_whole_and_says_so(
+def test_a_file_truncated_at_any_byte_shows_its_complete_records(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     every = records_of(WHOLE)
     assert len(every) == 7
-    # The first record's keys are not known before it is over; the last cost's never are.
+    # The keys of the first record are unknown until it ends; those of the last cost always are.
     after_the_first = WHOLE.index('- step: "Model Quantization Start"')
     undetectable = WHOLE.index("onnx_model_cost:") - 1
     for cut in range(len(WHOLE)):
@@ -284,7 +288,7 @@ def test_a_file_cut_at_any_byte_shows_what_is_whole_and_says_so(
         if cut >= after_the_first:
             expected = [dict(record) for record in every[: len(profile.records)]]
             for key in {"error", "accuracy"} - set(profile.records[-1]):
-                expected[-1].pop(key, None)  # nothing tells that they were still to come
+                expected[-1].pop(key, None)  # it cannot be detected that they are missing
             assert profile.records == expected, cut
         begun = WHOLE[:cut].count("- step:") - WHOLE[:cut].count("# - step:")
         assert begun - 1 <= len(profile.records) <= begun
@@ -294,7 +298,7 @@ def test_a_file_cut_at_any_byte_shows_what_is_whole_and_says_so(
         assert "truncated" in show(capsys, path) or cut >= undetectable
 
 
-def test_quarks_unescaped_names_are_read_as_they_were_meant(
+def test_names_that_quark_does_not_escape_are_read_correctly(
     whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ['say "hi"', "two\nlines", "back\\slash d", "a: b"]
@@ -305,7 +309,9 @@ def test_quarks_unescaped_names_are_read_as_they_were_meant(
     assert [record["step"] for record in records_of(text)] == [f"{name} Start" for name in names]
 
 
-def test_names_cannot_command_the_terminal(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_names_are_escaped(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole.write_text(
         'memory_usage:\n- step: "\\e]0;owned\\a\\e[2J Start"\n  cpu_memory_mb: 1.0\n'
         '- step: "\x1b[31mred\u202e Start"\n  cpu_memory_mb: 1.0\n'
@@ -326,7 +332,7 @@ def test_names_cannot_command_the_terminal(whole: Path, capsys: pytest.CaptureFi
         (None, "No such file or directory"),
     ],
 )
-def test_what_is_no_profile_is_refused_by_name(
+def test_a_file_that_is_not_a_profile_is_an_error_with_its_name(
     content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.yaml"
@@ -338,7 +344,7 @@ def test_what_is_no_profile_is_refused_by_name(
     assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}\n")
 
 
-def test_a_command_line_that_makes_no_sense_exits_with_2(
+def test_an_invalid_command_line_exits_with_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for arguments in ([], ["shew"], ["show"], ["show", "p", "--format", "xml"]):
@@ -348,7 +354,7 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(
     assert "usage: otel-quant" in capsys.readouterr().err
 
 
-def test_a_reader_that_stops_early_is_no_error(whole: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(whole: Path) -> None:
     whole.write_text(WHOLE * 200)
     code = "import sys; from otel_quant.cli import main; sys.exit(main(sys.argv[1:]))"
     reader, writer = os.pipe()
@@ -370,14 +376,14 @@ def test_an_alias_in_a_value_is_not_followed() -> None:
     assert record["metric"] == bomb
 
 
-def test_columns_line_up_whatever_the_letters() -> None:
+def test_columns_are_aligned_with_wide_letters_and_accents() -> None:
     assert table(("NAME", "N", "STATUS"), [("量化", "1", "ok"), ("e\u0301a", "22", "b\x1b")]) == (
         "NAME   N  STATUS\n----  --  ------\n量化   1  ok\ne\u0301a    22  b\\x1b\n"
     )
     assert printable("a\u2066b\udc80") == "a\\u2066b\\udc80"
 
 
-def test_peaks_that_the_file_notes_take_the_place_of_what_was_seen(
+def test_peaks_in_the_file_replace_the_highest_of_the_checkpoints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = tmp_path / "profile.yaml"

@@ -102,7 +102,7 @@ class AmdDevices:
         if device.folder is None:
             return None
         try:
-            if self._smi is not None and self._smi.knows(device.address):
+            if self._smi is not None and self._smi.has_device(device.address):
                 return self._smi.used(device.address)
             return int((device.folder / "mem_info_vram_used").read_text())
         except (AmdSmiUnavailableError, OSError, ValueError) as error:

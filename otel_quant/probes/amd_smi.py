@@ -57,7 +57,7 @@ class AmdSmi:
             _log.debug("amdsmi does not work here; the kernel's files are read instead: %r", error)
             return None
 
-    def knows(self, address: str) -> bool:
+    def has_device(self, address: str) -> bool:
         """Returns whether it has found the device at a PCI address."""
         return address in self._handles
 

@@ -129,9 +129,7 @@ def test_memory_of_the_process_tree_is_absent_if_the_kernel_does_not_show_it(
 
 def test_memory_of_the_process_tree_is_absent_if_a_process_may_not_be_read(three: Path) -> None:
     (three / "proc/100").mkdir(parents=True)
-    (
-        three / "proc/100/fd"
-    ).touch()  # a file instead of a folder: fails as a missing permission does
+    (three / "proc/100/fd").touch()  # not a folder: cannot be listed
     assert [r.process_used for r in read(three, 100)] == [None, None, None]
 
 

@@ -75,7 +75,7 @@ def test_a_childs_mark_that_was_read_before_it_exited_is_not_reported_again(kern
     assert probe().reaped_high_water is None
 
 
-def test_a_childs_peak_is_reported_though_it_was_read_shortly_before_its_peak(
+def test_a_childs_peak_is_reported_even_if_it_was_read_shortly_before(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "_DRIFT", 1 * MIB)  # as on a machine with four cores

@@ -51,9 +51,7 @@ def test_the_list_is_trusted_once_it_contained_one_of_our_processes(container: P
 
 def test_the_use_is_unknown_if_the_files_of_a_process_cannot_be_listed(container: Path) -> None:
     (container / "proc/13").mkdir()
-    (
-        container / "proc/13/fd"
-    ).touch()  # a file instead of a folder: fails as a missing permission does
+    (container / "proc/13/fd").touch()  # not a folder: cannot be listed
     assert not PidNamespace(container).unlisted_means_unused([13])
 
 

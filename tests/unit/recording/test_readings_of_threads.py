@@ -71,7 +71,7 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_bytes_that_another_thread_of_ours_is_reading_are_not_counted_as_the_programs(
+def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read, counted = threading.Event(), kernel_files._counted

@@ -1,4 +1,4 @@
-"""What the local file shows of a checkpoint and of a run: one value for each metric."""
+"""Columns of the local file for a checkpoint and for a run: one value for each metric."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def checkpoint_columns(
     """Returns the columns of a checkpoint, by key, in the order of the metrics.
 
     Args:
-        metrics: The columns.
+        metrics: The metrics.
         checkpoint: The checkpoint, with the values of the program's own metrics.
         strict: Whether to leave out what Quark's profiler does not write.
     """
@@ -33,7 +33,7 @@ def summary_columns(
     """Returns the figures of a run, by key, in the order of the metrics.
 
     Args:
-        metrics: The figures.
+        metrics: The metrics.
         record: The run, with the values of the program's own metrics.
         end: Its last checkpoint.
     """
@@ -42,7 +42,7 @@ def summary_columns(
 
 
 def definitions(metrics: Iterable[Metric], *, strict: bool = False) -> list[tuple[str, str]]:
-    """Asks metrics for their definitions.
+    """Returns the definitions of metrics.
 
     Args:
         metrics: The metrics.

@@ -1,4 +1,4 @@
-"""The metrics of the local files of this process, those that a program has added among them."""
+"""The metrics of the local files of this process, including those that the program has added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import contexts
-from otel_quant.profile.cache_directories import CacheDirs
+from otel_quant.profile.cache_directories import CacheDirectories
 from otel_quant.profile.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -25,19 +25,19 @@ Kind = Literal["checkpoint_metrics", "summary_metrics"]
 
 
 class ProgramMetrics:
-    """The metrics of every run of this process; what a program changes holds for all of them.
+    """The metrics of all runs of this process; a change by the program applies to every run.
 
     Args:
-        resources: What is measured. Figures with a column that Quark's file has not are added
-            to its columns.
+        resources: The resources that are measured. Figures with a column that Quark's file lacks
+            are added to Quark's columns.
 
     Attributes:
-        resources: What is measured.
+        resources: The resources that are measured.
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
-        summary_metrics: Figures of the summary, in order; may be changed until the end.
-        cache_directories: Those whose growth is watched until the run ends.
-        cache_growth_mb: The most that one of them grew, in MiB, once the run is over; None if
-            none did.
+        summary_metrics: Figures of the summary, in order; may be changed until the run ends.
+        cache_directories: The cache directories that are watched until the run ends.
+        cache_growth_mb: Largest growth of one of them, in MiB, known when the run has ended; None
+            if none grew.
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
@@ -50,7 +50,7 @@ class ProgramMetrics:
             if figure.column is not None and not figure.column.in_quark
         ]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self.cache_directories = CacheDirs()
+        self.cache_directories = CacheDirectories()
         self.cache_growth_mb: float | None = None
         self._adopted: Any = None
 
@@ -59,11 +59,11 @@ class ProgramMetrics:
 
         Args:
             name: Name of the checkpoint.
-            reading: What was measured there.
+            reading: The checkpoint's reading.
             baseline: The run's first reading.
         """
         with FAULTS.kept_in("watch of the cache directories"):
-            self.cache_directories.look_again()
+            self.cache_directories.measure_now()
         added = self._added("checkpoint_metrics")
         if not added:
             return {}
@@ -72,7 +72,7 @@ class ProgramMetrics:
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name.
 
-        The watch of the cache directories ends.
+        Also stops watching the cache directories.
 
         Args:
             reading: The run's last reading.
@@ -88,13 +88,13 @@ class ProgramMetrics:
         return _collect(added, contexts.at_end(reading, baseline, peaks, self.cache_growth_mb))
 
     def adopt(self, profiler: Any) -> None:
-        """Shows the metrics, too, that a program has added to Quark's own profiler.
+        """Includes the metrics that the program has added to Quark's own profiler.
 
-        They are collected by both, each for its own checkpoint. While Quark's profiler is
-        switched off they are not collected at all: the program does not expect it.
+        Both profilers collect them, each for its own checkpoints. They are not collected while
+        Quark's profiler is switched off, because the program does not expect it.
 
         Args:
-            profiler: Quark's profiler; its lists are looked at anew at each checkpoint.
+            profiler: Quark's profiler; its lists are read again at each checkpoint.
         """
         self._adopted = profiler
 
@@ -120,7 +120,7 @@ class ProgramMetrics:
 
 
 def is_added(metric: Metric) -> bool:
-    """Whether a program has made a metric, rather than this package or Quark."""
+    """Whether a metric was made by the program, not by this package or Quark."""
     return type(metric) not in _BUILT_IN and not _is_quarks_own(metric)
 
 

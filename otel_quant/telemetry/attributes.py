@@ -1,4 +1,4 @@
-"""Figures of a step or a run as attributes: the same keys for both."""
+"""Attributes of steps, runs, checkpoints and models. Steps and runs use the same keys."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from otel_quant.telemetry import semconv
 from otel_quant.telemetry.catalog import attribute_name
 
 _DIGITS = 6
-"""Decimals that are kept of seconds and of other fractions."""
+"""Number of decimals of seconds and other fractions."""
 
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
-    """Returns the attributes that say which step it is."""
+    """Returns the attributes that identify a step."""
     return _present(
         {
             semconv.STEP_NAME: step.label,
@@ -36,7 +36,7 @@ def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
 
 
 def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
-    """Returns the attributes that say which run it is and what it may use."""
+    """Returns the attributes that identify a run, and its limits."""
     return _present(
         {
             semconv.RUN_ID: run.id,
@@ -73,17 +73,17 @@ def usage_of(
     peaks: Peaks,
     memory_limit: int | None,
 ) -> dict[str, AttributeValue]:
-    """Returns what was used between two readings.
+    """Returns the figures of a step or a run as attributes.
 
     Args:
-        resources: What is measured.
+        resources: The resources that are measured.
         start: Reading at the start.
         end: Reading at the end.
         peaks: Highest figures between the two.
         memory_limit: Bytes that the process may use.
 
     Returns:
-        Attributes; a figure that either reading lacks is absent.
+        Attributes; what could not be measured is absent.
     """
     seconds = (end.clock_ns - start.clock_ns) / 1e9
     found: dict[str, AttributeValue] = {}
@@ -113,7 +113,7 @@ def usage_of(
 def checkpoint_of(
     resources: Sequence[Resource], reading: Reading, baseline: Reading
 ) -> dict[str, AttributeValue]:
-    """Returns what was in use at a checkpoint, and what had been used since the run began."""
+    """Returns the figures of a checkpoint; totals are counted from the run's beginning."""
     return {
         semconv.CHECKPOINT_PREFIX + figure.checkpoint: value
         for resource in resources
@@ -134,7 +134,7 @@ def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
 
 
 def cost_identity_of(cost: CostedModel) -> dict[str, AttributeValue]:
-    """Returns the attributes that say which model it is."""
+    """Returns the attributes that identify a model."""
     return _present({semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path})
 
 

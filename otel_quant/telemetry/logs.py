@@ -1,8 +1,8 @@
 """Sink that sends one log record for each checkpoint.
 
-A tracer keeps a span to itself until it ends, so a process that is killed takes its open
-spans along. Under automatic instrumentation these records leave at once, and are how the
-backend still learns what the run was doing and how big it was.
+A tracer sends a span only after it has ended, so the open spans of a killed process are lost.
+Under automatic instrumentation these records are sent at once: with them the backend still has
+the open steps and the memory of the run.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class LogsSink(Sink):
     """One record of event ``quant.checkpoint`` for each checkpoint.
 
     Args:
-        resources: What is measured.
-        send: Called after each record: has the exporters deliver it without delay.
+        resources: The resources that are measured.
+        send: Called after each record; makes the exporters send it without delay.
         context_of: Returns the context whose current span is a step's, or the run's.
     """
 
@@ -68,7 +68,7 @@ class LogsSink(Sink):
         self._emit(checkpoint)
 
     def point(self, checkpoint: Checkpoint) -> None:
-        """Sends a checkpoint that stands alone."""
+        """Sends a checkpoint that is neither the start nor the end of a step."""
         self._emit(checkpoint)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:

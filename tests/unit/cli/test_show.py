@@ -95,7 +95,7 @@ STEP                START s  TIME s  MEM START  MEM END   MEM +/-  MEM SEEN  GPU
 Model Quantization     1.00   13.50      101.5    151.5    +50.00    1800.2      300.0    310.0     900.0  65.00      0.75  ok
   Calibration          2.00   11.50      200.0   1800.2  +1600.25    1800.2      900.0    800.0     900.0  64.50         -  ValueError
 Model Loaded          15.00       -      152.0        -         -     152.0      310.0        -     310.0      -         -  point
-(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)
+(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)
 
 total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
@@ -241,9 +241,9 @@ def test_a_killed_run_shows_what_it_was_doing_and_how_large_it_was(
         "------------------  -------  ---------  --------  ---------  --------  ------\n"
         "Model Quantization     1.00      101.5     200.0      300.0     900.0  open\n"
         "  Calibration          2.00      200.0     200.0      900.0     900.0  open\n"
-        "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
+        "(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)\n"
         "\n"
-        "truncated: the run has no End: it goes on, or it was killed\n"
+        "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
         "  last checkpoint: Calibration Start (2.00 s, 200.00 MiB, 900.00 MiB on GPUs)\n"
     )
@@ -265,7 +265,7 @@ def test_a_run_without_steps_is_shown_as_one(
     assert show(capsys, complete) == (
         "no steps\n"
         "\n"
-        "truncated: the run has no End: it goes on, or it was killed\n"
+        "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      none\n"
         "  last checkpoint: Start\n"
     )

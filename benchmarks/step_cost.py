@@ -47,6 +47,7 @@ from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
 from otel_quant.recording.recorder import Recorder, new_run_info
 from otel_quant.recording.sink import Sink
+from otel_quant.telemetry.automatic_providers import note_automatic_providers
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
@@ -203,6 +204,7 @@ def main() -> None:
         parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
 
     discard = configure(encode=arguments.encode)
+    note_automatic_providers()  # as under opentelemetry-instrument
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         profiler = GlobalProfiler(output_path=str(folder / "quark.yaml"))

@@ -1,7 +1,7 @@
 """OpenTelemetry instrumentation for model quantization.
 
-Nothing is to be changed in a script that runs under ``opentelemetry-instrument``. For
-what is not a library's step there is a small API::
+A script that runs under ``opentelemetry-instrument`` needs no change. For your own steps there is
+a small API::
 
     import otel_quant
 
@@ -11,7 +11,7 @@ what is not a library's step there is a small API::
     @otel_quant.step(otel_quant.ProfileStep.MODEL_EVALUATION)
     def evaluate(model): ...
 
-In a notebook ``with otel_quant.run():`` says where a run begins and ends. A program that
+In a notebook, ``with otel_quant.run():`` marks the beginning and the end of a run. A program that
 configures OpenTelemetry itself calls ``otel_quant.QuantInstrumentor().instrument()``.
 """
 
@@ -31,9 +31,9 @@ __version__ = VERSION
 
 __all__ = ["ProfileStep", "QuantInstrumentor", "__version__", "run", "step"]
 
-# Loaded when asked for: the import of this package must cost next to nothing, because
-# `opentelemetry-instrument` makes every Python program pay for it.
-_WHERE = {
+# Imported on first use: the import of this package must be fast, because
+# `opentelemetry-instrument` imports it into every Python program.
+_MODULES = {
     "QuantInstrumentor": "otel_quant.instrumentor",
     "run": "otel_quant.scope",
     "step": "otel_quant.scope",
@@ -41,8 +41,8 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

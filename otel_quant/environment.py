@@ -1,8 +1,8 @@
 """The environment variables that otel-quant reads.
 
-OpenTelemetry's own (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, ...) are read
-by its SDK and work as documented there. A value that cannot be understood is reported
-by name, with what was expected, and the default is used.
+OpenTelemetry's SDK reads its own (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, ...);
+they work as documented there. A malformed value is logged with the name of the variable and the
+expected form, and the default is used.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final, TypeVar
 _log = logging.getLogger("otel_quant")
 
 OTEL_QUANT_PROFILE: Final = "OTEL_QUANT_PROFILE"
-"""Path of the local profile (YAML); setting it asks for the file."""
+"""Path of the local profile (YAML); setting it requests the file."""
 
 QUARK_PROFILING: Final = "QUARK_PROFILING"
-"""``1`` asks for the local profile, as it asks Quark's own profiler for its file."""
+"""``1`` requests the local profile, as it does in Quark's own profiler."""
 
-# Private: `opentelemetry-instrument` makes an option of every public OTEL_ name here, and
-# the SDK has made one of this.
+# Private: `opentelemetry-instrument` makes a command-line option of every public OTEL_ name
+# here, and the SDK already has that option.
 _TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
-"""``quark_yaml`` in this comma-separated list asks for the local profile."""
+"""``quark_yaml`` in this comma-separated list requests the local profile."""
 
 OTEL_QUANT_YAML_STRICT: Final = "OTEL_QUANT_YAML_STRICT"
-"""``true`` leaves out of the local profile what Quark's profiler does not write."""
+"""``true`` limits the local profile to what Quark's profiler writes."""
 
 OTEL_QUANT_SAMPLE_INTERVAL: Final = "OTEL_QUANT_SAMPLE_INTERVAL"
 """Milliseconds between two samples; ``0`` switches the sampler off."""
@@ -36,7 +36,7 @@ OTEL_QUANT_EXACT_PEAKS: Final = "OTEL_QUANT_EXACT_PEAKS"
 """``true`` resets the kernel's memory mark at each checkpoint, for exact peaks of steps."""
 
 OTEL_QUANT_GPU: Final = "OTEL_QUANT_GPU"
-"""``false`` leaves GPUs alone."""
+"""``false`` switches the reading of GPUs off."""
 
 OTEL_QUANT_PATHS: Final = "OTEL_QUANT_PATHS"
 """``false`` keeps file paths out of the telemetry."""
@@ -48,29 +48,28 @@ OTEL_QUANT_COST_TIMEOUT: Final = "OTEL_QUANT_COST_TIMEOUT"
 """Milliseconds that the static cost of one model may take."""
 
 OTEL_QUANT_EXIT_TIMEOUT: Final = "OTEL_QUANT_EXIT_TIMEOUT"
-"""Milliseconds that the exit of the program may be held up by undelivered telemetry."""
+"""Milliseconds for which undelivered telemetry may delay the exit of the program."""
 
 OTEL_QUANT_LIBRARIES: Final = "OTEL_QUANT_LIBRARIES"
-"""Comma-separated names of the libraries to instrument; all of them when it is unset."""
+"""Comma-separated names of the libraries to instrument; all if it is unset."""
 
 _T = TypeVar("_T")
 
 _LONGEST: Final = 1e6
-"""Seconds; more than any run takes, and less than the system's timers overflow at."""
+"""Seconds; longer than any run, and short enough not to overflow the system's timers."""
 
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment asks for.
+    """The settings in the environment.
 
     Attributes:
-        profile_path: Path of the local profile as the user wrote it; None if no path was
-            named.
-        profile_wanted: Whether the local profile is asked for.
-        yaml_strict: Whether it holds only what Quark's holds.
-        sample_interval: Seconds between samples; 0 for none.
+        profile_path: Path of the local profile as the user wrote it; None if it is unset.
+        profile_wanted: Whether the local profile is requested.
+        yaml_strict: Whether it contains only what Quark's contains.
+        sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks may be reset.
         gpu: Whether GPUs are read.
         paths: Whether file paths may leave the process.
@@ -99,8 +98,8 @@ class Variable:
 
     Attributes:
         name: Its name.
-        default: What holds when it is unset, as a user would write it.
-        brief: What it does.
+        default: Its value when it is unset, as a user would write it.
+        brief: Its effect.
     """
 
     name: str
@@ -109,17 +108,17 @@ class Variable:
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
-    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); folders that are missing are made. Setting it asks for the file. One that is there already is kept, as `quark_profile.1.yaml` and so on. The name gets the process id in a child process, and `.otel` where Quark's own profiler writes to the path."),
-    Variable(QUARK_PROFILING, "0", "`1` asks for the local profile, as it asks Quark's own profiler for its file."),
-    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list asks for the local profile, alone or beside `otlp`. Metrics and log records go to `otlp` all the same unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
-    Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` leaves out of the local profile what Quark's own does not hold (`onnx_model_cost`, the errors of failed steps)."),
+    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); missing folders are created. Setting it requests the file. An existing file is kept, as `quark_profile.1.yaml` and so on. The name gets the process id in a child process, and `.otel` if Quark's own profiler writes to the path."),
+    Variable(QUARK_PROFILING, "0", "`1` requests the local profile, as it does in Quark's own profiler."),
+    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Metrics and log records still go to `otlp` unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
+    Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps)."),
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to stay below 0.5 % of a core."),
-    Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step's peak is the kernel's. Other tools that read the mark (`/usr/bin/time`) see the reset."),
-    Variable(OTEL_QUANT_GPU, "true", "`false` leaves GPUs alone."),
+    Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected."),
+    Variable(OTEL_QUANT_GPU, "true", "`false` switches the reading of GPUs off."),
     Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry."),
     Variable(OTEL_QUANT_COST, "true", "`false` switches the static cost of ONNX models off."),
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
-    Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds that the program's exit may be held up by telemetry that cannot be delivered."),
+    Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
 )  # fmt: skip
 """Every variable, in the order of the documentation."""
@@ -132,9 +131,9 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         environ: The environment, as ``os.environ``.
 
     Returns:
-        The settings; the default of each variable that is unset, empty or malformed. A
-        malformed one is logged, once in a process, as a warning that names it, its value
-        and what was expected.
+        The settings, with the default for each variable that is unset, empty or malformed. A
+        malformed variable is logged once in a process, as a warning with its name, its value
+        and the expected form.
     """
     default = Settings()
 
@@ -162,7 +161,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     return Settings(
         profile_path=path,
         profile_wanted=path is not None
-        or environ.get(QUARK_PROFILING) == "1"  # Quark's own profiler knows no other value
+        or environ.get(QUARK_PROFILING) == "1"  # Quark's own profiler accepts no other value
         or "quark_yaml" in exporters,
         yaml_strict=flag(OTEL_QUANT_YAML_STRICT, default.yaml_strict),
         sample_interval=seconds(OTEL_QUANT_SAMPLE_INTERVAL, default.sample_interval),
@@ -178,17 +177,17 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 @functools.cache
 def _warn_once(name: str, text: str, expected: str) -> None:
-    # The instrumentor reads the settings, and so does every run of the process.
+    # The settings are read by the instrumentor and again by every run of the process.
     _log.warning(
         "environment variable %s is %r; expected %s; using the default", name, text, expected
     )
 
 
 def _parse_flag(text: str) -> bool:
-    word = text.lower()
-    if word in _TRUE:
+    value = text.lower()
+    if value in _TRUE:
         return True
-    if word in _FALSE:
+    if value in _FALSE:
         return False
     raise ValueError(text)
 

@@ -1,8 +1,7 @@
-"""The one place where a failure of otel-quant itself ends.
+"""Catches the failures of otel-quant itself; the only module that catches ``Exception``.
 
-The program that is watched must not notice that we failed, and its user must be told,
-once. Everything of ours that runs inside someone else's program runs within
-:meth:`Faults.kept_in`; nothing else in the package catches ``Exception``.
+A failure of ours must not affect the measured program, and its user must learn of it, once. All
+code of ours that runs inside the user's program runs within :meth:`Faults.kept_in`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _log = logging.getLogger("otel_quant")
 
 
 class Faults:
-    """Swallows exceptions and logs the first of each origin.
+    """Suppresses exceptions and logs the first of each origin.
 
     Attributes:
         counts: Number of failures by origin.
@@ -26,14 +25,14 @@ class Faults:
         self.counts: dict[str, int] = {}
 
     def kept_in(self, origin: str) -> Boundary:
-        """Returns a context manager out of which no ``Exception`` comes.
+        """Returns a context manager that suppresses every ``Exception``.
 
         Args:
-            origin: What is being tried, for the log: "probe gpu", "sink spans". A
-                failure is logged the first time that it comes from an origin.
+            origin: The part that runs, for the log: "probe gpu", "sink spans". Only the first
+                failure of each origin is logged.
 
         Returns:
-            A context manager; its ``failed`` says afterwards whether it swallowed one.
+            A context manager; afterwards its ``failed`` is True if it suppressed an exception.
         """
         return Boundary(self, origin)
 
@@ -41,8 +40,8 @@ class Faults:
         """Logs a failure unless one of the same origin has been logged.
 
         Args:
-            origin: What was being tried.
-            error: What went wrong.
+            origin: The part that failed.
+            error: The exception.
         """
         count = self.counts.get(origin, 0)
         self.counts[origin] = count + 1
@@ -59,7 +58,7 @@ class Faults:
 
 
 class Boundary:
-    """See :meth:`Faults.kept_in`. A class, not a generator: it costs a third as much."""
+    """See :meth:`Faults.kept_in`. A class, because a generator takes three times as long."""
 
     __slots__ = ("_faults", "_origin", "failed")
 
@@ -78,11 +77,13 @@ class Boundary:
         traceback: TracebackType | None,
     ) -> bool:
         if not isinstance(error, Exception):
-            return False  # none, or KeyboardInterrupt and SystemExit, which are the program's own
+            return (
+                False  # no error, or KeyboardInterrupt or SystemExit, which must reach the program
+            )
         self.failed = True
         self._faults.report(self._origin, error)
         return True
 
 
 FAULTS: Final = Faults()
-"""The process's own; a failure is logged once in a process."""
+"""The faults of this process: each origin is logged once in a process."""

@@ -1,4 +1,4 @@
-"""Where this process comes from: what its parent told it about the trace it belongs to."""
+"""Data from the parent process: whether it is measured, and the trace that it belongs to."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 @dataclass(slots=True)
 class ParentProcess:
-    """What a parent that is watched left for its child.
+    """Data that a measured parent process has passed to this process.
 
     Attributes:
-        is_worker: Whether this process was forked or spawned by one that is watched. A
-            worker can be terminated at any time between two tasks, so its root span
-            ends, and its telemetry leaves, with each outermost operation or step.
-        carrier: W3C trace context, by header name; it goes before the environment's.
+        is_worker: Whether a measured process forked or spawned this process. A worker can be
+            terminated at any time between two tasks, so its root span ends, and its telemetry
+            is sent, after each outermost operation or step.
+        carrier: W3C trace context, by header name; it is used instead of the environment's.
     """
 
     is_worker: bool = False
@@ -23,4 +23,4 @@ class ParentProcess:
 
 
 PARENT: Final = ParentProcess()
-"""This process's."""
+"""The data of this process."""

@@ -1,7 +1,7 @@
-"""What was measured: immutable records that carry figures from the probes to the sinks.
+"""Measurements: immutable records that probes make and sinks receive.
 
-``None`` (or an empty tuple) means that the figure could not be measured. It is never
-replaced by 0: a chart that shows nothing is honest, one that shows zero is not.
+``None`` (or an empty tuple) means that a figure could not be measured. It is never replaced by
+0, because a chart would show that as a measured value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MemoryReading:
         tree_rss: RSS of this process and all its descendants, in bytes; shared pages
             count once for each process that maps them, as in Quark's `cpu_memory_mb`.
         high_water: Highest RSS of this process since it began or since the mark was
-            reset (``VmHWM``), in bytes; None where the kernel keeps no such mark.
+            reset (``VmHWM``), in bytes; None where the system has no such mark.
         children: One (pid, rss, high_water) for each live descendant, in bytes.
         reaped_high_water: Highest RSS of any descendant that has exited and been waited
             for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes; None unless it is above
@@ -42,7 +42,7 @@ class MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset.
 
         Args:
-            pids: The descendants whose marks were lowered to what they hold.
+            pids: The descendants whose marks were lowered to their RSS.
         """
         return MemoryReading(
             rss=self.rss,
@@ -57,13 +57,13 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True)
 class DiskReading:
-    """Cumulative I/O of the process tree, exited descendants included, in bytes.
+    """Cumulative I/O of the process tree, including exited descendants, in bytes.
 
     Attributes:
         read: Fetched from storage.
         write: Sent to storage.
-        read_chars: Asked for through system calls, page-cache hits included.
-        write_chars: Handed over through system calls.
+        read_chars: Read through system calls, including page-cache hits.
+        write_chars: Written through system calls.
     """
 
     read: int
@@ -74,7 +74,7 @@ class DiskReading:
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """Cumulative CPU time of the process tree, exited descendants included.
+    """Cumulative CPU time of the process tree, including exited descendants.
 
     Attributes:
         user: Seconds in user mode.
@@ -94,12 +94,12 @@ class GpuReading:
     Attributes:
         index: Position among the devices that this process can see, from 0.
         id: Stable identifier: UUID (NVIDIA, MIG) or PCI address (AMD).
-        name: Product name, None where the driver does not say.
-        used: In use on the device, by anyone.
-        limit: What the device has.
-        process_used: In use by this process tree; None where the driver does not say.
-        torch_allocated: Handed out by torch's caching allocator, if torch is in use.
-        torch_reserved: Held by torch's caching allocator.
+        name: Product name; None if the driver does not report it.
+        used: In use on the device, by all processes.
+        limit: Size of the device's memory.
+        process_used: In use by this process tree; None if the driver does not report it.
+        torch_allocated: Allocated by torch's caching allocator, if torch is in use.
+        torch_reserved: Reserved by torch's caching allocator.
     """
 
     index: int
@@ -119,10 +119,10 @@ class Reading:
     Attributes:
         time_ns: Wall clock, nanoseconds since the epoch; for timestamps.
         clock_ns: Monotonic clock, nanoseconds; for durations.
-        resources: What each probe returned, by name of the resource; nothing for one that
-            could not be measured.
-        order: Position among the readings of memory in this process. Threads that read at
-            once may finish in another order.
+        resources: The record of each probe, by name of the resource; a resource that could not
+            be measured is not in it.
+        order: Position among the readings of memory in this process. Threads that read at the
+            same time may finish in another order.
     """
 
     time_ns: int
@@ -145,11 +145,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the process may use.
+    """Limits of the process.
 
     Attributes:
-        memory: Bytes: the smaller of the cgroup's limit and physical memory.
-        memory_source: Which of the two that is.
+        memory: The cgroup's limit or physical memory, whichever is smaller, in bytes.
+        memory_source: Which of the two it is.
     """
 
     memory: int | None = None
@@ -158,19 +158,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
-    """A step as it is when it opens.
+    """A step, as known when it opens.
 
     Attributes:
         index: Position in the run, from 0, in order of opening.
-        label: What the step is called: its kind, or the user's message.
+        label: Name of the step: its kind, or the user's message.
         kind: The ``ProfileStep`` constant.
         parent: Index of the enclosing step, None at the top.
         library: Distribution that the code belongs to.
         library_version: Its version.
         function: Qualified name of the function that is the step.
         thread: Identifier of the thread that opened it.
-        filled_in: Whether otel-quant adds the step to what the library's own profiler
-            reports.
+        filled_in: Whether otel-quant reports the step and the library's own profiler does not.
     """
 
     index: int
@@ -186,14 +185,13 @@ class StepInfo:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Highest figures seen while something was open.
+    """Highest figures of a step or a run.
 
     Attributes:
         figures: By name of the figure: ``memory``, ``gpu.memory``.
-        sources: How a peak is known, by name of the figure: ``kernel`` if a high-water mark
-            that rose gave it. Only memory has one.
-        devices: For each resource with devices, by index of the device, the highest of each of
-            its figures.
+        sources: Source of a peak, by name of the figure: ``kernel`` if it is a high-water mark
+            that rose, else ``sampled``. Only memory has one.
+        devices: By name of the resource, index of the device and name of the figure.
         process_memory: RSS of the main process alone, in bytes.
     """
 
@@ -209,11 +207,11 @@ class Checkpoint:
 
     Attributes:
         sequence: Position in the run, from 0.
-        name: As it stands in the YAML file: ``Start``, ``Calibration Start``, ...
-        phase: Which boundary.
-        reading: What was measured.
-        baseline: The run's first reading; cumulative figures are told relative to it.
-        step: The step whose boundary it is; None for the run's own.
+        name: Its name in the YAML file: ``Start``, ``Calibration Start``, ...
+        phase: Start or end of a step or of the run; ``point`` for any other checkpoint.
+        reading: The reading that was taken.
+        baseline: The run's first reading; cumulative figures are relative to it.
+        step: The step that it belongs to; None for the run.
         custom: Values of the program's own metrics, by name.
         error: Class name of the exception that ended the step.
     """
@@ -238,14 +236,14 @@ class StepRecord:
     """A finished step.
 
     Attributes:
-        info: What it was.
+        info: Its description.
         start: Reading at its start.
         end: Reading at its end.
         peaks: Highest figures between the two.
-        attributes: Arguments worth knowing, by attribute name.
+        attributes: Attributes of its span, by name.
         samples: Calibration samples consumed; None if none were counted.
         custom: Last values of custom metrics, by name.
-        error: The exception that ended it, None if it ended well.
+        error: The exception that ended it; None for no error.
     """
 
     info: StepInfo
@@ -268,8 +266,9 @@ class CostedModel:
     """The static cost of one ONNX model.
 
     Attributes:
-        role: ``float`` for what a quantization read, ``quantized`` for what it wrote.
-        path: Its file; None for a model in memory, or where paths are switched off.
+        role: ``float`` for the model that a quantization read, ``quantized`` for the one that it
+            wrote.
+        path: Its file; None for a model in memory, or if paths are switched off.
         start_ns: Wall clock when costing began.
         end_ns: Wall clock when it ended.
         figures: Totals, by the last part of their attributes' names; empty if it could
@@ -289,14 +288,14 @@ class CostedModel:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run as it is when it opens.
+    """A run, as known when it begins.
 
     Attributes:
         id: Identifier, 16 hexadecimal digits.
         pid: Process.
-        limits: What the process may use.
+        limits: Limits of the process.
         rank: Rank given by a launcher such as torchrun.
-        world_size: Processes that the launcher started.
+        world_size: Number of processes that the launcher started.
         parent_carrier: W3C trace context to continue, as header name and value.
     """
 
@@ -313,17 +312,17 @@ class RunRecord:
     """A finished run.
 
     Attributes:
-        info: What it was.
+        info: Its description.
         start: Its first reading.
         end: Its last reading.
         peaks: Highest figures between the two.
-        steps: Steps that finished.
-        failed_steps: Those of them that ended with an exception.
+        steps: Number of steps that finished.
+        failed_steps: Number of steps that ended with an exception.
         custom: Values of the program's own metrics, by name: those of the whole run, and the
-            last ones of those that are taken at each checkpoint.
-        error: Class name of the exception that ended the run, if one did.
-        run_peaks: Highest figures of the whole run. In a worker the others are of what has
-            happened since the run was last reported.
+            last value of each checkpoint metric.
+        error: Class name of the exception that ended the run; None for no error.
+        run_peaks: Highest figures of the whole run. In a worker, the other fields cover only
+            the time since the last report.
     """
 
     info: RunInfo
@@ -338,7 +337,7 @@ class RunRecord:
 
 
 def error_type(error: BaseException) -> str:
-    """Returns the name of an exception's class as `error.type` wants it: qualified."""
+    """Returns the qualified name of an exception's class, for `error.type`."""
     kind = type(error)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return f"{module}{kind.__qualname__}"

@@ -1,8 +1,8 @@
-"""What a resource declares, once: how it is read, and the figures that every signal shows of it.
+"""Declaration of a resource: how it is read, and which figures of it each signal has.
 
-A probe's file ends with its :class:`Resource`; `otel_quant/probes/registry.py` lists them.
+A probe's file ends with its :class:`Resource`; `otel_quant/probes/registry.py` lists them all.
 Attributes of spans and log records, metrics, columns of the local file and the documentation are
-made from that list, so nothing else has to be touched for a new one.
+made from that list, so a new resource needs no other change.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 Number: TypeAlias = int | float
 
 Part: TypeAlias = Literal["start", "end", "delta", "peak", "rate"]
-"""What a step has of a figure: its value when the step began and ended, the difference, the
-highest value in between, and the difference for each second."""
+"""Part of a figure on a step: its value at the step's start and at its end, the difference, the
+highest value in between, and the difference per second."""
 
 Instrument: TypeAlias = Literal[
     "histogram", "counter", "gauge", "observable_gauge", "observable_up_down_counter",
@@ -24,13 +24,14 @@ Instrument: TypeAlias = Literal[
 
 Probe: TypeAlias = Callable[[Collection[int]], Any]
 """Reads a resource, given the process ids of this process's descendants, parents first. Returns
-what the figures are taken from; None or an empty tuple for what cannot be measured. May raise."""
+a record from which the figures are taken; None or an empty tuple if the resource cannot be
+measured. May raise."""
 
 LEVEL: tuple[Part, ...] = ("start", "end", "delta", "peak")
-"""The parts of a figure that goes up and down."""
+"""The parts of a figure that rises and falls."""
 
 TOTAL: tuple[Part, ...] = ("delta",)
-"""The part of a figure that only rises: what the step has added to it."""
+"""The part of a figure that only rises: the amount that the step has added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class Metric:
         name: Name of the instrument.
         instrument: Kind of instrument.
         unit: UCUM unit.
-        brief: What is measured.
-        attributes: Keys of the points' attributes. For a metric of steps those that a step has
-            of itself (name, library, error) are added.
+        brief: Description of the metric.
+        attributes: Keys of the points' attributes. For a metric of steps, those of the step
+            (name, library, error) are added.
         buckets: Explicit bucket boundaries in ``unit``, for histograms.
     """
 
@@ -60,8 +61,8 @@ class Series:
     """A metric that shows a figure.
 
     Attributes:
-        metric: The metric. Figures may share one, and then differ in ``labels``.
-        part: Which part of the figure a step's metric takes.
+        metric: The metric. Several figures may share one if their ``labels`` differ.
+        part: The part of the figure that a step's metric records.
         labels: Attributes of the points, by key.
     """
 
@@ -75,12 +76,12 @@ class Column:
     """The key of a figure in the local file.
 
     Attributes:
-        key: As it stands at each checkpoint: ``network_received_mb``.
-        definition: What it is, in its unit, for the comment that closes the file.
-        scale: What the figure is divided by: bytes are shown in MiB.
-        in_quark: Whether Quark's own profile has the key. It is then written by the class of
-            :mod:`otel_quant.profile.metrics` that has its name, in strict mode too; any other
-            column is left out there.
+        key: The key at each checkpoint, for example ``network_received_mb``.
+        definition: What it is and in which unit, for the comment at the end of the file.
+        scale: Divisor of the figure: bytes are shown in MiB.
+        in_quark: Whether Quark's own profile has the key. If so, the class of that name in
+            :mod:`otel_quant.profile.metrics` writes it, also in strict mode. Strict mode leaves
+            all other columns out.
     """
 
     key: str
@@ -91,21 +92,22 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number that can be taken from what a probe returns.
+    """One number of a resource.
 
     Attributes:
-        name: Its attributes on spans are named by it: ``memory`` has ``quant.memory.start``,
-            ``.end``, ``.delta``, ``.peak`` and a rate ``quant.memory_rate``. What has no part but
-            the difference is named by itself: ``disk.read`` is ``quant.disk.read``.
+        name: Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``,
+            ``.delta``, ``.peak`` and the rate ``quant.memory_rate``. A figure whose only part is
+            the difference has one attribute of its own name: ``disk.read`` is
+            ``quant.disk.read``.
         unit: UCUM unit.
-        brief: What it is, without a full stop: "RSS of the process tree".
-        of: Takes it from what the probe returned; None if it is not there.
-        parts: What spans have of it; none for a figure that spans do not have.
-        example: A value as it is seen.
+        brief: Description without a full stop: "RSS of the process tree".
+        of: Takes the number from the probe's record; None if the record lacks it.
+        parts: The parts that spans have; empty for a figure that spans do not have.
+        example: An example value.
         checkpoint: Attribute of checkpoint records, below ``quant.checkpoint.``; empty for none.
-            A figure that only rises is given from the run's beginning on.
+            For a figure that only rises, it is the amount since the run began.
         steps: Metrics that are recorded when a step ends.
-        live: Metric that shows the figure while a run goes on.
+        live: Metric that shows the figure during a run.
         column: Column of the local file; None for none.
     """
 
@@ -122,25 +124,25 @@ class Figure:
 
     @property
     def is_total(self) -> bool:
-        """Whether it only rises, so that only differences of it say anything."""
+        """Whether it only rises, so that only its differences have a meaning."""
         return "end" not in self.parts and "delta" in self.parts
 
     def value(self, record: Any) -> Number | None:
-        """Returns the figure of what a probe returned; None if it was not measured.
+        """Returns the figure of a probe's record; None if it was not measured.
 
         Args:
-            record: What the probe returned; None or empty where it measured nothing.
+            record: The probe's record; None if it measured nothing.
         """
-        return None if record is None or record == () else self.of(record)
+        return None if record is None else self.of(record)
 
     def between(
         self, first: Any, last: Any, peak: Number | None, seconds: float
     ) -> dict[Part, Number | None]:
-        """Returns every part of the figure between two readings; None where it is not known.
+        """Returns every part of the figure between two readings; None for an unknown part.
 
         Args:
-            first: What the probe returned at the start.
-            last: What it returned at the end.
+            first: The probe's record at the start.
+            last: Its record at the end.
             peak: Highest value in between.
             seconds: Time between the two.
         """
@@ -150,11 +152,11 @@ class Figure:
         return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
 
     def since(self, first: Any, record: Any) -> Number | None:
-        """Returns the figure, from the run's beginning on if it only rises.
+        """Returns the figure; if it only rises, the amount since the run began.
 
         Args:
-            first: What the probe returned when the run began.
-            record: What it returned now.
+            first: The probe's record when the run began.
+            record: Its record now.
         """
         value = self.value(record)
         if value is None or not self.is_total:
@@ -168,14 +170,14 @@ class Resource:
     """One resource.
 
     Attributes:
-        name: What its readings are called: ``disk``.
+        name: Its name in readings, for example ``disk``.
         probe: Makes the probe of a run.
-        figures: What is shown of it.
-        device_figures: What is shown of each of its devices, where a reading is a tuple of
-            devices with an ``index`` and an ``id``: ``memory`` is ``quant.gpu.0.memory.start``.
-        is_sampled: Whether it is read between checkpoints too, for peaks.
-        reads_proc: Whether its probe reads ``/proc``. Such probes take turns, so that the disk
-            probe can tell what we have read there from what the program has.
+        figures: Its figures.
+        device_figures: The figures of each device, if the probe returns a tuple of devices with
+            an ``index`` and an ``id``: ``memory`` gives ``quant.gpu.0.memory.start``.
+        is_sampled: Whether it is also read between checkpoints, for peaks.
+        reads_proc: Whether its probe reads ``/proc``. One thread at a time reads such probes, so
+            that the disk probe can subtract the bytes that we have read there.
     """
 
     name: str

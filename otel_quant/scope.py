@@ -1,4 +1,4 @@
-"""The ways in for programs: code that runs as a step, and a block that is a run of its own."""
+"""The functions that programs call: ``step`` makes code a step, ``run`` makes a block a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from otel_quant.runtime import RUNTIME
 F = TypeVar("F", bound=Callable[..., Any])
 
 Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], OpenStep | None]
-"""Opens a step for one call, given its arguments; None runs the call as no step."""
+"""Opens the step of one call, given its arguments; returns None if the call is not a step."""
 
 
 class Activation:
-    """Runs a block as a step that has been opened, and closes it.
+    """Runs a block as an open step and closes the step.
 
     Args:
-        step: The step; with None the block just runs.
+        step: The step; None runs the block without a step.
     """
 
     __slots__ = ("_entered", "step")
@@ -47,19 +47,19 @@ class Activation:
         self.finish(error)
 
     def resume(self) -> None:
-        """The step's code is about to run in the calling context."""
+        """Makes the step the current one: its code is about to run in the calling context."""
         if self.step is not None:
             self._entered = self.step.recorder.enter(self.step)
 
     def suspend(self) -> None:
-        """The step's code has stopped running in the calling context."""
+        """Undoes :meth:`resume`: its code has stopped running in the calling context."""
         if self.step is not None:
             self.step.recorder.leave(self.step, self._entered)
             self._entered = None
 
     @contextmanager
     def resumed(self) -> Iterator[None]:
-        """Runs a stretch of the step's code, such as one resumption of a generator."""
+        """Runs a part of the step's code, such as one resumption of a generator."""
         self.resume()
         try:
             yield
@@ -70,7 +70,7 @@ class Activation:
         """Closes the step.
 
         Args:
-            error: What ended its code.
+            error: The exception that ended its code; None for no error.
         """
         if self.step is not None:
             self.step.recorder.close(self.step, error if _is_failure(error) else None)
@@ -78,11 +78,11 @@ class Activation:
 
 
 class Scope:
-    """A step to be: a context manager and a decorator. Made by :func:`step`.
+    """A context manager and decorator that opens steps. Made by :func:`step`.
 
     Args:
         kind: A ``ProfileStep`` constant, or any name.
-        label: What the step is called; the kind itself if None.
+        label: Name of the step; the kind if None.
         attributes: Attributes for its span.
     """
 
@@ -143,21 +143,21 @@ def step(
 
     As a context manager (``with otel_quant.step("Model Loading"):``, also ``async
     with``) or as a decorator (``@otel_quant.step(ProfileStep.CALIBRATION)``) of a
-    function, a coroutine function, a generator or an asynchronous generator; for the
-    last two the step lasts from the first item to the last, and is the current one only
-    while the generator's own code runs.
+    function, a coroutine function, a generator or an asynchronous generator. The step of a
+    generator lasts from its first item to its last, and is the current step only while the
+    generator's own code runs.
 
     Args:
         kind: A ``ProfileStep`` constant, or any name.
-        label: What the step is called; the kind itself if None.
+        label: Name of the step; the kind if None.
         attributes: Attributes for its span.
 
     Returns:
-        The scope. One scope serves any number of calls as a decorator; as a context
-        manager it serves one block at a time.
+        The scope. As a decorator it works for any number of calls; as a context manager, for
+        one block at a time.
 
     Raises:
-        TypeError: It is used as ``@step``, with no name; or the attributes are no mapping.
+        TypeError: It is used as ``@step``, without a name; or the attributes are not a mapping.
     """
     if callable(kind):
         name = getattr(kind, "__qualname__", kind)
@@ -173,11 +173,11 @@ def step(
 def run(profile: str | None = None) -> Iterator[None]:
     """Makes a block a run of its own: for notebooks and long-lived programs.
 
-    A run that is under way is ended first. When the block ends its telemetry has been
-    handed to the exporters, and its local profile, if one was asked for, is complete.
+    If another run is active, it is ended first. When the block ends, its telemetry has been
+    passed to the exporters, and its local profile, if one was requested, is complete.
 
     Args:
-        profile: Path of the local profile to write; None leaves that to the environment.
+        profile: Path of the local profile to write; None uses the environment variables.
     """
     RUNTIME.end_run()
     RUNTIME.begin_run(profile)
@@ -193,7 +193,7 @@ def run(profile: str | None = None) -> Iterator[None]:
 
 
 def qualified_name(function: Callable[..., Any]) -> str:
-    """Returns a function's name with its module, as `code.function.name` wants it."""
+    """Returns a function's name with its module, for `code.function.name`."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{module}.{name}" if module else name
@@ -202,8 +202,8 @@ def qualified_name(function: Callable[..., Any]) -> str:
 def as_step(function: F, begin: Begin) -> F:
     """Wraps a function so that each call is a step.
 
-    The wrapper is a plain function made with ``functools.wraps``: it can be pickled by
-    name, and ``inspect`` sees what kind of function it is.
+    The wrapper is a plain function made with ``functools.wraps``: it can be pickled by name, and
+    ``inspect`` reports the same kind of function.
 
     Args:
         function: A function, coroutine function, generator function or asynchronous
@@ -295,7 +295,7 @@ def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Gener
 
 
 def _is_failure(error: BaseException | None) -> bool:
-    """Tells a failure from an orderly end: a generator closed early, ``sys.exit(0)``."""
+    """Returns False for an early ``close`` of a generator and for ``sys.exit(0)``."""
     if error is None or isinstance(error, GeneratorExit):
         return False
     return not (isinstance(error, SystemExit) and error.code in (None, 0))

@@ -1,7 +1,7 @@
 """The names of the steps of a quantization run.
 
-The 28 names are those of AMD Quark's ``ProfileStep``; a profile written by either tool
-can be read by whoever knows the other.
+The 28 names are those of AMD Quark's ``ProfileStep``, so that the profiles of both tools use the
+same names.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Final
 
 
 class ProfileStep:
-    """Names of the steps that a run can be made of.
+    """Names of steps.
 
     Every constant is a plain string, so a step of your own needs no subclass: use
-    ``USER_DEFINED`` with a message, or pass any string where a step is asked for.
+    ``USER_DEFINED`` with a message, or pass any other string.
     """
 
-    # The ends of a run, and what does not fit elsewhere.
+    # Start and end of a run, and general steps.
     START: Final = "Start"
     END: Final = "End"
     USER_DEFINED: Final = "User-Defined"
@@ -54,4 +54,4 @@ class ProfileStep:
 ALL_STEPS: Final[frozenset[str]] = frozenset(
     value for name, value in vars(ProfileStep).items() if name.isupper() and isinstance(value, str)
 )
-"""Every name above; what is not in it is a user's own."""
+"""Every name above; any other name is the user's own."""

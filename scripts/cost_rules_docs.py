@@ -1,13 +1,13 @@
-"""Makes docs/cost-rules.md from the table in `otel_quant/cost/rules/`."""
+"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/rules/`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from otel_quant.cost.operators import OPERATORS
 from otel_quant.cost.rules import formula
 from otel_quant.cost.rules.formula import CostRule
-from otel_quant.cost.rules.table import COST_RULES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cost-rules.md"
 
@@ -21,7 +21,8 @@ the first operand and result, `W` and `R` weights, `K` the length that is summed
 tensor's number of elements, `b` batch and `s` sequence length. A **contraction** counts under
 `macs_contraction`; biases, activations and normalizations beside it only under `macs`. Where
 the rule set `onnx_tool` differs, its figure stands in brackets; where onnx_tool 1.0.1 aborts,
-it takes the same figure. An operator that is not here is counted in `uncosted_ops`.
+it takes the same figure. Nodes of an operator that is not costed, or not here, are counted in
+`uncosted_ops`, and each has its reason in `unknown_reason`.
 
 | constant | MACs |
 |---|---|
@@ -60,7 +61,8 @@ def _section(domain: str) -> str:
 def _rows(domain: str) -> Iterator[str]:
     """One row per rule; operators that share its words share the row."""
     rows: dict[tuple[bool, str], list[str]] = {}
-    for kind, rule in COST_RULES.items():
+    for kind, operator in OPERATORS.items():
+        rule = operator.cost
         home, _, name = kind.rpartition(":")
         if home == domain:
             rows.setdefault((rule.contraction is not None, _words(rule)), []).append(f"`{name}`")

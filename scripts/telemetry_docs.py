@@ -33,10 +33,13 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
-| log record | one per checkpoint, sent at once | event `{checkpoint}` |
+| log record | one per checkpoint | event `{checkpoint}` |
 | log record | the heaviest nodes of a costed model | event `{model_cost}` |
 | log record and span event | a warning: why a model could not be costed | `{cost_failed}` |
 | metrics | see below | `quant.*` |
+
+Under `opentelemetry-instrument`, checkpoint records and ended spans are sent at once. A program that
+makes its providers itself sends them when its own processors do, and flushes before it ends.
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 """

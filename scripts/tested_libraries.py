@@ -28,40 +28,36 @@ class Tested:
     """How a library is tested.
 
     Attributes:
-        versions: Those that real quantizations have been run with.
         requirements: What is installed for its test beside the extra `unit`.
         tests: A file or folder for pytest.
     """
 
-    versions: str
     requirements: tuple[str, ...]
     tests: str
 
 
 TESTED: Final = {
     "quark": Tested(
-        "0.13", ("amd-quark", "onnxruntime", "torch", "transformers", "onnxscript"),
+        ("amd-quark", "onnxruntime", "torch", "transformers", "onnxscript"),
         "tests/integration/quark",
     ),
-    "onnxruntime": Tested("1.20, 1.31", ("onnxruntime", _NBITS), f"{_FOLDER}/test_onnxruntime.py"),
-    "torch": Tested("2.13", ("torch", "numpy"), f"{_FOLDER}/test_torch.py"),
-    "torchao": Tested("0.18", ("torchao", "torch", "transformers"), f"{_FOLDER}/test_torchao.py"),
+    "onnxruntime": Tested(("onnxruntime", _NBITS), f"{_FOLDER}/test_onnxruntime.py"),
+    "torch": Tested(("torch", "numpy"), f"{_FOLDER}/test_torch.py"),
+    "torchao": Tested(("torchao", "torch", "transformers"), f"{_FOLDER}/test_torchao.py"),
     # It loads a model that torchao quantizes.
-    "transformers": Tested(
-        "5.23", ("transformers", "torch", "torchao"), f"{_FOLDER}/test_torchao.py"
-    ),
+    "transformers": Tested(("transformers", "torch", "torchao"), f"{_FOLDER}/test_torchao.py"),
     "optimum-onnx": Tested(
-        "0.1", ("optimum-onnx[onnxruntime]", "datasets", _NBITS), f"{_FOLDER}/test_optimum_onnx.py"
+        ("optimum-onnx[onnxruntime]", "datasets", _NBITS), f"{_FOLDER}/test_optimum_onnx.py"
     ),
-    "nncf": Tested("3.4", ("nncf", "onnxruntime", _NBITS), f"{_FOLDER}/test_nncf.py"),
-    "optimum-quanto": Tested("0.2.7", ("optimum-quanto",), f"{_FOLDER}/test_quanto.py"),
-    "hqq": Tested("0.2.8", ("hqq", "transformers"), f"{_FOLDER}/test_hqq.py"),
+    "nncf": Tested(("nncf", "onnxruntime", _NBITS), f"{_FOLDER}/test_nncf.py"),
+    "optimum-quanto": Tested(("optimum-quanto",), f"{_FOLDER}/test_quanto.py"),
+    "hqq": Tested(("hqq", "transformers"), f"{_FOLDER}/test_hqq.py"),
     "neural-compressor": Tested(
-        "3.10", ("neural-compressor[pt]", "torch", "transformers"), f"{_FOLDER}/test_neural_compressor.py"
+        ("neural-compressor[pt]", "torch", "transformers"), f"{_FOLDER}/test_neural_compressor.py"
     ),
-    "llmcompressor": Tested("0.14", ("llmcompressor",), f"{_FOLDER}/test_llmcompressor.py"),
-    "auto-round": Tested("0.16", ("auto-round", "gguf"), f"{_FOLDER}/test_auto_round.py"),
-}  # fmt: skip
+    "llmcompressor": Tested(("llmcompressor",), f"{_FOLDER}/test_llmcompressor.py"),
+    "auto-round": Tested(("auto-round", "gguf"), f"{_FOLDER}/test_auto_round.py"),
+}
 """By the names of `otel_quant.instruments`."""
 
 

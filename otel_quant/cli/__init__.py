@@ -20,11 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Args:
-        arguments: What follows the program's name; from the process's own if None.
+        arguments: The arguments after the program's name; None for those of the process.
 
     Returns:
-        The exit code: 0 if all went well, that of the error otherwise, 2 for a command
-        line that makes no sense.
+        The exit code: 0 for success, 2 for an invalid command line, otherwise that of the error.
     """
     parser = argparse.ArgumentParser(
         prog="otel-quant", description="Looks at what quantization runs and their models cost."
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("otel-quant: standard output: closed; expected a place to write", file=sys.stderr)
         return 1
     if hasattr(sys.stdout, "reconfigure"):
-        # A name that the terminal has no letters for is no reason to fail.
+        # A name that the terminal cannot show must not be an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = options.run(options)
@@ -51,15 +50,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"otel-quant: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        _give_up_output()  # the reader (head, say) has seen enough
+        _discard_output()  # the reader (such as head) has stopped reading
         return 0
-    except OSError as error:  # of the output: commands tell of the files that they read
-        _give_up_output()
+    except OSError as error:  # from standard output: commands handle errors of other files
+        _discard_output()
         print(f"otel-quant: standard output: {error.strerror}", file=sys.stderr)
         return 1
     return code
 
 
-def _give_up_output() -> None:
-    """Lets Python's own flush at exit not fail as ours did."""
+def _discard_output() -> None:
+    """Redirects standard output to the null device, so that Python's flush at exit succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What a subcommand is, and how it tells its user that something is wrong."""
+"""The interface of a subcommand, and the error that it raises for its user."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 
 class UserError(Exception):
-    """Something that the user can put right. Caught once, in ``main``.
+    """An error that the user can correct. Caught once, in ``main``.
 
     Args:
-        message: The value, what was expected and where it came from, in one line.
-        exit_code: What the process exits with.
+        message: What is wrong, where, and what is expected, in one line.
+        exit_code: Exit code of the process.
     """
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
@@ -25,11 +25,11 @@ class Command:
     """One subcommand.
 
     Attributes:
-        name: What the user types.
+        name: The name that the user types.
         brief: One line for the list of commands.
         add_arguments: Adds its arguments to a parser.
-        run: Does it; returns the exit code or raises :class:`UserError`.
-        description: What its own help says first; the brief if empty.
+        run: Runs it; returns the exit code or raises :class:`UserError`.
+        description: First lines of its help; the brief if empty.
     """
 
     name: str

@@ -35,8 +35,8 @@ class Column:
         key: Its name in JSON and CSV.
         heading: Its name in the table.
         value: Computes it from the records and the step.
-        shown: Prints it in the table.
-        unless: Key of the column that takes its place in the table, where there is one.
+        shown: Formats it for the table.
+        unless: Key of another column; if that column is in the table, this one is left out.
     """
 
     key: str
@@ -65,7 +65,7 @@ def _change(key: str) -> Callable[[Sequence[Record], Step], object]:
         before, after = _number(records[step.first], key), _number(records[step.last], key)
         if step.state != "ended" or before is None or after is None:
             return None
-        return round(after - before, 9)  # less than that is not in the records
+        return round(after - before, 9)  # the records have no more decimals
 
     return change
 
@@ -106,13 +106,13 @@ _COLUMNS: Final[tuple[Column, ...]] = (
     Column("disk_write_mb", "WRITTEN", _change(_WRITE), _fixed(2)),
 )
 _SEEN: Final = (
-    "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
+    "(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)\n"
 )
 _STATUS: Final = Column("status", "STATUS", _status, str)
 
 
 def _columns(profile: Profile, steps: Sequence[Step]) -> Iterator[Column]:
-    """Yields the columns that some step has a value in, custom metrics after the others."""
+    """Yields the columns in which a step has a value; custom metrics come last."""
     custom = dict.fromkeys(key for record in profile.records for key in record if key not in _KNOWN)
     for column in (*_COLUMNS, *(_custom_column(key) for key in custom)):
         if any(column.value(profile.records, step) is not None for step in steps):
@@ -121,10 +121,10 @@ def _columns(profile: Profile, steps: Sequence[Step]) -> Iterator[Column]:
 
 
 def _custom_column(key: str) -> Column:
-    def at_the_last(records: Sequence[Record], step: Step) -> object:
+    def value(records: Sequence[Record], step: Step) -> object:
         return records[step.last if step.state == "ended" else step.first].get(key)
 
-    return Column(key, key, at_the_last, lambda value: "-" if value is None else str(value))
+    return Column(key, key, value, lambda value: "-" if value is None else str(value))
 
 
 def _as_table(profiles: Mapping[str, Profile]) -> str:
@@ -164,7 +164,7 @@ def _steps_table(profile: Profile, steps: Sequence[Step]) -> str:
 
 
 def _end(profile: Profile) -> str:
-    """Says what ended the run, if that was an exception."""
+    """Returns a line with the exception that ended the run; empty if there was none."""
     last = profile.records[-1] if profile.records else {}
     if last.get("step") != "End" or "error" not in last:
         return ""
@@ -181,14 +181,14 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _warning(profile: Profile, steps: Sequence[Step]) -> str:
-    """Says what is missing, what was going on and how large it was then."""
-    if profile.whole:
+    """Returns what is missing, the open steps and the last figures; empty if nothing is missing."""
+    if profile.complete:
         return ""
     records = profile.records
     if not records:
-        return "\ntruncated: no checkpoint is whole\n"
+        return "\ntruncated: the file has no complete checkpoint\n"
     if records[-1].get("step") == "End":
-        return "\ntruncated: all checkpoints are here, but what follows them is not whole\n"
+        return "\ntruncated: all checkpoints are complete, but the text after them is not\n"
     open_steps = " > ".join(printable(step.name) for step in steps if step.state == "open")
     figures = ", ".join(
         f"{value:.2f} {unit}"
@@ -196,7 +196,7 @@ def _warning(profile: Profile, steps: Sequence[Step]) -> str:
         if (value := _number(records[-1], key)) is not None
     )
     return (
-        "\ntruncated: the run has no End: it goes on, or it was killed\n"
+        "\ntruncated: the run has no End: it is still running, or it was killed\n"
         f"  open steps:      {open_steps or 'none'}\n"
         f"  last checkpoint: {printable(str(records[-1].get('step', '')))}"
         f"{f' ({figures})' if figures else ''}\n"
@@ -211,7 +211,7 @@ def _as_json(profiles: Mapping[str, Profile]) -> str:
         documents.append(
             {
                 "file": name,
-                "truncated": not profile.whole,
+                "truncated": not profile.complete,
                 "steps": [
                     {
                         "step": step.name,
@@ -228,7 +228,7 @@ def _as_json(profiles: Mapping[str, Profile]) -> str:
 
 
 def _finite(value: object) -> object:
-    """Replaces what JSON has no number for by its name."""
+    """Replaces numbers that JSON does not have (NaN, infinity) by their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -292,7 +292,7 @@ COMMAND: Final = Command(
     brief="print the steps of a quark_profile.yaml",
     description=(
         "Prints the steps of profiles with their time, memory and disk I/O. Reads the files of "
-        "otel-quant and of Quark's own profiler, those of killed runs too."
+        "otel-quant and of Quark's own profiler, including those of killed runs."
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -1,14 +1,13 @@
-"""Memory of AMD GPUs, from the program's ``amdsmi`` if it has one, else the kernel's files.
+"""Memory of AMD GPUs, from the program's ``amdsmi`` if it is loaded, else from the kernel's files.
 
-Which devices: those that ``ROCR_VISIBLE_DEVICES`` leaves, and of these what
-``HIP_VISIBLE_DEVICES`` leaves (``CUDA_VISIBLE_DEVICES`` if that is not set), as the
-runtimes under torch and ONNX Runtime apply them. They are numbered as the ROCm runtime
-does, in the order of the kernel's compute topology, and by PCI address where there is none.
-A position whose memory the kernel does not show, such as a partition of an MI300, is left
-out of the readings.
+Devices are filtered by ``ROCR_VISIBLE_DEVICES`` and then by ``HIP_VISIBLE_DEVICES``
+(``CUDA_VISIBLE_DEVICES`` if that is not set), as the runtimes under torch and ONNX Runtime do.
+They are numbered as the ROCm runtime numbers them: in the order of the kernel's compute
+topology, or by PCI address where there is none. A device whose memory the kernel does not
+show, such as a partition of an MI300, keeps its number and has no reading.
 
 The process tree's memory comes from the kernel's files in both cases: ``amdsmi`` would read
-the same files of every process on the machine.
+the same files, but of every process on the machine.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _Device:
 
     Attributes:
         address: PCI address, ``0000:03:00.0``.
-        folder: Its folder in sysfs; None if that does not show its memory.
+        folder: Its folder in sysfs; None if sysfs does not show its memory.
         name: Product name, on server cards.
         unique_id: Identifier, 16 hexadecimal digits.
         limit: Size of its memory, in bytes.
@@ -62,22 +61,21 @@ class AmdDevices:
         self._devices = devices
         self._smi = smi
         self._root = root
-        self._complaints: set[str] = set()
+        self._logged: set[str] = set()
 
     @property
     def count(self) -> int:
-        """Number of visible devices, those that do not answer included."""
+        """Number of visible devices, including those that cannot be read."""
         return len(self._devices)
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads every visible device that answers.
+        """Reads the visible devices.
 
         Args:
             pids: Processes whose memory ``process_used`` sums.
 
         Returns:
-            One reading for each device that answers. ``index`` counts the visible devices,
-            those that do not answer included.
+            One reading for each device that can be read. ``index`` counts all visible devices.
         """
         if not self._devices:
             return ()
@@ -104,21 +102,21 @@ class AmdDevices:
         if device.folder is None:
             return None
         try:
-            if self._smi is not None and self._smi.knows(device.address):
+            if self._smi is not None and self._smi.has_device(device.address):
                 return self._smi.used(device.address)
             return int((device.folder / "mem_info_vram_used").read_text())
         except (AmdSmiUnavailableError, OSError, ValueError) as error:
-            if device.address not in self._complaints:
-                self._complaints.add(device.address)
+            if device.address not in self._logged:
+                self._logged.add(device.address)
                 _log.warning(
-                    "AMD GPU %s does not tell its memory, which stays absent: %s",
+                    "AMD GPU %s: cannot read memory (left out of the telemetry): %s",
                     device.address,
                     error,
                 )
             return None
 
     def close(self) -> None:
-        """Ends the readings; nothing was opened that could be given back."""
+        """Stops reading. Nothing was opened, so there is nothing to close."""
         self._devices = ()
 
 
@@ -137,7 +135,7 @@ def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices |
         return None
     order = _compute_order(root) or sorted(cards)
     devices = _visible(tuple(cards.get(address, _Device(address)) for address in order), environ)
-    smi = AmdSmi.of_the_program() if devices else None
+    smi = AmdSmi.from_loaded_module() if devices else None
     if smi is not None:
         devices = tuple(
             replace(device, name=device.name or smi.name(device.address)) for device in devices
@@ -174,13 +172,13 @@ def _compute_order(root: Path) -> list[str]:
     ]
     addresses = []
     for node in sorted(nodes, key=lambda node: int(node.name)):
-        # Unreadable if this container may not use the device: then the runtime skips it too.
+        # Unreadable if this container may not use the device: the runtime skips it as well.
         lines = (_text(node / "properties") or "").splitlines()
         pairs = (line.split() for line in lines)
         values = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
         if values.get("simd_count") and "location_id" in values:
-            place = values["location_id"]
-            bus, device, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 0x7
+            location = values["location_id"]
+            bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7
             addresses.append(f"{values.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function:x}")
     return addresses
 

@@ -1,8 +1,8 @@
 """GPU memory of processes, as the kernel's DRM drivers show it in ``/proc/PID/fdinfo``.
 
-Each open file of a GPU belongs to a client of the driver; ``drm-memory-vram`` is what the
-client holds in the memory of the device ``drm-pdev``. Duplicated and inherited files show
-the same client, which is counted once for each device.
+Each open file of a GPU belongs to a client of the driver; ``drm-memory-vram`` is the memory
+that the client uses on the device ``drm-pdev``. Duplicated and inherited files show the same
+client: it is counted once for each device.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Final
 _UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
 _VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
-"""The second is what newer kernels call the first."""
+"""The key; newer kernels use the second name."""
 
 
 def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
-    """Sums the device memory that processes hold on AMD GPUs.
+    """Sums the device memory that processes use on AMD GPUs.
 
     Args:
         root: Root of the file system that holds ``proc``.
-        pids: The processes. One that has exited holds nothing.
+        pids: The processes. One that has exited counts as 0.
 
     Returns:
-        Bytes by PCI address, for the devices on which they hold any; None if one of them
-        may not be read, or the kernel is too old to say (before 6.0).
+        Bytes by PCI address, for the devices that they use; None if one of the processes may
+        not be read, or the kernel does not show the figure (before 6.0).
     """
     clients: dict[tuple[str, str], int] = {}
     try:
         for pid in pids:
             for number in _gpu_files(f"{root}/proc/{pid}/fd"):
                 _add_client(clients, Path(f"{root}/proc/{pid}/fdinfo/{number}"), pid, number)
-    except (OSError, ValueError):  # no permission, or a kernel that does not tell
+    except (OSError, ValueError):  # no permission, or the kernel does not show the figure
         return None
     sums: dict[str, int] = {}
     for (address, _), size in clients.items():
@@ -44,13 +44,13 @@ def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | Non
 
 def _gpu_files(folder: str) -> list[str]:
     try:
-        numbers = os.listdir(folder)  # noqa: PTH208  # pathlib costs ten times as much
+        numbers = os.listdir(folder)  # noqa: PTH208  # pathlib takes ten times as long
     except FileNotFoundError:
         return []  # it has exited
     files = []
     for number in numbers:
         try:
-            target = os.readlink(f"{folder}/{number}")  # noqa: PTH115  # likewise
+            target = os.readlink(f"{folder}/{number}")  # noqa: PTH115  # same reason
         except FileNotFoundError:
             continue  # closed meanwhile
         if target.startswith("/dev/dri/"):
@@ -78,5 +78,5 @@ def _add_client(clients: dict[tuple[str, str], int], fdinfo: Path, pid: int, num
 def _bytes(figure: str) -> int:
     number, _, unit = figure.partition(" ")
     if unit not in _UNITS:
-        raise ValueError(f"{figure!r} is no size: expected a number and KiB, MiB or nothing")
+        raise ValueError(f"unknown size {figure!r}; expected a number, alone or with KiB or MiB")
     return int(number) * _UNITS[unit]

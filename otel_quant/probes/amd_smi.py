@@ -1,9 +1,9 @@
-"""AMD's ``amdsmi`` (6.2 and later), where the program has loaded it already.
+"""AMD's ``amdsmi`` (6.2 and later), if the program has already loaded it.
 
-We never import it. ROCm builds of torch bring a copy of its library of their own, and two
-copies in one process have been seen to corrupt the heap and to make torch find no GPU
-(ROCm/TheRock issue 2269, pytorch issue 186516). The program's copy is asked and is left
-initialised: shutting it down would take it away from the program.
+We never import it. ROCm builds of torch contain their own copy of its library, and two copies
+in one process can corrupt the heap and make torch find no GPU (ROCm/TheRock issue 2269,
+pytorch issue 186516). We use the program's copy and never shut it down: the program may still
+need it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger("otel_quant")
 
 
 class AmdSmiUnavailableError(Exception):
-    """``amdsmi`` does not answer."""
+    """``amdsmi`` could not read a device."""
 
 
 class AmdSmi:
@@ -36,15 +36,15 @@ class AmdSmi:
         }
 
     @classmethod
-    def of_the_program(cls, modules: Mapping[str, ModuleType] = sys.modules) -> AmdSmi | None:
-        """Finds ``amdsmi``.
+    def from_loaded_module(cls, modules: Mapping[str, ModuleType] = sys.modules) -> AmdSmi | None:
+        """Uses the ``amdsmi`` that the program has loaded.
 
         Args:
-            modules: The modules that are loaded.
+            modules: The loaded modules.
 
         Returns:
-            It, or None if it is not loaded (or only half, in another thread) or does not
-            work here.
+            The access to it; None if it is not loaded, is still being imported in another
+            thread, or does not work here.
         """
         smi: Any = modules.get("amdsmi")
         # The last names that the package's __init__ imports are its exceptions.
@@ -54,18 +54,18 @@ class AmdSmi:
             smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
             return cls(smi)
         except smi.AmdSmiException as error:
-            _log.debug("amdsmi does not work here, reading the kernel's files: %r", error)
+            _log.debug("amdsmi does not work here; the kernel's files are read instead: %r", error)
             return None
 
-    def knows(self, address: str) -> bool:
-        """Says whether it has found the device at a PCI address."""
+    def has_device(self, address: str) -> bool:
+        """Returns whether it has found the device at a PCI address."""
         return address in self._handles
 
     def used(self, address: str) -> int:
         """Reads how much memory of a device is in use, in bytes.
 
         Raises:
-            AmdSmiUnavailableError: It does not answer.
+            AmdSmiUnavailableError: ``amdsmi`` reports an error.
         """
         smi = self._smi
         try:

@@ -21,7 +21,7 @@ _TICK = _MICROSECONDS // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else
 if sys.platform != "win32":
     import resource
 
-# Fields of /proc/PID/stat counted from the one after the command's name (proc(5)).
+# Positions in /proc/PID/stat, counted from the field after the command's name (proc(5)).
 _MAJOR_FAULTS, _CHILDREN_MAJOR_FAULTS = 9, 10
 _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM = 11, 12, 13, 14
 
@@ -39,8 +39,8 @@ class CpuProbe:
             pids: Process ids of the descendants, parents first.
 
         Returns:
-            The totals, those of descendants that have been waited for included. They
-            never fall.
+            The totals, including those of descendants that have been waited for. They never
+            fall.
         """
         if sys.platform == "win32":
             times = psutil.Process().cpu_times()

@@ -1,15 +1,14 @@
 """Counters that only rise, summed over the process tree.
 
-The kernel adds what a child has used to its parent's counters when the parent waits for
-it, so the sum over the living (and the zombies) holds what the dead used. Two things
-are in the way of a sum that neither falls nor counts anything twice:
+When a parent waits for an exited child, the kernel adds the child's counters to the parent's.
+So the sum over existing processes (zombies included) contains what exited ones used. Two cases
+would make the sum fall or count something twice:
 
-- A process may be waited for in the middle of a pass. Parents are therefore read before
-  their children: what moves upwards meanwhile is missed, never met twice, and a pass
-  that missed something is made again.
-- What nobody waits for is gone: a child of a process that ignores SIGCHLD, or an orphan,
-  which belongs to ``init``. Such a fall stays after another pass, and what had been
-  counted until then is kept beside the sum from there on.
+- A process is waited for in the middle of a pass. Parents are read before their children, so
+  its figures are missed in that pass but never counted twice; the pass is then repeated.
+- Nobody waits for a process: its parent ignores SIGCHLD, or it is an orphan and belongs to
+  ``init``. Its figures leave the sum for good. If the sum is still lower after another pass,
+  the difference is remembered and added from then on.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from otel_quant.probes.tree import descendants_now
 Figures = tuple[int, ...]
 
 _PASSES: Final = 3
-"""How often a reading is tried: with children that come and go all the time no pass is
-whole, and the next reading will do."""
+"""Passes for one reading. If children start and exit all the time, no pass is complete; the
+next reading then corrects this one."""
 
-_GONE = (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess)
+_EXITED = (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess)
 
 
 class Cumulative:
     """Sums counters over this process and its descendants.
 
     Args:
-        own: Reads this process's counters, its reaped descendants' included.
-        of_child: Reads those of the process with the given id. Raises ``OSError`` or
-            ``psutil.Error`` if it has exited or belongs to someone else.
+        own: Reads this process's counters, including those of reaped descendants.
+        of_child: Reads the counters of the process with the given id. Raises ``OSError`` or
+            ``psutil.Error`` if it has exited or belongs to another user.
         list_descendants: Returns the ids of the descendants, parents first.
     """
 
@@ -55,7 +54,7 @@ class Cumulative:
         self._last: dict[int, Figures] = {}
 
     def read(self, pids: Collection[int]) -> Figures:
-        """Reads the totals; none of them is lower than at the reading before.
+        """Reads the totals. No total is lower than at the previous reading.
 
         Args:
             pids: Process ids of the descendants, parents first.
@@ -67,37 +66,37 @@ class Cumulative:
             OSError: This process may not read its own counters.
         """
         for remaining in reversed(range(_PASSES)):
-            sums, whole = self._pass(pids)
+            sums, is_complete = self._pass(pids)
             if not self._highest:
                 self._highest, self._lost = sums, (0,) * len(sums)
             totals = _added(sums, self._lost)
-            if whole and not any(map(operator.lt, totals, self._highest)):
+            if is_complete and not any(map(operator.lt, totals, self._highest)):
                 break
             if remaining:
                 pids = self._list()
-            elif whole:
+            elif is_complete:
                 higher = tuple(map(max, self._highest, totals))
                 self._lost = _added(self._lost, map(operator.sub, higher, totals))
         self._highest = tuple(map(max, self._highest, totals))
         return self._highest
 
     def _pass(self, pids: Collection[int]) -> tuple[Figures, bool]:
-        sums, whole = self._own(), True
+        sums, is_complete = self._own(), True
         seen: dict[int, Figures] = {}
         for pid in pids:
             try:
                 seen[pid] = self._of_child(pid)
-            except _GONE:
-                whole = False
+            except _EXITED:
+                is_complete = False
                 continue
             except (OSError, psutil.Error):
-                # It belongs to someone else, perhaps since it ran a setuid program.
+                # It belongs to another user, perhaps because it ran a setuid program.
                 if pid not in self._last:
                     continue
                 seen[pid] = self._last[pid]
             sums = _added(sums, seen[pid])
         self._last = seen
-        return sums, whole
+        return sums, is_complete
 
 
 def _added(first: Iterable[int], second: Iterable[int]) -> Figures:

@@ -1,8 +1,8 @@
 """Probe for the disk I/O of the process tree.
 
-The bytes that the probes themselves read from ``/proc`` are no I/O of the program and are
-taken out of ``read_chars``; the local profile's own few kilobytes are not taken out of
-what was written.
+The bytes that the probes read from ``/proc`` are subtracted from ``read_chars``: the program
+did not read them. The few kilobytes of the local profile are not subtracted from what was
+written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from otel_quant.records import DiskReading
 from otel_quant.resources import TOTAL, Column, Figure, Metric, Resource, Series
 
 _LINUX = sys.platform == "linux"
-_KEPT: Final = _LINUX or hasattr(psutil.Process, "io_counters")
-"""Whether the system keeps such counters for an ordinary user; macOS does not."""
+_AVAILABLE: Final = _LINUX or hasattr(psutil.Process, "io_counters")
+"""Whether the system offers these counters to an ordinary user; macOS does not."""
 
 
 class DiskProbe:
@@ -37,12 +37,12 @@ class DiskProbe:
             pids: Process ids of the descendants, parents first.
 
         Returns:
-            The totals, which never fall; None where the system keeps no such counters.
+            The totals, which never fall; None where the system has no such counters.
 
         Raises:
             OSError: The process may not read its own counters.
         """
-        return DiskReading(*self._totals.read(pids)) if _KEPT else None
+        return DiskReading(*self._totals.read(pids)) if _AVAILABLE else None
 
     def _own(self) -> Figures:
         read, write, *chars = _counters(SELF)
@@ -56,7 +56,9 @@ def _counters(pid: int) -> Figures:
     """Returns read, write and, where known, read_chars and write_chars of one process."""
     if _LINUX:
         words = read_process(pid, "io").split()
-        counters = dict(zip(words[::2], words[1::2], strict=True))  # a third of a pattern's cost
+        counters = dict(
+            zip(words[::2], words[1::2], strict=True)
+        )  # takes a third of a regular expression's time
         return (
             int(counters[b"read_bytes:"]),
             int(counters[b"write_bytes:"]),
@@ -113,7 +115,7 @@ DISK: Final = Resource(
         Figure(
             "disk.read_chars",
             "By",
-            "Bytes read through system calls, those that the page cache answered included",
+            "Bytes read through system calls, including those that were in the page cache",
             lambda disk: disk.read_chars,
             TOTAL,
             "204800000",

@@ -1,12 +1,12 @@
-"""Memory of the GPUs that this process can see, whoever made them.
+"""Memory of the GPUs that this process can see, of any vendor.
 
-Making the probe costs nothing: which drivers there are is decided by the first reading,
-and where there is none every later one is an empty tuple. ``pynvml`` is not imported
-before; ``amdsmi`` and torch never are, but asked where the program has loaded them.
+Creating the probe does no work. The first reading looks for drivers; if there are none, every
+later reading is an empty tuple. ``pynvml`` is imported by the first reading; ``amdsmi`` and
+torch are never imported, only used if the program has loaded them.
 
-Forks: the drivers' libraries hold locks of their own, and a child that is forked while
-another thread is inside one would wait for ever. So a fork waits for the reading in
-progress, a bounded time, and the child opens the drivers anew.
+Forks: the drivers' libraries have locks of their own. A child that is forked while another
+thread holds one would wait for ever. So a fork waits for the reading in progress, for a
+limited time, and the child opens the drivers again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from otel_quant.resources import LEVEL, Column, Figure, Metric, Resource, Series
 
 _log = logging.getLogger("otel_quant")
 
-_PATIENCE: Final = 1.0
-"""Seconds to wait for another thread's reading. A driver that takes longer is taken to hang."""
+_LONGEST_WAIT: Final = 1.0
+"""Seconds to wait for another thread's reading. After that the driver is assumed to hang."""
 
 _AMD_VARIABLES: Final = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -40,22 +40,22 @@ class Devices(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of them, those that do not answer included."""
+        """Number of visible devices, including those that cannot be read."""
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads those that answer."""
+        """Reads the devices; one that cannot be read is left out."""
 
     def close(self) -> None:
-        """Gives the driver back."""
+        """Closes the driver."""
 
 
 class GpuProbe:
     """Reads the memory of all visible GPUs: NVIDIA's first, then AMD's.
 
-    Beside a visible NVIDIA GPU, AMD's are read only if the program asks for them, by
-    ``HIP_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES`` or a torch that is built for them: many
-    a workstation has one in its processor that only draws the desktop. Which ones are visible is read from the environment at the first reading and stays so,
-    as it does for the runtimes themselves.
+    If an NVIDIA GPU is visible, AMD GPUs are read only when ``HIP_VISIBLE_DEVICES`` or
+    ``ROCR_VISIBLE_DEVICES`` is set or torch is built for them: the processors of many
+    workstations contain an AMD GPU that only drives the screen. The environment is read once,
+    at the first reading, as the runtimes do it.
 
     Args:
         environ: Environment variables.
@@ -68,7 +68,7 @@ class GpuProbe:
         self._lock = threading.RLock()
         self._forking: set[int] = set()  # threads that fork, and hold the lock meanwhile
         self._usable = True
-        self._waits = True  # for another thread's reading: not again once that took too long
+        self._waits = True  # for another thread's reading; False once a wait timed out
         self._opened: tuple[tuple[Platform, Devices], ...] | None = None
         _PROBES.add(self)
 
@@ -79,15 +79,15 @@ class GpuProbe:
             pids: This process's descendants. ``process_used`` sums them and this process.
 
         Returns:
-            One reading for each visible device that answers, in order of ``index``. None
-            while a driver keeps another thread waiting: this one goes on.
+            One reading for each visible device that can be read, in order of ``index``. Empty
+            while another thread waits for a driver that hangs: this thread does not wait.
         """
         if self._opened == ():
             return ()
         lock = self._lock
-        if not lock.acquire(timeout=_PATIENCE if self._waits else 0):
+        if not lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
             if self._waits:
-                _log.warning("A GPU's driver does not answer; until it does, GPUs are not read")
+                _log.warning("A GPU driver does not respond; GPUs are not read until it does")
             self._waits = False
             return ()
         try:
@@ -128,9 +128,9 @@ class GpuProbe:
         )
 
     def close(self) -> None:
-        """Gives the drivers back, unless one hangs; further readings are empty."""
+        """Closes the drivers, unless one hangs. Later readings are empty."""
         opened, self._opened = self._opened, ()
-        if self._lock.acquire(timeout=_PATIENCE if self._waits else 0):
+        if self._lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
             try:
                 for _, devices in opened or ():
                     devices.close()
@@ -138,28 +138,28 @@ class GpuProbe:
                 self._lock.release()
 
     def reset(self) -> None:
-        """Forgets the drivers without a word to them, so that the next reading opens them anew.
+        """Drops the drivers without closing them; the next reading opens them again.
 
-        Meant for forked children, which must not close what their parent uses. They are
-        reset of themselves; a second time does no harm.
+        For forked children, which must not close what their parent uses. It is called
+        automatically after a fork; a second call does no harm.
         """
         self._opened = None
 
     def before_fork(self) -> None:
         """Waits for the reading that another thread is taking."""
-        if self._lock.acquire(timeout=_PATIENCE):
+        if self._lock.acquire(timeout=_LONGEST_WAIT):
             self._forking.add(threading.get_ident())
 
     def after_fork_in_parent(self) -> None:
-        """Lets readings go on."""
+        """Allows readings again."""
         if threading.get_ident() in self._forking:
             self._forking.discard(threading.get_ident())
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Leaves the drivers to the parent."""
-        # If the lock could not be had, a thread that does not exist here is inside the
-        # driver and holds the driver's own locks: it can never be used here.
+        """Drops the parent's drivers."""
+        # Without the lock, another thread was inside the driver during the fork. That thread
+        # does not exist in the child, so the driver's own locks are never released here.
         self._usable = self._usable and threading.get_ident() in self._forking
         self._forking = set()
         self._lock = threading.RLock()
@@ -169,19 +169,19 @@ class GpuProbe:
 _PROBES: Final[weakref.WeakSet[GpuProbe]] = weakref.WeakSet()
 
 
-def _at_fork(what: Callable[[GpuProbe], None]) -> Callable[[], None]:
+def _for_all_probes(method: Callable[[GpuProbe], None]) -> Callable[[], None]:
     def hook() -> None:
         for probe in list(_PROBES):
-            what(probe)
+            method(probe)
 
     return hook
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
-        before=_at_fork(GpuProbe.before_fork),
-        after_in_parent=_at_fork(GpuProbe.after_fork_in_parent),
-        after_in_child=_at_fork(GpuProbe.after_fork_in_child),
+        before=_for_all_probes(GpuProbe.before_fork),
+        after_in_parent=_for_all_probes(GpuProbe.after_fork_in_parent),
+        after_in_child=_for_all_probes(GpuProbe.after_fork_in_child),
     )
 
 
@@ -189,7 +189,7 @@ _USAGE: Final = Metric(
     "quant.run.gpu.memory.usage",
     "observable_up_down_counter",
     "By",
-    "Memory in use on a visible GPU, by anyone.",
+    "Memory in use on a visible GPU, by all processes.",
     ("hw.id",),
 )
 
@@ -202,7 +202,7 @@ GPU: Final = Resource(
         Figure(
             "gpu.memory",
             "By",
-            "Memory in use on all visible GPUs, by anyone",
+            "Memory in use on all visible GPUs, by all processes",
             lambda gpus: sum(gpu.used for gpu in gpus),
             LEVEL,
             "2147483648",
@@ -214,7 +214,7 @@ GPU: Final = Resource(
         Figure(
             "memory",
             "By",
-            "Memory in use on the device, by anyone",
+            "Memory in use on the device, by all processes",
             lambda gpu: gpu.used,
             LEVEL,
             "2147483648",
@@ -223,7 +223,7 @@ GPU: Final = Resource(
         Figure(
             "process_memory",
             "By",
-            "Memory of this process tree on the device, where the driver says",
+            "Memory of this process tree on the device, where the driver reports it",
             lambda gpu: gpu.process_used,
             LEVEL,
             "1610612736",
@@ -231,7 +231,7 @@ GPU: Final = Resource(
         Figure(
             "torch_allocated",
             "By",
-            "Bytes that torch's caching allocator has handed out, if torch is in use",
+            "Bytes that torch's caching allocator has allocated, if torch is in use",
             lambda gpu: gpu.torch_allocated,
             LEVEL,
             "536870912",
@@ -239,7 +239,7 @@ GPU: Final = Resource(
         Figure(
             "torch_reserved",
             "By",
-            "Bytes that torch's caching allocator holds, if torch is in use",
+            "Bytes that torch's caching allocator has reserved, if torch is in use",
             lambda gpu: gpu.torch_reserved,
             LEVEL,
             "1073741824",

@@ -1,6 +1,6 @@
-"""Files below ``/proc``, whole, and how many bytes of them have been read.
+"""Reads files below ``/proc`` and counts the bytes.
 
-The kernel counts what we read there as the program's own reading: the disk probe takes it off.
+The kernel counts these bytes as read by the program; the disk probe subtracts them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import threading
 from typing import Final
 
 SELF: Final = 0
-"""Stands for this process where a process id is asked for."""
+"""Process id that means this process."""
 
-_MOST: Final = 16384
+_CHUNK: Final = 16384
 
-# By thread: each adds to its own without a lock.
+# By thread id: each thread changes only its own entry, so no lock is needed.
 _BYTES_READ: Final[dict[int, int]] = {}
 
 
@@ -29,14 +29,14 @@ def read_process(pid: int, name: str) -> bytes:
         Its content at this moment.
 
     Raises:
-        OSError: The process has gone (``FileNotFoundError``, ``ProcessLookupError``), or
-            this one may not read the file.
+        OSError: The process has exited (``FileNotFoundError``, ``ProcessLookupError``), or
+            this process may not read the file.
     """
     return read_proc(f"/proc/{pid or 'self'}/{name}")
 
 
 def read_proc(path: str) -> bytes:
-    """Reads a kernel file whole.
+    """Reads a whole kernel file.
 
     Args:
         path: A file below ``/proc`` or ``/sys``.
@@ -45,12 +45,12 @@ def read_proc(path: str) -> bytes:
         Its content.
 
     Raises:
-        OSError: It is not there, or may not be read.
+        OSError: The file does not exist or may not be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = os.read(handle, _MOST)
-        while chunk := os.read(handle, _MOST) if len(content) % 4096 == 0 and content else b"":
+        content = os.read(handle, _CHUNK)
+        while chunk := os.read(handle, _CHUNK) if len(content) % 4096 == 0 and content else b"":
             content += chunk
         return _counted(content)
     finally:
@@ -58,7 +58,7 @@ def read_proc(path: str) -> bytes:
 
 
 def bytes_read() -> int:
-    """Returns the bytes that have been read here so far, by all threads."""
+    """Returns the bytes that all threads have read through this module so far."""
     return sum(list(_BYTES_READ.values()))
 
 

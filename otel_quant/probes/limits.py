@@ -1,8 +1,8 @@
 """How much memory the process may use: the control group's limit or physical memory.
 
-``memory.high`` of a control group is no limit here: it slows a group down and reclaims its
-pages, while ``memory.max`` is where the kernel kills. ``RLIMIT_AS`` bounds addresses, not
-resident memory.
+``memory.high`` of a control group is ignored: above it the kernel only slows the group down and
+reclaims pages; above ``memory.max`` it kills. ``RLIMIT_AS`` is ignored as well: it limits
+addresses, not resident memory.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ _DEFAULT_MOUNTS: Final = {2: "/sys/fs/cgroup", 1: "/sys/fs/cgroup/memory"}
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """A mounted hierarchy of control groups: group ``root`` appears at ``point``."""
+    """A mounted hierarchy of control groups: group ``root`` is mounted at ``point``."""
 
     root: str
     point: str
 
 
 def read_limits(root: Path = Path("/")) -> Limits:
-    """Reads the limit of memory that is in force for this process.
+    """Reads the memory limit of this process.
 
-    The control group's limit is the smallest from the process's group up to the topmost
-    one that can be seen, in version 2 and in version 1.
+    The control group's limit is the smallest one from the process's group up to the topmost
+    visible group, in version 2 and in version 1.
 
     Args:
         root: Root of the file system that holds ``proc`` and ``sys``.
 
     Returns:
-        The smaller of that and physical memory, in bytes; a limit above physical memory
-        limits nothing.
+        The control group's limit or physical memory, whichever is smaller, in bytes.
     """
     physical = _physical_memory(root)
     cgroup = min(_cgroup_limits(root), default=None)
@@ -77,17 +76,17 @@ def _limits_upwards(root: Path, mount: _Mount, path: str, file: str) -> Iterator
     for depth in range(len(parts), -1, -1):
         group = top.joinpath(*parts[:depth])
         yield from _numbers(*_lines(group / file))
-        # Version 1's figure for all ancestors, those outside a container included.
+        # Version 1's limit over all ancestors, including those outside a container.
         for line in _lines(group / "memory.stat"):
             if line.startswith("hierarchical_memory_limit "):
                 yield from _numbers(line.split()[1])
 
 
 def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:
-    """Says where below a mount's point a group appears.
+    """Returns the path of a group below the mount point.
 
-    In a container both the group and the root of the mount may be told as the host sees
-    them, or relative to the namespace: ``/``, or ``/../..`` for what lies outside it.
+    In a container the kernel gives the group and the root of the mount either as the host
+    sees them, or relative to the namespace: ``/``, or ``/../..`` for a group outside it.
     """
     group = PurePosixPath(path)
     if group.is_relative_to(mount.root):
@@ -97,18 +96,18 @@ def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:
 
 def _numbers(*values: str) -> Iterator[int]:
     for value in values:
-        if value.isdigit() and 0 < int(value) < _UNLIMITED:  # version 2 says "max"
+        if value.isdigit() and 0 < int(value) < _UNLIMITED:  # version 2 writes "max"
             yield int(value)
 
 
 def _mounts(root: Path) -> dict[int, _Mount]:
-    """Finds the hierarchies that can hold memory limits, by version.
+    """Finds the hierarchies that can have memory limits, by version.
 
     A line of mountinfo: id, parent, device, root, point, options, optional fields, a dash,
     then file system, source and the file system's own options.
     """
     found = {version: _Mount("/", point) for version, point in _DEFAULT_MOUNTS.items()}
-    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first one wins
+    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
         mount, _, system = line.partition(" - ")
         fields, kind = mount.split(), system.split()
         if len(fields) < 5 or len(kind) < 3:

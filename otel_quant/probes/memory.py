@@ -1,7 +1,7 @@
 """Probe for the resident memory of the process tree.
 
-On Linux the figures come from ``/proc/PID/status``, whose ``VmHWM`` is the kernel's own
-high-water mark; elsewhere from psutil.
+On Linux the figures come from ``/proc/PID/status``; ``VmHWM`` there is the kernel's high-water
+mark, the highest RSS so far. Elsewhere they come from psutil.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if sys.platform != "win32":
 
 
 _MARGIN: Final = 4 << 20
-"""Bytes by which two marks of the same memory may differ: the kernel adds up what each
-core has counted only now and then."""
+"""Bytes by which two marks of the same memory may differ: each core counts on its own, and the
+kernel adds the counts up only from time to time."""
 
 _CORES: Final = os.cpu_count() or 1
 _DRIFT: Final = 2 * _CORES * max(64, 2 * _CORES) * 4096
-"""Bytes by which they may differ where there are many cores: pages of two kinds, of each of
-which a core (before Linux 6.2: a thread) keeps up to so many to itself."""
+"""Bytes by which two marks may differ on a machine with many cores: each core (before Linux
+6.2: each thread) may have so many pages not yet added up, for each of two kinds of pages."""
 
-_OF_AN_ADDRESS_SPACE: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:", b"\nRssFile:")
-"""What changes seldom, and so is the same in two readings of one address space."""
+_ADDRESS_SPACE_KEYS: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:", b"\nRssFile:")
+"""Figures that rarely change, so that they are equal in two readings of one address space."""
 
 
 class MemoryProbe:
@@ -46,16 +46,17 @@ class MemoryProbe:
         """Reads the memory.
 
         Args:
-            pids: Process ids of the descendants; one that has exited since is passed over.
+            pids: Process ids of the descendants; one that has exited is skipped.
 
         Returns:
             The reading, in bytes.
 
         Raises:
             OSError: The process may not read its own figures.
-            psutil.Error: The same, where psutil is asked.
+            psutil.Error: The same, where psutil is used.
         """
-        # Before the marks of the living: an exited child's may be a copy of one of them.
+        # Read first: an exited child's mark may be a copy of a mark that is read below, which
+        # may have risen by then.
         reaped = _reaped_high_water()
         rss, high_water, virtual_peak = _own()
         children = tuple(_of_children(pids, virtual_peak))
@@ -66,16 +67,16 @@ class MemoryProbe:
             tree_rss=rss + sum(child[1] for child in children),
             high_water=high_water,
             children=children,
-            reaped_high_water=reaped if self._is_above_all(reaped) else None,
+            reaped_high_water=reaped if self._is_above_all_marks(reaped) else None,
         )
 
-    def _is_above_all(self, reaped: int | None) -> bool:
-        """Whether a descendant that has exited was larger than any process that was read.
+    def _is_above_all_marks(self, reaped: int | None) -> bool:
+        """Whether the mark of exited descendants is above every mark read so far.
 
-        The kernel charges a child that calls exec with the memory of the process that it
-        was forked from, and a long-lived child's mark may be of an earlier step. Only a
-        mark above all that were ever seen is certainly a child's, and certainly new. The
-        margin is small: a child that was seen just before its peak must not hide the rest.
+        Only then is it certainly a child's and certainly new. A child that calls exec starts
+        with the mark of the process that it was forked from, and the mark of a long-lived
+        child may come from an earlier step. The margin is small, so that a child that was read
+        just before its peak does not hide that peak.
         """
         highest = self._highest_mark
         margin = max(_MARGIN, min(highest >> 5, _DRIFT))
@@ -146,15 +147,15 @@ def _of_children(
 
 
 def _shares_memory(status: bytes, parent: int) -> bool:
-    """Whether a process has no memory of its own yet, on its way from vfork to exec.
+    """Whether a process is between vfork and exec and has no memory of its own yet.
 
-    The kernel shows its parent's figures for it, a mark of gigabytes maybe. A forked child's
-    differ from its parent's: it begins without the pages of files that its parent has in use.
+    The kernel then shows its parent's figures for it, perhaps gigabytes. The figures of a
+    forked child differ from its parent's: it starts without the parent's pages of files.
     """
     if _kibibytes(status, b"\nRssFile:") is None:
         return False
     parents = read_process(SELF if parent == os.getpid() else parent, "status")
-    return all(_kibibytes(status, key) == _kibibytes(parents, key) for key in _OF_AN_ADDRESS_SPACE)
+    return all(_kibibytes(status, key) == _kibibytes(parents, key) for key in _ADDRESS_SPACE_KEYS)
 
 
 def _parse(status: bytes) -> tuple[int | None, int | None]:
@@ -168,7 +169,7 @@ def _kibibytes(status: bytes, key: bytes) -> int | None:
 
 
 def _number(status: bytes, key: bytes, end: bytes) -> int | None:
-    at = status.find(key)  # a tenth of a regular expression's cost
+    at = status.find(key)  # takes a tenth of a regular expression's time
     if at < 0:
         return None
     return int(status[at + len(key) : status.index(end, at + len(key))])
@@ -194,7 +195,7 @@ _GROWTH: Final = Metric(
     "quant.step.memory.growth",
     "gauge",
     "By",
-    "RSS of the process tree at a step's end less that at its start; the step's last time counts.",
+    "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
 )
 _USAGE: Final = Metric(
     "quant.run.memory.usage", "observable_up_down_counter", "By", "RSS of the process tree now."

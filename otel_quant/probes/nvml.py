@@ -1,18 +1,18 @@
 """Memory of NVIDIA GPUs, from the driver through ``nvidia-ml-py`` (module ``pynvml``).
 
-Which devices: those that ``CUDA_VISIBLE_DEVICES`` leaves visible when the first reading is
-taken, in its order. Positions in it are taken as NVML counts, in PCI bus order, which is
-what CUDA does under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. CUDA's default puts the fastest
-device first; where models differ, the two can disagree, and ``GpuReading.id`` tells which
-device was read. A GPU in MIG mode stands, as in CUDA, for its first MIG device; further
-ones are read if they are named.
+``CUDA_VISIBLE_DEVICES`` selects the devices and their order; it is read at the first reading.
+Its positions are taken in PCI bus order, as NVML counts and as CUDA does under
+``CUDA_DEVICE_ORDER=PCI_BUS_ID``. By default CUDA puts the fastest device first, so the two may
+disagree on a machine with different models; ``GpuReading.id`` identifies the device that was
+read. As in CUDA, a GPU in MIG mode means its first MIG device; other MIG devices are read if
+they are named.
 
-Memory of the process tree: 0 is reported only if the driver's list of processes can be
-trusted to name ours (``PidNamespace``); it is absent when the driver names one of ours
-without a figure, or lists nobody of ours under numbers that may not be ours.
+Memory of the process tree is 0 only if the driver would list our processes under our process
+ids (``PidNamespace``). It is absent if the driver lists one of our processes without a figure,
+or lists none of ours and may use other process ids.
 
-A device that fails is left out of the readings, which the log says once for each device
-and error, while the others go on.
+A device that fails is left out of the readings; the log has one line for each device and error.
+The other devices are still read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPUTE: Final = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetComputeRunningProcesses_v2",
 )
-"""Named by version: the bare name refuses to work when driver and binding differ in age."""
+"""With a version: the name without one fails if driver and binding are of different versions."""
 
 _GRAPHICS: Final = (
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -45,22 +45,22 @@ _GRAPHICS: Final = (
 )
 
 _REOPENINGS: Final = 3
-"""How often a driver that another part of the program shut down is opened again."""
+"""How often the driver is opened again after another part of the program has shut it down."""
 
 
 @dataclass(slots=True)
 class _Device:
-    """A GPU or MIG device as NVML knows it.
+    """A GPU or MIG device as NVML describes it.
 
     Attributes:
-        label: What it is called in the log.
-        handle: NVML's; None if the device is not to be read (any more).
+        label: Its name in the log.
+        handle: NVML's handle; None if the device is not read, or no longer read.
         id: UUID.
         name: Product name.
-        aliases: Everything that ``CUDA_VISIBLE_DEVICES`` may call it.
+        aliases: All identifiers that ``CUDA_VISIBLE_DEVICES`` may use for it.
         compute: Reads its compute processes; None if the driver cannot.
         graphics: Reads its graphics processes; None if the driver cannot.
-        complaints: Errors that the log has been told.
+        logged: Errors that have been logged: what was read and NVML's error number.
     """
 
     label: str
@@ -70,7 +70,7 @@ class _Device:
     aliases: tuple[str, ...] = ()
     compute: Callable[[Any], list[Any]] | None = None
     graphics: Callable[[Any], list[Any]] | None = None
-    complaints: set[tuple[str, int]] = field(default_factory=set)
+    logged: set[tuple[str, int]] = field(default_factory=set)
 
 
 class NvmlDevices:
@@ -97,18 +97,17 @@ class NvmlDevices:
 
     @property
     def count(self) -> int:
-        """Number of visible devices, those that do not answer included."""
+        """Number of visible devices, including those that cannot be read."""
         return len(self._devices)
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads every visible device that answers.
+        """Reads the visible devices.
 
         Args:
             pids: Processes whose memory ``process_used`` sums.
 
         Returns:
-            One reading for each device that answers. ``index`` counts the visible devices,
-            those that do not answer included.
+            One reading for each device that can be read. ``index`` counts all visible devices.
         """
         if self._shut and not self._reopen():
             return ()
@@ -120,7 +119,7 @@ class NvmlDevices:
         return tuple(reading for reading in readings if reading is not None)
 
     def _reading(self, index: int, device: _Device, pids: Collection[int]) -> GpuReading | None:
-        memory = self._ask(device, "memory", self._nvml.nvmlDeviceGetMemoryInfo)
+        memory = self._query(device, "memory", self._nvml.nvmlDeviceGetMemoryInfo)
         if memory is None:
             return None
         return GpuReading(
@@ -135,50 +134,50 @@ class NvmlDevices:
     def _process_used(self, device: _Device, pids: Collection[int]) -> int | None:
         if device.compute is None:
             return None
-        processes = self._ask(device, "compute processes", device.compute)
+        processes = self._query(device, "compute processes", device.compute)
         if processes is None:
             return None
         if device.graphics is not None:
-            # A process that computes and draws is in both lists with the same figure. One
-            # that only draws is none of a quantization, so this list may fail.
-            processes += self._ask(device, "graphics processes", device.graphics) or []
+            # A process that computes and draws is in both lists with the same figure. A
+            # quantization never only draws, so this list may fail.
+            processes += self._query(device, "graphics processes", device.graphics) or []
         ours: dict[int, int | None] = {}
         for process in processes:
             if process.pid in pids:
                 known, new = ours.get(process.pid), process.usedGpuMemory
                 ours[process.pid] = max((x for x in (known, new) if x is not None), default=None)
         if ours:
-            self._pids.saw_ours()
+            self._pids.note_own_process_listed()
             figures = [figure for figure in ours.values() if figure is not None]
             return sum(figures) if len(figures) == len(ours) else None
-        return 0 if self._pids.unlisted_means_none(pids) else None
+        return 0 if self._pids.unlisted_means_unused(pids) else None
 
-    def _ask(self, device: _Device, what: str, question: Callable[[Any], Any]) -> Any:
-        """Asks the driver about a device; None if it does not answer."""
+    def _query(self, device: _Device, what: str, query: Callable[[Any], Any]) -> Any:
+        """Queries the driver about a device; returns None if the query fails."""
         if device.handle is None or self._shut:
             return None
         try:
-            return question(device.handle)
+            return query(device.handle)
         except self._nvml.NVMLError as error:
-            self._judge(device, what, error)
+            self._handle_error(device, what, error)
             return None
 
-    def _judge(self, device: _Device, what: str, error: Any) -> None:
+    def _handle_error(self, device: _Device, what: str, error: Any) -> None:
         nvml = self._nvml
         unsupported = error.value in (nvml.NVML_ERROR_NOT_SUPPORTED, _function_not_found(nvml))
         if error.value == nvml.NVML_ERROR_UNINITIALIZED:
             self._shut = True  # for all devices: the next reading opens the driver again
         elif what == "memory" and (unsupported or error.value == nvml.NVML_ERROR_GPU_IS_LOST):
-            device.handle = None  # neither answer changes while the process lives
+            device.handle = None  # both errors last as long as the process
         elif what == "compute processes" and unsupported:
             device.compute = None
         elif what == "graphics processes" and unsupported:
             device.graphics = None
-        if (what, error.value) not in device.complaints:
-            device.complaints.add((what, error.value))
+        if (what, error.value) not in device.logged:
+            device.logged.add((what, error.value))
             _log.log(
                 logging.DEBUG if unsupported else logging.WARNING,
-                "%s does not tell its %s, which stays absent: %s",
+                "%s: cannot read %s (left out of the telemetry): %s",
                 device.label,
                 what,
                 error,
@@ -193,21 +192,20 @@ class NvmlDevices:
         return True
 
     def close(self) -> None:
-        """Gives the driver back, unless this is a forked child, whose driver it is not."""
+        """Closes the driver; in a forked child it only drops it, since the parent uses it."""
         self._devices = []
         if self._pid != os.getpid():
             return
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
-            _log.debug("The NVIDIA driver did not shut down: %s", error)
+            _log.debug("cannot shut the NVIDIA driver down: %s", error)
 
 
 def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:
     """Opens the NVIDIA driver, if there is one.
 
-    The driver's library is looked for before ``pynvml`` is imported, so that machines
-    without it pay for neither.
+    ``pynvml`` is imported only if the driver's library exists, to save time on other machines.
 
     Args:
         environ: Environment variables.
@@ -216,23 +214,23 @@ def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices
     Returns:
         The visible devices, or None if there is no driver or it cannot be used.
     """
-    if not _driver_library_is_here():
+    if not _has_driver_library():
         return None
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError as error:
         _log.warning(
-            "This machine has an NVIDIA driver, but GPU memory stays absent because "
-            "nvidia-ml-py cannot be imported (pip install 'otel-quant[nvidia]'): %s",
+            "cannot import nvidia-ml-py: GPU memory is left out of the telemetry though this "
+            "machine has an NVIDIA driver; to read it, pip install 'otel-quant[nvidia]': %s",
             error,
         )
         return None
     return NvmlDevices(nvml, environ, root) if _initialised(nvml) else None
 
 
-def _driver_library_is_here() -> bool:
+def _has_driver_library() -> bool:
     if sys.platform == "win32":
-        return True  # where it is there is the binding's business
+        return True  # the binding searches for it itself
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -244,13 +242,13 @@ def _initialised(nvml: Any) -> bool:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        nothing_there = error.value in (
+        no_driver = error.value in (
             nvml.NVML_ERROR_DRIVER_NOT_LOADED,
             nvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         )
         _log.log(
-            logging.DEBUG if nothing_there else logging.WARNING,
-            "The NVIDIA driver cannot be used, GPU memory stays absent: %s",
+            logging.DEBUG if no_driver else logging.WARNING,
+            "cannot use the NVIDIA driver; GPU memory is left out of the telemetry: %s",
             error,
         )
         return False
@@ -262,7 +260,7 @@ def _visible(nvml: Any, selection: str | None) -> list[_Device]:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        _log.warning("The NVIDIA driver does not list its devices: %s", error)
+        _log.warning("the NVIDIA driver cannot list its devices: %s", error)
         return []
     gpus: list[_Device] = []
     mig_devices: list[_Device] = []
@@ -285,18 +283,18 @@ def _mig_devices(nvml: Any, gpu: _Device) -> list[_Device]:
     try:
         if nvml.nvmlDeviceGetMigMode(gpu.handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return []
-        places = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
+        slots = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
     except nvml.NVMLError:
-        return []  # what is no MIG device is a GPU
+        return []  # the GPU does not support MIG
     devices = []
-    for place in range(places):
+    for slot in range(slots):
         try:
-            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
+            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, slot)
             instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
             compute_instance = nvml.nvmlDeviceGetComputeInstanceId(handle)
         except nvml.NVMLError:
-            continue  # an empty place
-        device = _describe(nvml, f"{gpu.label}, MIG device {place}", handle)
+            continue  # an empty slot
+        device = _describe(nvml, f"{gpu.label}, MIG device {slot}", handle)
         device.aliases += (f"MIG-{gpu.id}/{instance}/{compute_instance}",)
         devices.append(device)
     return devices
@@ -305,32 +303,32 @@ def _mig_devices(nvml: Any, gpu: _Device) -> list[_Device]:
 def _describe(
     nvml: Any, label: str, key: Any, get_handle: Callable[[Any], Any] | None = None
 ) -> _Device:
-    """Finds out what does not change about a device; one that fails has no handle."""
+    """Reads what does not change about a device; a device that fails gets no handle."""
     device = _Device(label)
     try:
         handle = get_handle(key) if get_handle else key
         device.id = nvml.nvmlDeviceGetUUID(handle)
     except nvml.NVMLError as error:
-        _log.warning("%s cannot be read and stays absent: %s", label, error)
+        _log.warning("%s: cannot be read (left out of the telemetry): %s", label, error)
         return device
     device.handle = handle
     device.aliases = (device.id,)
     try:
         device.name = nvml.nvmlDeviceGetName(handle)
     except nvml.NVMLError as error:
-        _log.debug("%s has no name: %s", label, error)
-    device.compute = _versioned(nvml, _COMPUTE)
-    device.graphics = _versioned(nvml, _GRAPHICS)
+        _log.debug("%s: cannot read its name: %s", label, error)
+    device.compute = _newest_query(nvml, _COMPUTE)
+    device.graphics = _newest_query(nvml, _GRAPHICS)
     return device
 
 
-def _versioned(nvml: Any, names: tuple[str, ...]) -> Callable[[Any], list[Any]] | None:
-    """Makes a question of the newest version that binding and driver know."""
+def _newest_query(nvml: Any, names: tuple[str, ...]) -> Callable[[Any], list[Any]] | None:
+    """Returns a query of the newest version that binding and driver support; None for none."""
     known = [getattr(nvml, name) for name in names if hasattr(nvml, name)]
     if not known:
         return None
 
-    def question(handle: Any) -> list[Any]:
+    def query(handle: Any) -> list[Any]:
         while len(known) > 1:
             try:
                 return list(known[0](handle))
@@ -340,7 +338,7 @@ def _versioned(nvml: Any, names: tuple[str, ...]) -> Callable[[Any], list[Any]] 
                 del known[0]
         return list(known[0](handle))
 
-    return question
+    return query
 
 
 def _function_not_found(nvml: Any) -> int:

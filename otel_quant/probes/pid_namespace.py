@@ -1,8 +1,8 @@
-"""Whether a driver that does not list our processes thereby says that they use nothing.
+"""Decides whether a process that the NVIDIA driver does not list uses no GPU memory.
 
-A GPU driver may count processes by the numbers of another PID namespace, as it does in
-some containers. Then our processes are absent from its list however much memory they
-use, and "not listed" must not be told as 0 bytes.
+In some containers the driver lists processes by the process ids of another PID namespace. Our
+processes are then never found in its list, however much memory they use, so "not listed" must
+not be reported as 0 bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UVM: Final = "dev/nvidia-uvm"
 
 
 class PidNamespace:
-    """Judges lists of processes that come from the NVIDIA driver.
+    """Whether the driver's lists of processes use our process ids.
 
     Args:
         root: Root of the file system that holds ``proc`` and ``dev``.
@@ -29,7 +29,7 @@ class PidNamespace:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
-        self._agrees = sys.platform != "linux" or self._is_initial()
+        self._same_ids = sys.platform != "linux" or self._is_initial()
 
     def _is_initial(self) -> bool:
         try:
@@ -37,24 +37,24 @@ class PidNamespace:
         except OSError:
             return False
 
-    def saw_ours(self) -> None:
-        """Takes note that the driver listed one of our processes under our number for it."""
-        self._agrees = True
+    def note_own_process_listed(self) -> None:
+        """Notes that the driver has listed one of our processes under our process id."""
+        self._same_ids = True
 
-    def unlisted_means_none(self, pids: Iterable[int]) -> bool:
-        """Says whether processes that the driver does not list use no GPU memory.
+    def unlisted_means_unused(self, pids: Iterable[int]) -> bool:
+        """Returns whether processes that the driver does not list use no GPU memory.
 
-        They use none if the driver counts processes as we do: in the initial namespace,
-        or once it has listed one of ours. Failing that, they use none if CUDA has not
-        been started in any of them.
+        This holds if the driver uses our process ids: in the initial namespace, or once it has
+        listed one of our processes. Otherwise it holds if none of the processes has started
+        CUDA.
 
         Args:
             pids: The processes.
 
         Returns:
-            True if 0 bytes is a fact, False if nothing is known.
+            True if they use 0 bytes, False if that is unknown.
         """
-        if self._agrees:
+        if self._same_ids:
             return True
         if not (self._root / _UVM).exists():
             return False
@@ -63,14 +63,14 @@ class PidNamespace:
     def _may_use_cuda(self, pid: int) -> bool:
         folder = f"{self._root}/proc/{pid}/fd"
         try:
-            files = os.listdir(folder)  # noqa: PTH208  # pathlib costs ten times as much
+            files = os.listdir(folder)  # noqa: PTH208  # pathlib takes ten times as long
         except FileNotFoundError:
             return False  # it has exited
         except OSError:
             return True
         for file in files:
             try:
-                target = os.readlink(f"{folder}/{file}")  # noqa: PTH115  # likewise
+                target = os.readlink(f"{folder}/{file}")  # noqa: PTH115  # same reason
             except OSError:
                 continue  # closed meanwhile
             if target.endswith("/nvidia-uvm"):

@@ -1,4 +1,4 @@
-"""All probes together: one call takes one reading."""
+"""Takes readings: one call reads all probes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from otel_quant.probes.tree import descendants
 from otel_quant.records import Reading
 from otel_quant.resources import Probe, Resource
 
-_AT_ONCE: Final = 20_000
-"""Nanoseconds between two clocks that are read at one moment; a twentieth of that as a rule."""
+_LONGEST_GAP: Final = 20_000
+"""Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""
 
 _TRIES: Final = 5
+"""How often the clocks are read until the gap is short enough."""
 
-_PATIENCE: Final = 1.0
-"""Seconds to wait for another thread's reading, which takes a thousandth of that as a rule."""
+_LONGEST_WAIT: Final = 1.0
+"""Seconds to wait for another thread's reading, which usually takes a millisecond."""
 
 _ORDER: Final = itertools.count(1)
+"""Numbers the readings of memory in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,10 @@ class _Source:
     """One resource and its probe.
 
     Attributes:
-        name: The resource's.
-        origin: What a failure of the probe is logged as.
+        name: Name of the resource.
+        origin: Name under which a failure of the probe is logged.
         probe: The probe.
-        is_sampled: Whether it is read between checkpoints too.
+        is_sampled: Whether it is also read between checkpoints.
     """
 
     name: str
@@ -49,44 +51,43 @@ class Probes:
     """The probes of a run.
 
     Args:
-        resources: What is read.
-        instead: Probes that take the place of those that the resources make, by the
-            resource's name.
+        resources: The resources to read.
+        instead: Probes to use instead of the resources' own, by name of the resource.
 
     Attributes:
-        resources: What is read.
+        resources: The resources that are read.
     """
 
     def __init__(self, resources: Sequence[Resource] = RESOURCES, **instead: Probe) -> None:
         self.resources = tuple(resources)
-        in_turn: list[_Source] = []
-        beside: list[_Source] = []
+        serial: list[_Source] = []
+        concurrent: list[_Source] = []
         for resource in self.resources:
             probe = instead.get(resource.name) or resource.probe()
             source = _Source(resource.name, f"probe {resource.name}", probe, resource.is_sampled)
-            (in_turn if resource.reads_proc else beside).append(source)
-        self._in_turn, self._beside = tuple(in_turn), tuple(beside)
-        self._memory = next((s.probe for s in in_turn if s.name == "memory"), None)
+            (serial if resource.reads_proc else concurrent).append(source)
+        self._serial, self._concurrent = tuple(serial), tuple(concurrent)
+        self._memory = next((s.probe for s in serial if s.name == "memory"), None)
         # Reentrant: a signal handler may take a reading in the middle of one.
         self._lock = threading.RLock()
 
     def read(self) -> Reading:
-        """Takes a whole reading. A probe that fails leaves its resource out of it."""
+        """Reads every resource. A resource whose probe fails is left out."""
         return self._read(whole=True)
 
     def sample(self) -> Reading:
-        """Takes a reading of what has peaks: memory of the process tree and the GPUs."""
+        """Reads the resources that have peaks: memory of the process tree and of the GPUs."""
         return self._read(whole=False)
 
     def lower_marks(self, reading: Reading) -> tuple[Reading, Reading] | None:
-        """Lowers the kernel's memory marks to what is in use now (exact mode, Linux only).
+        """Lowers the kernel's memory marks to the memory in use now (exact mode, Linux only).
 
         Args:
-            reading: A reading that knows the descendants.
+            reading: A reading that lists the descendants.
 
         Returns:
-            What was in use just before, with the marks as they stood, and the same with the
-            marks as they are now; None where memory cannot be read.
+            Two readings of the same moment, with the marks before and after they were lowered;
+            None if memory cannot be read.
 
         Raises:
             OSError: This process's own mark may not be reset.
@@ -109,17 +110,17 @@ class Probes:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One thread at a time reads ``/proc``.
+        """Lets one thread at a time read ``/proc``.
 
-        What another's reading has just read there the kernel has counted as the program's, and
-        we have not yet taken it off. Nobody waits for ever: a generator that is collected in
-        the middle of a reading ends its step, and may wait for a thread that waits here.
+        The kernel counts the bytes that any thread reads there as the program's; the disk probe
+        can subtract only those of finished reads. The wait is limited: a step may end during a
+        reading (a generator is garbage-collected) and wait for a thread that waits here.
         """
-        alone = self._lock.acquire(timeout=_PATIENCE)
+        acquired = self._lock.acquire(timeout=_LONGEST_WAIT)
         try:
             yield
         finally:
-            if alone:
+            if acquired:
                 self._lock.release()
 
     def _read(self, whole: bool) -> Reading:
@@ -127,18 +128,18 @@ class Probes:
         pids: tuple[int, ...] = ()
         with self._turn(), FAULTS.kept_in("probe process tree"):
             pids = descendants()
-        # Before memory: what the first reading loads to reach the drivers (over 10 MB) is
-        # then in the first figure already, and no growth of the first step. Beside other
-        # readings: a driver that hangs in one thread must not stop the others.
-        self._ask(self._beside, whole, pids, found)
+        # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
+        # look like growth of the first step. Without the lock: a driver that hangs in one
+        # thread must not stop the others.
+        self._read_probes(self._concurrent, whole, pids, found)
         with self._turn():
-            # Before memory is read, so that no reading is taken to be newer than it is.
+            # Numbered before memory is read, so that no reading counts as newer than it is.
             order = next(_ORDER)
-            self._ask(self._in_turn, whole, pids, found)
+            self._read_probes(self._serial, whole, pids, found)
         return Reading(*_clocks(), found, order)
 
     @staticmethod
-    def _ask(
+    def _read_probes(
         sources: tuple[_Source, ...], whole: bool, pids: tuple[int, ...], found: dict[str, Any]
     ) -> None:
         for source in sources:
@@ -150,16 +151,17 @@ class Probes:
 
 
 def _clocks() -> tuple[int, int]:
-    """Reads the wall clock and the monotonic clock at one moment.
+    """Reads the wall clock and the monotonic clock at the same moment.
 
-    A thread may lose the processor between two calls, for milliseconds. A span that began
-    with such a reading would end that much before the log record of its end.
+    Between the two calls the system may suspend the thread for milliseconds. A span that starts
+    with such a reading would end that much before the log record of its end. So the clocks are
+    read again if the gap is too long.
 
     Returns:
-        Both, in nanoseconds.
+        Wall clock and monotonic clock, in nanoseconds.
     """
     for _ in range(_TRIES):
         before, wall, clock = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
-        if clock - before <= _AT_ONCE:
+        if clock - before <= _LONGEST_GAP:
             break
     return wall, clock

@@ -1,4 +1,4 @@
-"""Every resource that is measured. A new one is a file beside this and a line here."""
+"""Every resource that is measured. To add one, add a file to this folder and a line here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The thread that takes readings between checkpoints.
 
-It measures the CPU time that it costs, waking up included, and waits long enough that
-its share stays below :data:`SHARE` of one core, whatever the machine and the number of
-processes and GPUs: the interval that the user asks for is the shortest one, not a promise.
+It measures its own CPU time, waking up included, and waits long enough to use at most
+:data:`SHARE` of one core, whatever the machine and the number of processes and GPUs. The
+interval that the user sets is therefore a minimum.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from typing import Final
 from otel_quant.fault_boundary import FAULTS
 
 SHARE: Final = 0.0045
-"""Part of one core that the sampler aims at; its budget is 0.005, and costs vary."""
+"""Part of one core that the sampler aims at. The documented limit is 0.005; costs vary."""
 
 
-_SAVED: Final = 1.0
-"""Seconds of the share that may be saved up, so that one dear sample needs no pause."""
+_LARGEST_CREDIT: Final = 1.0
+"""Seconds by which sampling may be ahead of its budget, so that one expensive sample after
+cheap ones needs no pause."""
 
 
 class Pace:
-    """How long to wait between samples so that they keep to :data:`SHARE` of a core.
+    """Computes the pause after each sample that keeps sampling within its CPU budget.
 
-    What a sample cost has to be earned, at ``SHARE`` seconds a second. All time counts as
-    earning: the pause, and the sample's own, for a sample that waits a second for the GIL
-    spends CPU time on waiting.
+    The budget grows by :data:`SHARE` seconds of CPU time in each second of elapsed time. A
+    sample that took ``cost`` seconds of CPU time needs ``cost / SHARE`` seconds of elapsed time.
+    The sample's own duration counts as elapsed time, not only the pause: a sample may wait a
+    second for the GIL.
 
     Args:
         interval: Shortest pause, in seconds.
@@ -35,40 +37,40 @@ class Pace:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self._owed = 0.0  # seconds; below 0 is saved
+        # Elapsed time still needed to pay for the samples so far, in seconds; negative: credit.
+        self._missing = 0.0
 
     def pause(self, cost: float, elapsed: float) -> float:
         """Returns how long to wait for the next sample, in seconds.
 
         Args:
-            cost: CPU time that the last one took, waking up included, in seconds.
-            elapsed: Time since the one before it, in seconds.
+            cost: CPU time of the last sample, waking up included, in seconds.
+            elapsed: Time since the sample before it, in seconds.
         """
-        self._owed = max(-_SAVED, self._owed + cost / SHARE - elapsed)
-        return max(self._interval, self._owed)
+        self._missing = max(-_LARGEST_CREDIT, self._missing + cost / SHARE - elapsed)
+        return max(self._interval, self._missing)
 
 
 class Sampler:
-    """Calls a function again and again on a thread of its own.
+    """Calls a function repeatedly on a thread of its own.
 
     Args:
         take: Takes one sample.
-        interval: Shortest time between two samples, in seconds; 0 never starts.
+        interval: Shortest time between two samples, in seconds; 0 switches sampling off.
     """
 
     def __init__(self, take: Callable[[], None], interval: float) -> None:
         self._take = take
         self._interval = interval
-        # Held while sampling goes on. A wait for an Event takes a lock as well, and as much
-        # time again to set it up.
-        self._going = threading.Lock()
+        # Held while sampling runs; released to stop it. Waiting for an Event takes twice as long.
+        self._running = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts sampling; does nothing if that is switched off or under way."""
+        """Starts sampling. Does nothing if it is switched off or already running."""
         if self._interval <= 0 or self._thread is not None:
             return
-        self._going.acquire()
+        self._running.acquire()
         self._thread = threading.Thread(target=self._run, name="otel-quant-sampler", daemon=True)
         self._thread.start()
 
@@ -78,19 +80,19 @@ class Sampler:
         if thread is None:
             return
         try:
-            self._going.release()
+            self._running.release()
         except RuntimeError:
-            pass  # two threads end the run at once
+            pass  # another thread has just stopped it
         if thread is not threading.current_thread():
             thread.join(timeout=1.0)
 
     def _run(self) -> None:
         pace, pause = Pace(self._interval), self._interval
         spent, now = time.thread_time(), time.monotonic()
-        while not self._going.acquire(timeout=pause):
+        while not self._running.acquire(timeout=pause):
             with FAULTS.kept_in("sampler"):
                 self._take()
             spent_before, spent = spent, time.thread_time()
             before, now = now, time.monotonic()
             pause = pace.pause(spent - spent_before, now - before)
-        self._going.release()
+        self._running.release()

@@ -1,9 +1,8 @@
-"""What torch's caching allocator holds, if torch is already at work on a GPU.
+"""Memory of torch's caching allocator, if the program already uses torch on a GPU.
 
-Nothing here imports torch or starts CUDA: the figures are read from a torch that the
-program has imported and whose CUDA it has initialised, and are absent otherwise. They are
-the allocator's own counters, which exist for every device from that moment on; reading
-them makes no context on a device and waits for no kernel.
+Nothing here imports torch or starts CUDA: the figures are absent unless the program has
+imported torch and initialised its CUDA. They are the allocator's own counters, which then exist
+for every device. Reading them creates no context on a device and waits for no kernel.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ def with_torch_memory(
 ) -> tuple[GpuReading, ...]:
     """Adds the allocator's figures to the readings of the devices they belong to.
 
-    Torch's device with the same UUID is taken; if torch's UUIDs match none of the
-    readings (old versions have none, HIP has others), the one with the same index.
+    Devices are matched by UUID. If none of torch's UUIDs matches (old versions have none, HIP
+    has different ones), devices are matched by index.
 
     Args:
-        readings: Readings of one vendor's devices, ``index`` counting those from 0.
-        platform: What torch must have been built for to know these devices.
-        modules: The modules that are loaded.
+        readings: Readings of one vendor's devices; ``index`` counts these from 0.
+        platform: The platform that torch must have been built for to use these devices.
+        modules: The loaded modules.
 
     Returns:
-        The readings, with ``torch_allocated`` and ``torch_reserved`` where torch tells.
+        The readings, with ``torch_allocated`` and ``torch_reserved`` where torch has them.
     """
     cuda = _initialised_cuda(platform, modules)
     if cuda is None or not readings:
@@ -52,7 +51,7 @@ def with_torch_memory(
 
 
 def _initialised_cuda(platform: Platform, modules: Mapping[str, ModuleType]) -> Any:
-    """Finds ``torch.cuda`` if it is in use; another thread may be half through importing it."""
+    """Returns ``torch.cuda`` if it is in use; another thread may still be importing it."""
     version = getattr(modules.get("torch"), "version", None)
     cuda: Any = modules.get("torch.cuda")
     is_initialized = getattr(cuda, "is_initialized", None)
@@ -68,12 +67,12 @@ def _uuid(cuda: Any, position: int) -> str:
 
 def _with_figures(reading: GpuReading, cuda: Any, position: int) -> GpuReading:
     try:
-        # Not memory_allocated(): it flattens and sorts hundreds of counters for each figure.
+        # Not memory_allocated(): each call flattens and sorts hundreds of counters.
         counters = cuda.memory_stats_as_nested_dict(position)
         return replace(
             reading,
             torch_allocated=int(counters["allocated_bytes"]["all"]["current"]),
             torch_reserved=int(counters["reserved_bytes"]["all"]["current"]),
         )
-    except (KeyError, RuntimeError):  # an allocator of the program's own keeps no counters
+    except (KeyError, RuntimeError):  # the program uses an allocator without counters
         return reading

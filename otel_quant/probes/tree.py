@@ -1,9 +1,9 @@
-"""Which processes belong to the run: this one's descendants.
+"""Finds the processes that belong to the run: the descendants of this process.
 
-Most runs have none, and then the answer must cost next to nothing: the kernel is asked
-once whether there is anything to wait for, which reads no file and reaps nobody. With
-children every thread's list has to be read, unless nothing at all has been forked since
-that was done last: the kernel tells the newest process id for the price of one file.
+Most runs have none, and that case must be fast: one system call finds out whether there is any
+child to wait for; it reads no file and reaps no process. If there are children, the list of
+every thread must be read, unless no process has been started since the last time: one file
+contains the newest process id of the machine.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _HAS_CHILDREN_FILES = Path("/proc/self/task").is_dir() and (
 )
 _CAN_PEEK = hasattr(os, "waitid") and hasattr(os, "WNOWAIT")
 
-_FRESH: Final = 1.0
-"""Seconds that a walk is good for. A process whose parent has exited is none of ours any
-more, and that alone makes no new process id."""
+_WALK_LASTS: Final = 1.0
+"""Seconds after which a walk is repeated even without a new process: a process whose parent has
+exited is no longer our descendant, and this creates no new process id."""
 
-# Of the last walk: our process id, the newest one then, when it was, and what was found.
+# The last walk: our process id, the newest process id then, the time, and the descendants.
 _last_walk: tuple[int, bytes, float, tuple[int, ...]] = (0, b"", 0.0, ())
 
 
 def descendants() -> tuple[int, ...]:
-    """Returns the process ids of all living (or unreaped) descendants, parents first.
+    """Returns the process ids of all descendants that run or are zombies, parents first.
 
-    One that has been waited for within the last second may still be among them.
+    A process that was reaped within the last second may still be in the list.
     """
     if not _may_have_children():
         return ()
@@ -41,28 +41,28 @@ def descendants() -> tuple[int, ...]:
     own_pid, newest_then, then, known = _last_walk
     if own_pid != os.getpid() or not newest or newest != newest_then:
         return _walk(newest)
-    return known if time.monotonic() - then < _FRESH else _walk(newest)
+    return known if time.monotonic() - then < _WALK_LASTS else _walk(newest)
 
 
 def descendants_now() -> tuple[int, ...]:
-    """Returns the same, found anew: for who has met one that has gone."""
+    """Returns the same without using the last walk: for callers that found an exited process."""
     return _walk(_newest_pid()) if _may_have_children() else ()
 
 
 def _may_have_children() -> bool:
     if _CAN_PEEK:
         try:
-            # WNOWAIT leaves a zombie for its parent to wait for: we only look.
+            # WNOWAIT leaves a zombie in place for its parent to wait for.
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return False
         except OSError:
-            pass  # a sandbox that forbids the call: look the slow way
+            pass  # a sandbox forbids the call: read the files
     return True
 
 
 def _walk(newest: bytes) -> tuple[int, ...]:
-    global _last_walk  # one tuple, replaced whole: threads may walk at once
+    global _last_walk  # one tuple, replaced as a whole: threads may walk at the same time
     if not _HAS_CHILDREN_FILES:
         return _descendants_by_psutil()
     now = time.monotonic()
@@ -72,32 +72,32 @@ def _walk(newest: bytes) -> tuple[int, ...]:
         children = _children_of(pending.pop())
         found.extend(children)
         pending.extend(children)
-    # What is forked during the walk has a newer id than `newest`.
+    # A process that is forked during the walk has a newer id than `newest`.
     _last_walk = (os.getpid(), newest, now, tuple(found))
     return tuple(found)
 
 
 def _newest_pid() -> bytes:
-    """Returns the id that was given to a process or thread last; nothing if it is unknown."""
+    """Returns the id of the newest process or thread; empty if it is unknown."""
     try:
         newest = read_proc("/proc/loadavg").split()[-1]
     except (OSError, IndexError):
         return b""
-    return newest if newest != b"0" else b""  # a kernel that does not tell
+    return newest if newest != b"0" else b""  # some sandboxes always show 0
 
 
 def _children_of(pid: int) -> list[int]:
-    """Children of one process: each thread's list, since a thread owns what it forked."""
+    """Returns the children of one process: those of each thread, as the kernel lists them."""
     children: list[int] = []
     try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - half the cost of iterdir
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - takes half as long as iterdir
     except OSError:
         return children
     for thread in threads:
         try:
             children.extend(map(int, read_proc(f"/proc/{pid}/task/{thread}/children").split()))
         except OSError:
-            continue  # the thread has ended since
+            continue  # the thread has ended
     return children
 
 

@@ -1,10 +1,10 @@
 """Which devices a ``*_VISIBLE_DEVICES`` variable leaves visible, and in which order.
 
-CUDA, HIP and the ROCm runtime share the grammar: a comma-separated list of either
-positions or identifiers; one entry that names no device ends the list, what precedes it
-stays; a device that is named twice empties the list. Like them, this reads a position by
-its leading digits (``1gpu`` is 1), and takes the start of an identifier for the whole as
-long as only one device begins so.
+CUDA, HIP and the ROCm runtime share the grammar: a comma-separated list of either positions or
+identifiers. An entry that names no device ends the list; the entries before it count. A device
+that is named twice makes the list empty. As in those runtimes, only the leading digits of a
+position count (``1gpu`` is 1), and the start of an identifier is enough if only one device's
+identifier starts with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> t
         value: The variable's value; None if it is not set, which leaves the first
             ``count`` devices visible.
         count: Number of devices that a position can name, from 0.
-        names: Every identifier a device answers to, with the device's number. Numbers
-            from ``count`` on are devices that only an identifier can name.
+        names: Number of the device for each identifier that it has. Numbers from ``count`` on
+            are devices that only an identifier can name.
 
     Returns:
-        The numbers of the visible devices, in the order the program counts them in.
+        The numbers of the visible devices, in the order in which the program counts them.
     """
     if value is None:
         return tuple(range(count))

@@ -1,1 +1,1 @@
-"""The local profile: AMD Quark's file, written while a run goes on and read afterwards."""
+"""The local profile: a file in AMD Quark's format, written during a run and read afterwards."""

@@ -1,4 +1,4 @@
-"""What metrics of the local file are given: a checkpoint or a whole run, as Quark describes it."""
+"""Builds the contexts for metrics of the local file: of a checkpoint and of a whole run."""
 
 from __future__ import annotations
 
@@ -11,51 +11,53 @@ import psutil
 
 from otel_quant.profile.metrics import MetricContext
 from otel_quant.records import Peaks, Reading
-from otel_quant.resources import Number, Resource
+from otel_quant.resources import Figure, Number
 
-_SECOND: Final = 1_000_000_000  # an int: dividing by 1e9 would round today's nanoseconds twice
+_SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
 
 
 def at_checkpoint(
-    name: str, reading: Reading, baseline: Reading, resources: Sequence[Resource]
+    name: str, reading: Reading, baseline: Reading, figures: Sequence[tuple[str, Figure]] = ()
 ) -> MetricContext:
     """Describes a checkpoint.
 
     Args:
         name: Its name.
-        reading: What was measured there.
+        reading: The checkpoint's reading.
         baseline: The run's first reading.
-        resources: What is measured.
+        figures: Figures that Quark does not measure, each with its resource's name.
 
     Returns:
-        What metrics of checkpoints are given.
+        The context for checkpoint metrics.
     """
     context = _common(reading, baseline)
     context.step_name = name
     context.current_time = reading.time_ns / _SECOND
     context.gpu_available = bool(reading.gpus)
     context.gpu_baseline_memory = _used(baseline) if reading.gpus else 0
-    context.figures = _figures(reading, baseline, resources)
+    if figures:
+        context.figures = _values(reading, baseline, figures)
     return context
 
 
 def at_end(
     reading: Reading, baseline: Reading, peaks: Peaks, cache_growth_mb: float | None
 ) -> MetricContext:
-    """Describes a run that is over.
+    """Describes a run that has ended.
 
     Args:
         reading: The run's last reading.
         baseline: Its first.
         peaks: Highest figures between the two.
-        cache_growth_mb: The most that a watched cache directory grew, in MiB.
+        cache_growth_mb: Largest growth of a watched cache directory, in MiB.
 
     Returns:
-        What metrics of the summary are given.
+        The context for summary metrics.
     """
     context = _common(reading, baseline)
     gpu_peak = peaks.figures.get("gpu.memory")
-    # Exact peaks lower the kernel's mark: the first and the folded ones count too.
+    # In exact mode the kernel's mark is lowered during the run, so the last mark alone would be
+    # too low.
     marks = [r.memory.high_water for r in (baseline, reading) if r.memory]
     context.end_time = reading.time_ns / _SECOND
     context.gpu_available = gpu_peak is not None
@@ -87,22 +89,15 @@ def _common(reading: Reading, baseline: Reading) -> MetricContext:
     return context
 
 
-def _figures(
-    reading: Reading, baseline: Reading, resources: Sequence[Resource]
+def _values(
+    reading: Reading, baseline: Reading, figures: Sequence[tuple[str, Figure]]
 ) -> dict[str, Number]:
-    """Returns the figures that have a column of ours, by name."""
-    return {
-        figure.name: value
-        for resource in resources
-        for figure in resource.figures
-        if figure.column is not None and not figure.column.in_quark
-        if (
-            value := figure.since(
-                baseline.resources.get(resource.name), reading.resources.get(resource.name)
-            )
-        )
-        is not None
-    }
+    found: dict[str, Number] = {}
+    for resource, figure in figures:
+        value = figure.since(baseline.resources.get(resource), reading.resources.get(resource))
+        if value is not None:
+            found[figure.name] = value
+    return found
 
 
 def _used(reading: Reading) -> int:
@@ -111,4 +106,4 @@ def _used(reading: Reading) -> int:
 
 @functools.lru_cache(maxsize=1)
 def _process(pid: int) -> psutil.Process:
-    return psutil.Process(pid)  # a forked child has its own
+    return psutil.Process(pid)  # cached by process id: a forked child needs its own object

@@ -1,7 +1,6 @@
-"""``OTEL_TRACES_EXPORTER=quark_yaml``: asks for the local file where exporters are chosen.
+"""``OTEL_TRACES_EXPORTER=quark_yaml``: requests the local file by the name of an exporter.
 
-The SDK loads this module, and nothing else of the package does: it is the one place that
-may import the SDK.
+Only the SDK loads this module, so it may import the SDK; no other module of the package may.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from otel_quant.profile.request import PROGRAM_REQUEST
 
 
 class QuarkYamlSpanExporter(SpanExporter):
-    """Asks for the local file, and takes spans without looking at them.
+    """Requests the local file; ignores the spans that it receives.
 
-    The file is written from the run's checkpoints, at the moment they are taken, by
-    :class:`otel_quant.profile.sink.QuarkYamlSink`. It cannot be written from spans:
-    those come when a step is over, and none come from a trace that is sampled out, while
-    the file must hold every step, that in which the process was killed included.
+    :class:`otel_quant.profile.sink.QuarkYamlSink` writes the file from the run's checkpoints. The
+    file must contain every step, including the one during which the process was killed. Spans
+    cannot provide that: a span is exported after its step has ended, and not at all if its trace
+    is not sampled.
 
     Args:
-        path: Where to write it; None leaves that to ``OTEL_QUANT_PROFILE``.
+        path: Path of the file; None uses ``OTEL_QUANT_PROFILE``.
     """
 
     def __init__(self, path: str | None = None) -> None:
         PROGRAM_REQUEST.ask(path)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Does nothing, successfully."""
+        """Ignores the spans and reports success."""
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
         """Does nothing: the file ends with the run."""
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Does nothing: a checkpoint is on disk when it has been taken."""
+        """Does nothing: every checkpoint is already on disk."""
         return True

@@ -1,12 +1,11 @@
-"""The metrics that a local file can show, and the base classes to write one of your own.
+"""The metrics of the local file, and the base classes for metrics of your own.
 
-A metric is an object with a ``name`` (the key in the file), a ``get_definition()`` (its
-line in the closing comment) and a ``collect(context)`` that gives the value, or None to
-leave the key out. The classes, their keys, units and rounding are those of AMD Quark's
-profiler, so that a metric written for either works with the other. "mb" in a key means
-1024 * 1024 bytes, as it does there.
+A metric is an object with a ``name`` (the key in the file), a ``get_definition()`` (its line in
+the comment at the end of the file) and a ``collect(context)`` that returns the value, or None to
+leave the key out. The classes, their keys, units and rounding are those of AMD Quark's profiler,
+so that a metric written for one works with the other. "mb" in a key means 1024 * 1024 bytes.
 """
-# ruff: noqa: D102 - the base classes document the two methods that every metric has.
+# ruff: noqa: D102 - the base classes document the methods that every metric has.
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ _MIB: Final = 1024 * 1024
 
 @dataclass
 class MetricContext:
-    """What a metric can be made from.
+    """The data that a metric's ``collect`` receives.
 
-    The fields up to ``cache_dir_peak_disk_mb`` and their defaults are Quark's; those
-    after it are ours and have defaults too, so code that builds Quark's works here.
+    The fields up to ``cache_dir_peak_disk_mb`` and their defaults are Quark's. The later ones are
+    ours; they also have defaults, so that code written for Quark's class works here.
 
     Attributes:
         start_time: Wall clock at the run's first checkpoint, seconds since the epoch.
@@ -38,7 +37,7 @@ class MetricContext:
         gpu_available: Whether GPU memory was measured.
         gpu_baseline_memory: Memory in use on all visible GPUs at the first checkpoint.
         gpu_current_memory: The same now, in bytes.
-        gpu_peak_memory: Largest value seen during the run; summary metrics only.
+        gpu_peak_memory: Largest value during the run; summary metrics only.
         disk_io_available: Whether disk I/O was measured.
         baseline_disk_read_bytes: Bytes fetched from storage before the first checkpoint.
         baseline_disk_write_bytes: Bytes sent to storage before the first checkpoint.
@@ -47,8 +46,8 @@ class MetricContext:
         cache_dir_peak_disk_mb: Largest growth of a watched directory; summary only.
         elapsed: Seconds since the first checkpoint by the monotonic clock.
         peak_memory: Highest RSS of this process alone, in bytes; summary metrics only.
-        figures: Figures of resources that Quark does not measure, by name; those that only
-            rise since the first checkpoint. Checkpoint metrics only.
+        figures: Figures of resources that Quark does not measure, by name; for those that only
+            rise, the amount since the first checkpoint. Checkpoint metrics only.
     """
 
     start_time: float | None = None
@@ -83,27 +82,27 @@ class BaseMetric(ABC):
 
     @abstractmethod
     def get_definition(self) -> str:
-        """Returns what is measured, in which unit; it stands in the closing comment."""
+        """Returns what is measured and in which unit, for the comment at the end of the file."""
 
 
 class CheckpointMetric(BaseMetric):
-    """A column that every checkpoint has a value for."""
+    """A column with a value at every checkpoint."""
 
     @abstractmethod
     def collect(self, context: MetricContext) -> Any:
-        """Returns the value at a checkpoint, None to leave the key out."""
+        """Returns the value at a checkpoint; None to leave the key out."""
 
 
 class SummaryMetric(BaseMetric):
-    """A figure of the whole run, taken once, when it ends."""
+    """A figure of the whole run, taken once at its end."""
 
     @abstractmethod
     def collect(self, context: MetricContext) -> Any:
-        """Returns the value for the run, None to leave the key out."""
+        """Returns the value for the run; None to leave the key out."""
 
 
 class Metric(Protocol):
-    """What is asked of a column: metrics made for Quark's base classes have it as well."""
+    """The interface of a metric; metrics with Quark's base classes have it as well."""
 
     @property
     def name(self) -> str:
@@ -176,7 +175,7 @@ class CPUMemoryMbMetric(CheckpointMetric):
         )
 
     def collect(self, context: MetricContext) -> float | None:
-        # No process has an RSS of 0: it means that nothing was measured.
+        # 0 means that nothing was measured: no process has an RSS of 0.
         return round(context.current_memory / _MIB, 2) if context.current_memory else None
 
 
@@ -188,7 +187,7 @@ class GPUMemoryMbMetric(CheckpointMetric):
     def get_definition(self) -> str:
         return (
             "Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. "
-            "Left out where there is no GPU or its driver does not tell."
+            "Left out where there is no GPU or its driver does not report it."
         )
 
     def collect(self, context: MetricContext) -> float | None:
@@ -268,7 +267,7 @@ class GPUPeakMemoryMetric(SummaryMetric):
 
     def get_definition(self) -> str:
         return (
-            "Largest total of memory in use on all visible GPUs that any reading of the run saw, "
+            "Largest total of memory in use on all visible GPUs in any reading of the run, "
             "at checkpoints and between them, in MiB. Left out where gpu_memory_mb is."
         )
 
@@ -319,7 +318,7 @@ class PeakCacheDirDiskUsageMbMetric(SummaryMetric):
 def _growth(context: MetricContext, current: int, baseline: int) -> float | None:
     if not context.disk_io_available:
         return None
-    # A counter falls when a child that was counted leaves the tree unwaited for.
+    # A counter falls if a child that was counted exits and nobody waits for it.
     return round(max(current - baseline, 0) / _MIB, 2)
 
 

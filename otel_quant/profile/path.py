@@ -1,4 +1,4 @@
-"""Where a run writes its local file."""
+"""The path of a run's local file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from otel_quant.environment import QUARK_PROFILING
 from otel_quant.profile.request import ProfileRequest
 
 DEFAULT_PATH: Final = "quark_profile.yaml"
-"""Where Quark's profiler writes unless it is told otherwise, and so do we."""
+"""Default path of Quark's profiler, and ours."""
 
 _QUARKS_PROFILER: Final = "quark.common.profiler.profiler"
 
 
 def beside(path: Path, tag: str) -> Path:
-    """Returns a path in the same folder, told apart by a tag before the suffix.
+    """Returns a path in the same folder with a tag before the suffix.
 
     Args:
         path: ``out/quark_profile.yaml``.
@@ -33,15 +33,15 @@ def beside(path: Path, tag: str) -> Path:
 def profile_path(
     request: ProfileRequest, rank: int | None, is_child: bool, quark_own_path: str | None
 ) -> Path:
-    """Chooses where a run writes its local file.
+    """Returns the path of a run's local file.
 
     Args:
-        request: What is asked for.
+        request: The request for the file.
         rank: Rank given by a launcher; each rank has a file of its own.
-        is_child: Whether this process was forked or spawned by one that is profiled, and
-            so has been given the same path.
-        quark_own_path: Where Quark's own profiler writes in this process, see
-            :func:`quark_own_path`; None if it does not.
+        is_child: Whether a measured process has forked or spawned this one, so that both got the
+            same path.
+        quark_own_path: Path of the file of Quark's own profiler in this process, see
+            :func:`quark_own_path`; None if it writes none.
 
     Returns:
         The path. It may exist: see :mod:`otel_quant.profile.file`.
@@ -64,14 +64,14 @@ def profile_path(
 def quark_own_path(
     environ: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules
 ) -> str | None:
-    """Tells where Quark's own profiler writes, or is about to write, in this process.
+    """Returns the path to which Quark's own profiler writes, or will write, in this process.
 
-    It takes its path when it is first used, which may be after our run has begun: once
-    it is loaded and switched on, its default path is taken to be its own.
+    Quark's profiler chooses its path on first use, perhaps after our run has begun. Until then
+    its default path is assumed if it is loaded and switched on.
 
     Args:
         environ: The environment.
-        modules: The loaded modules; Quark is never imported to find out.
+        modules: The loaded modules; Quark is never imported here.
 
     Returns:
         Its path; None if it is not loaded or not switched on.

@@ -1,4 +1,4 @@
-"""The metrics of the local files of this process, those that a program has added among them."""
+"""The metrics of the local files of this process, including those that the program has added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import contexts
-from otel_quant.profile.cache_directories import CacheDirs
+from otel_quant.profile.cache_directories import CacheDirectories
 from otel_quant.profile.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -18,39 +18,41 @@ from otel_quant.profile.metrics import (
 from otel_quant.records import Peaks, Reading
 from otel_quant.resources import Resource
 
-_BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+"""The classes of the metrics that are there unless a program removes them."""
+
 _QUARKS_OWN: Final = "quark.common.profiler."
 
 Kind = Literal["checkpoint_metrics", "summary_metrics"]
 
 
 class ProgramMetrics:
-    """The metrics of every run of this process; what a program changes holds for all of them.
+    """The metrics of all runs of this process; a change by the program applies to every run.
 
     Args:
-        resources: What is measured. Figures with a column that Quark's file has not are added
-            to its columns.
+        resources: The resources that are measured. Figures with a column that Quark's file lacks
+            are added to Quark's columns.
 
     Attributes:
-        resources: What is measured.
+        figures: Figures with a column that Quark's file lacks, each with its resource's name.
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
-        summary_metrics: Figures of the summary, in order; may be changed until the end.
-        cache_directories: Those whose growth is watched until the run ends.
-        cache_growth_mb: The most that one of them grew, in MiB, once the run is over; None if
-            none did.
+        summary_metrics: Figures of the summary, in order; may be changed until the run ends.
+        cache_directories: The cache directories that are watched until the run ends.
+        cache_growth_mb: Largest growth of one of them, in MiB, known when the run has ended; None
+            if none grew.
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
-        self.resources = tuple(resources)
-        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
-        self.checkpoint_metrics += [
-            FigureMetric(figure)
+        self.figures = tuple(
+            (resource.name, figure)
             for resource in resources
             for figure in resource.figures
             if figure.column is not None and not figure.column.in_quark
-        ]
+        )
+        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
+        self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self.figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self.cache_directories = CacheDirs()
+        self.cache_directories = CacheDirectories()
         self.cache_growth_mb: float | None = None
         self._adopted: Any = None
 
@@ -59,20 +61,20 @@ class ProgramMetrics:
 
         Args:
             name: Name of the checkpoint.
-            reading: What was measured there.
+            reading: The checkpoint's reading.
             baseline: The run's first reading.
         """
         with FAULTS.kept_in("watch of the cache directories"):
-            self.cache_directories.look_again()
+            self.cache_directories.measure_now()
         added = self._added("checkpoint_metrics")
         if not added:
             return {}
-        return _collect(added, contexts.at_checkpoint(name, reading, baseline, self.resources))
+        return _collect(added, contexts.at_checkpoint(name, reading, baseline, self.figures))
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name.
 
-        The watch of the cache directories ends.
+        Also stops watching the cache directories.
 
         Args:
             reading: The run's last reading.
@@ -88,13 +90,13 @@ class ProgramMetrics:
         return _collect(added, contexts.at_end(reading, baseline, peaks, self.cache_growth_mb))
 
     def adopt(self, profiler: Any) -> None:
-        """Shows the metrics, too, that a program has added to Quark's own profiler.
+        """Includes the metrics that the program has added to Quark's own profiler.
 
-        They are collected by both, each for its own checkpoint. While Quark's profiler is
-        switched off they are not collected at all: the program does not expect it.
+        Both profilers collect them, each for its own checkpoints. They are not collected while
+        Quark's profiler is switched off, because the program does not expect it.
 
         Args:
-            profiler: Quark's profiler; its lists are looked at anew at each checkpoint.
+            profiler: Quark's profiler; its lists are read again at each checkpoint.
         """
         self._adopted = profiler
 
@@ -104,24 +106,23 @@ class ProgramMetrics:
         Args:
             kind: Name of the list.
         """
-        metrics = self._own(kind)
-        with FAULTS.kept_in("metrics of Quark's profiler"):
-            if self._adopted is not None and self._adopted.enabled:
-                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
-        return metrics
-
-    def _own(self, kind: Kind) -> list[Metric]:
-        return list(
+        metrics = list(
             self.checkpoint_metrics if kind == "checkpoint_metrics" else self.summary_metrics
         )
+        if self._adopted is None:
+            return metrics
+        with FAULTS.kept_in("metrics of Quark's profiler"):
+            if self._adopted.enabled:
+                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
+        return metrics
 
     def _added(self, kind: Kind) -> list[Metric]:
         return [metric for metric in self.every(kind) if is_added(metric)]
 
 
 def is_added(metric: Metric) -> bool:
-    """Whether a program has made a metric, rather than this package or Quark."""
-    return type(metric) not in _BUILT_IN and not _is_quarks_own(metric)
+    """Whether a metric was made by the program, not by this package or Quark."""
+    return type(metric) not in BUILT_IN and not _is_quarks_own(metric)
 
 
 def _is_quarks_own(metric: object) -> bool:

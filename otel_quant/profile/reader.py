@@ -1,8 +1,9 @@
-"""Reads a ``quark_profile.yaml``: ours, Quark's own, whole or cut at any byte.
+"""Reads a ``quark_profile.yaml``: ours or Quark's own, complete or cut at any byte.
 
-It is read line by line rather than as YAML: a file that was cut is not always YAML, and
-Quark does not escape what it quotes. A line is taken as it stands; what follows the last
-line break is not, since nothing tells how much of it is missing.
+It is read line by line rather than as YAML. Ours is valid YAML at every moment, but a
+copy may be cut anywhere, Quark's own file ends where its buffer was last written, and
+Quark does not escape what it quotes. A last line without a line break is left out, as
+there is no telling how much of it is missing.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _ENTRY: Final = re.compile(
     r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
 )
 _DEFINITION: Final = "# - "
-# What otel-quant adds below the End record of a step.
-_NOTE: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
+# A comment that otel-quant adds below the End record of a step.
+_PEAK: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -32,7 +33,7 @@ Record = dict[str, object]
 
 
 class NotAProfileError(ValueError):
-    """The text is no profile, not even the beginning of one."""
+    """The text is not a profile, nor the beginning of one."""
 
 
 @dataclass(slots=True)
@@ -40,16 +41,17 @@ class Profile:
     """What a file holds.
 
     Attributes:
-        records: The checkpoints that are whole, in order.
-        summary: The figures of the whole run, by key.
+        records: The checkpoints that are complete, in order.
+        summary: The figures of the run, by key.
         costs: Static cost of the models, one mapping for each.
-        whole: Whether nothing is missing, as far as the file can tell.
+        complete: Whether the file has its End record, summary and definitions. False for
+            a run that goes on or was killed.
     """
 
     records: list[Record] = field(default_factory=list)
     summary: Record = field(default_factory=dict)
     costs: list[Record] = field(default_factory=list)
-    whole: bool = True
+    complete: bool = True
 
 
 def parse(text: str) -> Profile:
@@ -59,18 +61,19 @@ def parse(text: str) -> Profile:
         text: The file's text.
 
     Returns:
-        What is whole in it.
+        What is complete in it.
 
     Raises:
-        NotAProfileError: It is something else.
+        NotAProfileError: The text has no line ``memory_usage:`` and does not begin like
+            a profile that was cut before it.
     """
     body, line_break, rest = text.rpartition("\n")
     lines = body.split("\n") if line_break else []
     if "memory_usage:" not in lines:
         if not HEADER.startswith(text[: len(HEADER)]):
             raise NotAProfileError("no line 'memory_usage:'")
-        return Profile(whole=False)
-    profile = Profile(whole=not rest)
+        return Profile(complete=False)
+    profile = Profile(complete=not rest)
     sections = {"memory_usage": profile.records, "onnx_model_cost": profile.costs}
     definitions: list[str] = []
     section: list[Record] | None = None
@@ -84,14 +87,14 @@ def parse(text: str) -> Profile:
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
-            note = _NOTE.fullmatch(line)
-            if note is not None and section:
-                section[-1][note[1]] = float(note[2])
+            peak = _PEAK.fullmatch(line)
+            if peak is not None and section:
+                section[-1][peak[1]] = float(peak[2])
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
             # Quark writes a line break in a name as it is.
-            value, position = _joined(value, lines, position)
+            value, position = _join_lines(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
             section = sections.get(key) if not value else None
@@ -102,29 +105,29 @@ def parse(text: str) -> Profile:
                 section.append({})
             if section:
                 section[-1][key] = _value(value)
-    _judge(profile, definitions)
+    _check_the_end(profile, definitions)
     return profile
 
 
-def _judge(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it was cut, and tells whether the rest is all there."""
+def _check_the_end(profile: Profile, definitions: list[str]) -> None:
+    """Drops the last record if it was cut, and checks that the rest is complete."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
     if not ended and len(records) > 1:
-        # The last key that every record has is only missing where a record was cut off.
+        # The last key that every other record has is missing: this record was cut.
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()
     expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {"error"}
-    profile.whole = (
-        profile.whole
+    profile.complete = (
+        profile.complete
         and ended
         and all(any(line.startswith(f"{key}: ") for line in definitions) for key in expected)
     )
 
 
-def _joined(value: str, lines: list[str], position: int) -> tuple[str, int]:
-    """Joins the lines of a quoted value that goes over several."""
+def _join_lines(value: str, lines: list[str], position: int) -> tuple[str, int]:
+    """Joins the lines of a quoted value; returns it with the number of the next line."""
     for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
         if lines[end].endswith('"'):
             return "\n".join((value, *lines[position : end + 1])), end + 1
@@ -151,8 +154,8 @@ def _value(text: str) -> object:
 
 
 def _from_yaml(text: str) -> object:
-    """Reads a quoted string or a collection; None if it is not well formed."""
-    import yaml  # only here: it is slow to load, few values need it, no other command does
+    """Reads a quoted string or a collection; returns None if it is not valid YAML."""
+    import yaml  # only here: it is slow to load, and few values need it
 
     try:
         return yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""What is asked of the local file, by the environment or by the program."""
+"""Requests for the local file, by the environment or by the program."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from otel_quant.environment import Settings
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """A local file that is asked for.
+    """A request for the local file.
 
     Attributes:
-        path: Where to write it, as the user named it; None for the default.
-        makes_folders: Whether folders that are missing on the way there are made.
-        strict: Whether it holds only what Quark's holds.
-        is_exact: Whether the path is taken as it is. Else ranks and child processes, which are
-            given the same path, write beside it.
+        path: Path as the user wrote it; None for the default.
+        makes_folders: Whether missing folders of the path are created.
+        strict: Whether the file contains only what Quark's contains.
+        is_exact: Whether the path is used unchanged. Otherwise ranks and child processes, which
+            get the same path, add a tag to the file's name.
     """
 
     path: str | None = None
@@ -27,38 +27,38 @@ class ProfileRequest:
 
 
 class ProgramRequest:
-    """What the program itself has asked for, by an exporter or by Quark's API.
+    """The request of the program itself, by an exporter or by Quark's API.
 
     Attributes:
-        latest: The last request; None if there was none. It holds for every run that begins
-            from then on.
+        latest: The last request; None if there was none. It applies to every run that begins
+            later.
     """
 
     def __init__(self) -> None:
         self.latest: ProfileRequest | None = None
 
     def ask(self, path: str | None = None, *, makes_folders: bool = True) -> None:
-        """Asks for the local file of the runs that begin from now on in this process.
+        """Requests the local file for all runs that begin later in this process.
 
         Args:
-            path: Where to write it; None leaves that to an earlier request, or to the
+            path: Path of the file; None keeps the path of an earlier request, or else of the
                 environment.
-            makes_folders: Whether folders that are missing on the way to the path are made.
+            makes_folders: Whether missing folders of the path are created.
         """
         if path is not None or self.latest is None:
             self.latest = ProfileRequest(path, makes_folders)
 
 
 PROGRAM_REQUEST: Final = ProgramRequest()
-"""The process's own."""
+"""The only instance of this process."""
 
 
 def requested_by(settings: Settings, program: ProfileRequest | None) -> ProfileRequest | None:
-    """Returns what is asked of the file of a run that begins; None if none is asked for.
+    """Returns the request for the file of a run that begins; None if no file is requested.
 
     Args:
-        settings: What the environment asks for.
-        program: What the program has asked for; its path goes first.
+        settings: The settings of the environment.
+        program: The request of the program; its path is used before that of the environment.
     """
     if program is None and not settings.profile_wanted:
         return None

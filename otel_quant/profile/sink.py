@@ -1,16 +1,15 @@
-"""The local file: a run as the YAML that AMD Quark's profiler writes.
+"""Writes the local file: a run as YAML in the format of AMD Quark's profiler.
 
-A checkpoint is on disk when the sink's method returns, so a run that is killed leaves a
-file that lacks nothing but its end; see :mod:`otel_quant.profile.file`. Four things
-go beyond Quark's file, and ``strict`` leaves them out: there are records of the steps that
-Quark's profiler declares and does not report, the End record of a step that failed has a
-last key ``error``, comments below an End record give the step's peaks, and a last section
-``onnx_model_cost`` holds the static cost of the models.
+A checkpoint is on disk when the sink's method returns, so the file of a killed run lacks only its
+end; see :mod:`otel_quant.profile.file`. Four things are not in Quark's file, and ``strict`` leaves
+them out: records of steps that Quark's profiler declares but does not report, a last key ``error``
+in the End record of a failed step, comments with the step's peaks below an End record, and a last
+section ``onnx_model_cost`` with the static cost of the models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +34,8 @@ from otel_quant.records import (
 _HEADER: Final = "# Quark Profiling Results\n\nmemory_usage:\n"
 _SUMMARY: Final = "\n# Summary Metrics\n"
 _DEFINITIONS: Final = "\n# Metric Definitions:\n"
-_OF_RECORDS: Final = "#\n# Checkpoint Metrics (per record):\n"
-_OF_SUMMARY: Final = "#\n# Summary Metrics (overall):\n"
+_RECORD_DEFINITIONS: Final = "#\n# Checkpoint Metrics (per record):\n"
+_SUMMARY_DEFINITIONS: Final = "#\n# Summary Metrics (overall):\n"
 _MIB: Final = 1 << 20
 _COST: Final = "\nonnx_model_cost:\n"
 
@@ -45,11 +44,11 @@ class QuarkYamlSink(Sink):
     """Writes a run's file.
 
     Args:
-        path: Where it should be. What is there is kept: see
+        path: Path of the file. An existing file is kept: see
             :func:`otel_quant.profile.file.create`.
-        metrics: What it shows at each checkpoint and at its end.
+        metrics: The metrics of checkpoints and of the summary.
         strict: Whether to write only what Quark's profiler writes.
-        makes_folders: Whether folders that are missing on the way to the file are made.
+        makes_folders: Whether missing folders of the path are created.
     """
 
     name = "quark_yaml"
@@ -62,7 +61,7 @@ class QuarkYamlSink(Sink):
         strict: bool = False,
         makes_folders: bool = False,
     ) -> None:
-        self._wanted = Path(path)
+        self._requested = Path(path)
         self._metrics = metrics
         self._strict = strict
         self._makes_folders = makes_folders
@@ -71,30 +70,30 @@ class QuarkYamlSink(Sink):
 
     @property
     def path(self) -> Path:
-        """Where the file is; before the run begins, where it is wanted."""
-        return self._file.path if self._file is not None else self._wanted
+        """Path of the file; before the run begins, the requested path."""
+        return self._file.path if self._file is not None else self._requested
 
     def move(self, path: str | Path) -> None:
-        """Goes on under another path, before the run has begun or during it.
+        """Moves the file to another path, before the run begins or during it.
 
         Args:
-            path: The new path; what is there is kept.
+            path: The new path; an existing file there is kept.
 
         Raises:
-            OSError: The file could not be moved; it goes on where it is.
+            OSError: The file could not be moved; it is still written at the old path.
         """
-        self._wanted = Path(path)
+        self._requested = Path(path)
         if self._file is not None:
-            self._file.move(self._wanted)
+            self._file.move(self._requested)
 
     def move_off(self, path: str | Path) -> None:
         """Moves the file aside if another program is about to write to its path.
 
         Args:
-            path: The path, as Quark's own profiler was given it.
+            path: The other program's path, for example that of Quark's own profiler.
 
         Raises:
-            OSError: It could not be moved.
+            OSError: The file could not be moved.
         """
         if self._file is not None and self._file.path == Path(path).resolve():
             self._file.move(beside(self._file.path, "otel"))
@@ -102,17 +101,17 @@ class QuarkYamlSink(Sink):
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Creates the file with its first record."""
         text = _HEADER + self._record(checkpoint)
-        self._file = profile_file.create(self._wanted, text, parents=self._makes_folders)
+        self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
-        """Writes the record; a strict file holds only steps that Quark's would hold."""
+        """Writes the record; a strict file contains only the steps that Quark's file has."""
         if not (self._strict and step.filled_in):
             self.point(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Writes the record, and below it what lay between it and its start."""
+        """Writes the record, and below it the step's peaks."""
         if self._file is None or (self._strict and record.info.filled_in):
             return
         text = self._record(checkpoint)
@@ -126,7 +125,7 @@ class QuarkYamlSink(Sink):
             self._file.append(self._record(checkpoint))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Keeps the costs for the end of the file: records are still to come before it."""
+        """Stores the costs; they are written at the end of the file, after all records."""
         self._costs.extend(costs)
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
@@ -135,22 +134,25 @@ class QuarkYamlSink(Sink):
         if file is None:
             return
         try:
-            file.append(self._record(checkpoint, record.error))
-            file.append(
-                _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
-            )
-            file.append(
-                _DEFINITIONS
-                + _OF_RECORDS
-                + self._definitions("checkpoint_metrics")
-                + _OF_SUMMARY
-                + self._definitions("summary_metrics")
-            )
-            if self._costs and not self._strict:
-                models = (_mapping(_shown(cost), "- ", "  ") for cost in self._costs)
-                file.append_lines(_COST + "".join(models))
+            for piece in self._last_pieces(record, checkpoint):
+                # One that finds no room is no reason to leave out the next.
+                with FAULTS.kept_in(f"sink {self.name}"):
+                    file.append(piece)
         finally:
             file.close()
+
+    def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
+        yield self._record(checkpoint, record.error)
+        yield _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
+        yield (
+            _DEFINITIONS
+            + _RECORD_DEFINITIONS
+            + self._definitions("checkpoint_metrics")
+            + _SUMMARY_DEFINITIONS
+            + self._definitions("summary_metrics")
+        )
+        if self._costs and not self._strict:
+            yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
 
     def forget(self) -> None:
         """Closes the child's copy of the descriptor."""
@@ -183,16 +185,16 @@ def _peaks(peaks: Peaks) -> str:
     )
 
 
-def _shown(cost: CostedModel) -> dict[str, object]:
-    told = {"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error}
-    return {name: value for name, value in told.items() if value is not None}
+def _cost_values(cost: CostedModel) -> dict[str, object]:
+    values = {"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
-    """Writes a mapping, one line a key; a value that cannot be shown is left out."""
+    """Writes a mapping, one line for each key; a value that cannot be written is left out."""
     text, prefix = "", first
     for name, value in values.items():
-        if type(value) is float or type(value) is str:  # cannot fail, and nearly all are
+        if type(value) is float or type(value) is str:  # the common case; cannot fail
             text += f"{prefix}{key(name)}: {inline(value)}\n"
             prefix = indent
             continue

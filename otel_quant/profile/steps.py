@@ -1,4 +1,4 @@
-"""The steps of a profile: what opened, what closed, and what was inside what."""
+"""Finds the steps of a profile and their nesting from its records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CLOSES: Final = " End"
 
 @dataclass(slots=True)
 class Step:
-    """A step, or a checkpoint that stands alone.
+    """A step, or a checkpoint that belongs to no step.
 
     Attributes:
         name: The step's name.
-        depth: How many steps were open around it when it opened.
+        depth: Number of steps that were open when it opened.
         first: Position of its first record.
-        last: Position of its last record; the profile's last one while it is open.
-        state: Whether it has closed; ``point`` for a checkpoint that stands alone.
+        last: Position of its last record; for an open step, the last record of the profile.
+        state: Whether it has ended; ``point`` for a checkpoint that belongs to no step.
     """
 
     name: str
@@ -40,9 +40,8 @@ def steps_of(records: Sequence[Record]) -> list[Step]:
         records: The checkpoints, in order.
 
     Returns:
-        The steps in the order in which they opened, the run's own Start and End left
-        out. Steps of several threads may overlap: an end closes the innermost step that
-        is open under its name.
+        The steps in the order in which they opened, without the run's own Start and End. Steps
+        of several threads may overlap: an End closes the last opened step of its name.
     """
     steps: list[Step] = []
     still_open: list[Step] = []

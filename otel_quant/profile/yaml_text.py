@@ -1,8 +1,8 @@
-"""YAML for values of any kind, on one line, that every YAML reader reads alike.
+"""Writes values of any kind as one line of YAML that every YAML reader reads in the same way.
 
-Quark's file quotes every string and prints every other value as Python does. So do we,
-wherever that is YAML: strings are escaped, numbers take the form that YAML 1.1 and 1.2
-agree on, and what YAML has no word for becomes a string.
+Quark's file quotes every string and prints every other value as Python does. We do the same where
+that is valid YAML: strings are escaped, numbers have the form that YAML 1.1 and 1.2 share, and a
+value of any other type becomes a string.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 _MAX_DEPTH: Final = 16
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-# Plain, these are null or booleans to a reader of YAML 1.1.
-_TAKEN_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-# Not printable in YAML, or a line break to some reader, or a sign of the syntax.
+# Without quotes, these are null or booleans in YAML 1.1.
+_RESERVED_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+# Characters that are not printable in YAML, are a line break for some reader, or are syntax.
 _TO_ESCAPE: Final = re.compile(
     '[\x00-\x1f"\\\\\x7f-\xa0\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069'
     "\ud800-\udfff\ufeff\ufffe\uffff]"
@@ -33,14 +33,14 @@ def quoted(text: str) -> str:
     """Writes a string as a YAML double-quoted scalar.
 
     Args:
-        text: Any string. Half a surrogate pair (a byte of a file name that is no UTF-8)
-            has no place in YAML: it is shown as a backslash, ``u`` and its number.
+        text: Any string. Half a surrogate pair (a byte of a file name that is not UTF-8) is not
+            valid in YAML; it is written as a backslash, ``u`` and its number.
 
     Returns:
         The scalar, quotes included, on one line.
     """
     if str is not type(text):
-        text = str.__str__(text)  # an Enum's own __str__ names the member, not the text
+        text = str.__str__(text)  # an Enum's own __str__ returns the member's name
     if _TO_ESCAPE.search(text):
         text = _TO_ESCAPE.sub(_escape, text)
     return f'"{text}"'
@@ -61,8 +61,8 @@ def _escape(match: re.Match[str]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def key(name: str) -> str:
-    """Writes a mapping's key: as it is where YAML lets it be, else quoted."""
-    if _PLAIN_KEY.fullmatch(name) and name.lower() not in _TAKEN_WORDS:
+    """Writes a mapping's key, in quotes only if YAML needs them."""
+    if _PLAIN_KEY.fullmatch(name) and name.lower() not in _RESERVED_WORDS:
         return name
     return quoted(name)
 
@@ -72,11 +72,11 @@ def inline(value: object, depth: int = 0) -> str:
 
     Args:
         value: A string, number, bool, None, mapping, list, tuple or set; an array or
-            scalar of numpy or torch; anything else is written as the string it prints.
-        depth: How many collections it is within.
+            scalar of numpy or torch; any other value is written as its ``str``.
+        depth: Number of collections that contain it.
 
     Returns:
-        Its YAML. What is nested deeper than 16 collections is left out as ``"..."``.
+        Its YAML. A collection within 16 others is written as ``"..."``.
     """
     match value:
         case float():
@@ -94,14 +94,14 @@ def inline(value: object, depth: int = 0) -> str:
             return f"{{{', '.join(items)}}}"
         case list() | tuple() | Set():
             return f"[{', '.join(inline(item, depth + 1) for item in value)}]"
-    to_list = getattr(value, "tolist", None)  # numpy and torch: Python's own numbers
+    to_list = getattr(value, "tolist", None)  # numpy and torch: gives Python numbers
     if callable(to_list):
         return inline(to_list(), depth + 1) if depth < _MAX_DEPTH else '"..."'
     return quoted(str(value))
 
 
 def comment(text: str) -> list[str]:
-    """Splits a text into the lines of a comment, none of which can end it early."""
+    """Splits a text into lines for a comment; no line can end the comment early."""
     return [
         _TO_ESCAPE.sub(lambda match: match.group() if match.group() in '"\\\t\xa0' else _escape(match), line)
         for line in _COMMENT_BREAK.split(text)
@@ -113,13 +113,13 @@ def _float(value: float) -> str:
         return ".nan"
     if value in (float("inf"), float("-inf")):
         return ".inf" if value > 0 else "-.inf"
-    text = float.__repr__(value)  # numpy's subclass prints its own name
-    # YAML 1.1 takes 1e-05 for a string: its numbers have a point.
+    text = float.__repr__(value)  # the repr of numpy's subclass contains its type
+    # YAML 1.1 reads 1e-05 as a string: a number needs a decimal point.
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
 def _int(value: int) -> str:
     try:
         return int.__repr__(value)
-    except ValueError:  # more digits than Python converts; hexadecimal has no such limit
+    except ValueError:  # Python limits the decimal digits; hexadecimal has no limit
         return hex(value)

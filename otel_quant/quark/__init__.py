@@ -1,6 +1,6 @@
 """AMD Quark's profiler API, for scripts that were written for it.
 
-Change the import line and nothing else::
+Only the import line has to be changed::
 
     from otel_quant.quark import GlobalProfiler, ProfileStep
 

@@ -1,8 +1,7 @@
 """``GlobalProfiler`` and ``profile_scope`` with Quark's signatures, on our recorder.
 
-What goes beyond Quark's: scopes may be open in several threads at once, a step that
-fails is told from one that ends well, and every scope is a span whether or not the file
-is asked for.
+Beyond Quark's profiler: scopes may be open in several threads at the same time, failed steps are
+marked, and every scope is a span even if no file is requested.
 """
 
 from __future__ import annotations
@@ -35,17 +34,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 class GlobalProfiler:
     """The profiler of this process; every call of the class returns the same one.
 
-    Made for the first time with ``QUARK_PROFILING=1`` in the environment, it begins the
-    run and its file. The steps that Quark itself reports are in it too: they are hooked
-    as ``otel_quant.QuantInstrumentor`` does it.
+    With ``QUARK_PROFILING=1`` in the environment, the first call begins the run and its file. It
+    also instruments Quark's own steps, as ``otel_quant.QuantInstrumentor`` does.
 
     Args:
-        output_path: Where the file goes; only the first call's counts. An existing file
+        output_path: Path of the file; only the path of the first call is used. An existing file
             is kept under a numbered name.
 
     Attributes:
         enabled: Whether the file is written.
-        output_path: Where it was asked for.
+        output_path: The path that was given.
         records: The columns of each checkpoint so far, in order.
     """
 
@@ -55,7 +53,7 @@ class GlobalProfiler:
     _initialized: bool
 
     def __new__(cls, output_path: str = DEFAULT_PATH) -> GlobalProfiler:
-        """Returns the only instance, made if there is none."""
+        """Returns the only instance; creates it if there is none."""
         with cls._making:
             if cls._instance is None:
                 cls._instance = super().__new__(cls)
@@ -77,7 +75,7 @@ class GlobalProfiler:
 
     def _begin(self) -> None:
         if GlobalProfiler._begun is not None:
-            GlobalProfiler._begun.stop()  # the program has put the singleton back
+            GlobalProfiler._begun.stop()  # the program has reset the singleton
         GlobalProfiler._begun = self
         instrumentor = QuantInstrumentor()
         if not instrumentor.is_instrumented_by_opentelemetry:
@@ -92,7 +90,7 @@ class GlobalProfiler:
 
     @property
     def checkpoint_metrics(self) -> list[Metric]:
-        """The columns of each record; append, remove and reorder as you like."""
+        """The columns of each record; may be changed and reordered."""
         return RUNTIME.metrics.checkpoint_metrics
 
     @checkpoint_metrics.setter
@@ -101,7 +99,7 @@ class GlobalProfiler:
 
     @property
     def summary_metrics(self) -> list[Metric]:
-        """The figures of the summary; append, remove and reorder as you like."""
+        """The figures of the summary; may be changed and reordered."""
         return RUNTIME.metrics.summary_metrics
 
     @summary_metrics.setter
@@ -125,9 +123,9 @@ class GlobalProfiler:
         return run.baseline if run is not None else None
 
     def stop(self) -> None:
-        """Ends the run and its file. Idempotent; done by itself when the program exits.
+        """Ends the run and its file. Called automatically when the program exits.
 
-        Nothing is recorded through this profiler afterwards.
+        A second call does nothing. This profiler records nothing afterwards.
         """
         if self.enabled and not self._stopped:
             self._stopped = True
@@ -140,10 +138,10 @@ class GlobalProfiler:
 
         Args:
             step_name: A ``ProfileStep`` constant, or any name.
-            user_msg: What the step is called instead, for ``ProfileStep.USER_DEFINED``.
+            user_msg: Name of the step if it is a ``ProfileStep.USER_DEFINED``.
 
         Returns:
-            The context manager; entering it gives the profiler. It may be used again,
+            The context manager; entering it returns the profiler. It may be used several times,
             nested and in several threads.
         """
         return ProfilerScope(self, step_name, user_msg)
@@ -160,7 +158,7 @@ class GlobalProfiler:
         """Does nothing: steps come from :meth:`scope`."""
 
     def _checkpoint(self, step_name: str) -> None:
-        """Takes a checkpoint of any name, at no step's boundary."""
+        """Takes a checkpoint that is neither the start nor the end of a step."""
         if not self._stopped:
             RUNTIME.recorder.point(step_name)
 
@@ -174,10 +172,12 @@ class GlobalProfiler:
     # --- the rest -------------------------------------------------------------------------
 
     def start_cache_dir_monitoring(self, path: str) -> None:
-        """Watches how much a directory grows, for ``peak_cache_dir_disk_usage_mb``.
+        """Measures how much a directory grows, for ``peak_cache_dir_disk_usage_mb``.
+
+        Does nothing if the profiler is not enabled.
 
         Args:
-            path: The directory. Nothing is watched while the profiler is not enabled.
+            path: The directory.
         """
         if self.enabled and not self._stopped:
             with FAULTS.kept_in("watch of the cache directories"):
@@ -189,13 +189,13 @@ class GlobalProfiler:
 
     @staticmethod
     def log_torch_memory(tag: str = "") -> None:
-        """Logs what torch holds on each GPU it sees, if it is loaded and sees one.
+        """Logs torch's memory on each visible GPU; does nothing if torch is not loaded or has none.
 
-        Works whether or not the profiler is enabled. Goes to the logger ``otel_quant``
-        at level INFO, and to standard error where that level is not shown.
+        Works even if the profiler is not enabled. The line goes to the logger ``otel_quant`` at
+        level INFO, and to standard error if that level is disabled.
 
         Args:
-            tag: Put before the line, in brackets.
+            tag: Text in brackets before the line.
         """
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
@@ -209,8 +209,8 @@ class GlobalProfiler:
                 "used": total - free,
                 "free": free,
             }
-            told = ", ".join(f"{value / _GIB:.2f} GiB {name}" for name, value in figures.items())
-            devices.append(f"GPU {index}: {told}")
+            text = ", ".join(f"{value / _GIB:.2f} GiB {name}" for name, value in figures.items())
+            devices.append(f"GPU {index}: {text}")
         line = (f"[{tag}] " if tag else "") + "; ".join(devices)
         _log.info("%s", line)
         if not _log.isEnabledFor(logging.INFO):
@@ -248,7 +248,7 @@ def profile_scope(step: str, user_msg: str | None = None) -> Callable[[F], F]:
 
     Args:
         step: A ``ProfileStep`` constant, or any name.
-        user_msg: What the step is called instead, for ``ProfileStep.USER_DEFINED``.
+        user_msg: Name of the step if it is a ``ProfileStep.USER_DEFINED``.
 
     Returns:
         The decorator; for functions, coroutine functions and generators.

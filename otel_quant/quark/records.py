@@ -1,4 +1,4 @@
-"""The columns of each checkpoint, kept for `GlobalProfiler.records`."""
+"""Stores the columns of each checkpoint for `GlobalProfiler.records`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otel_quant.runtime import RUNTIME
 
 
 class RecordsSink(Sink):
-    """Keeps the columns of each checkpoint. Only for who asks: they grow with the run.
+    """Stores the columns of each checkpoint. Only used on request: memory grows with the run.
 
     Attributes:
         records: The columns of each checkpoint, in order.
@@ -24,27 +24,27 @@ class RecordsSink(Sink):
         self.records: list[dict[str, Any]] = []
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
-        """Keeps ``Start``."""
+        """Stores ``Start``."""
         self.point(checkpoint)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
-        """Keeps the step's start."""
+        """Stores the step's start."""
         self.point(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Keeps the step's end."""
+        """Stores the step's end."""
         self.point(checkpoint)
 
     def point(self, checkpoint: Checkpoint) -> None:
-        """Keeps a checkpoint."""
+        """Stores a checkpoint."""
         self.records.append(checkpoint_columns(RUNTIME.metrics, checkpoint))
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """Keeps ``End``."""
+        """Stores ``End``."""
         self.point(checkpoint)
 
 
 RECORDS: Final = RecordsSink()
-"""The process's own."""
+"""The only instance of this process."""

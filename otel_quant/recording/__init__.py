@@ -1,1 +1,1 @@
-"""Recording: one run of a process, its steps and their peaks, and who receives them."""
+"""Recording: one run of a process, its steps, their peaks, and the sinks that receive them."""

@@ -1,4 +1,4 @@
-"""Highest memory of a step, from the kernel's marks where they rose and else from samples."""
+"""Highest memory of a step: from the kernel's marks if they rose, else from samples."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from otel_quant.records import MemoryReading, PeakSource
 
 
 class MemoryPeaks:
-    """Follows the memory of the process tree.
+    """Tracks the memory of the process tree.
 
-    The kernel's marks are exact where they rise: a mark that rose between two readings
-    was set between them. What the *other* processes held at that moment is known only if
-    the process still stands at its mark. Otherwise the smaller of what they held at the
-    two readings is taken, so that the sum never claims more than can have been in use.
+    A kernel's mark that rose between two readings is an exact peak of that process. The memory
+    of the *other* processes at that moment is known only if the process still uses as much as
+    its mark. Otherwise the smaller of their memory at the two readings is added, so that the
+    sum is never more than was in use.
 
     Attributes:
         process: Highest RSS of the main process, in bytes; None if it was never read.
@@ -29,7 +29,7 @@ class MemoryPeaks:
         before = self._previous or now
         self.sample(now)
         mark, mark_before = now.high_water, before.high_water
-        # A mark that was reset within the step is the step's own even if it stands still.
+        # After a reset within the step, the mark belongs to the step even if it did not rise.
         if mark is not None and (
             self._marks_are_own or (mark_before is not None and mark > mark_before)
         ):
@@ -41,21 +41,21 @@ class MemoryPeaks:
         self._previous = now
 
     def sample(self, reading: MemoryReading) -> None:
-        """Takes what was in use at a reading into account, and nothing of its marks."""
+        """Takes the memory in use at a reading into account, but not its marks."""
         self._sampled = max(self._sampled or 0, reading.tree_rss)
         self.process = max(self.process or 0, reading.rss)
 
     def marks_lowered(self, memory: MemoryReading) -> None:
-        """The kernel's marks have been lowered to what is in use now.
+        """Notes that the kernel's marks have been lowered to the memory in use now.
 
         Args:
-            memory: What was read, and folded, just before, with the marks as they are now.
+            memory: The reading that was just folded, with the lowered marks.
         """
         self._marks_are_own = True
         self._previous = memory
 
     def result(self) -> tuple[int, PeakSource] | None:
-        """Returns the highest RSS of the process tree, in bytes, and how it is known."""
+        """Returns the highest RSS of the process tree, in bytes, and its source."""
         if self._sampled is None:
             return None
         if self._kernel is not None and self._kernel >= self._sampled:
@@ -72,7 +72,7 @@ class MemoryPeaks:
                 self._raise_kernel(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
 
     def _fold_reaped(self, before: MemoryReading, now: MemoryReading) -> None:
-        """A descendant that came and went between two readings left only its mark."""
+        """Folds the mark of descendants that started and exited between two readings."""
         mark = now.reaped_high_water
         if mark is not None and mark > (before.reaped_high_water or 0) and before is not now:
             self._raise_kernel(mark, 0, before.rss, now.rss)

@@ -13,15 +13,14 @@ _MEMORY = "memory"
 
 
 class PeakTracker:
-    """Follows the peaks of a step or of the run.
+    """Tracks the peaks of a step or of the run.
 
-    Threads take readings at once, and one may be folded after another that is newer. Of such
-    a reading what was in use counts; its marks do not, since they would look as if they had
-    risen again at the next one.
+    Several threads take readings, so an older reading may be folded after a newer one. Its
+    memory in use counts; its marks do not, because they would seem to rise at the next reading.
 
     Args:
-        first: The reading at the start; what was in use then counts.
-        resources: What has peaks.
+        first: The reading at the start; it counts for the peaks.
+        resources: The resources that are measured.
     """
 
     def __init__(self, first: Reading, resources: Sequence[Resource]) -> None:
@@ -33,7 +32,7 @@ class PeakTracker:
         self.fold(first)
 
     def fold(self, reading: Reading) -> None:
-        """Takes one more reading into account; does nothing with one older than the first."""
+        """Takes one more reading into account; ignores one that is older than the first."""
         if reading.order < self._first:
             return
         memory = reading.memory
@@ -55,10 +54,10 @@ class PeakTracker:
                     _raise(highest, resource.device_figures, device)
 
     def marks_lowered(self, reading: Reading) -> None:
-        """The kernel's memory marks have been lowered to what is in use now.
+        """Notes that the kernel's memory marks have been lowered to the memory in use now.
 
         Args:
-            reading: What was read, and folded, just before, with the marks as they are now.
+            reading: The reading that was just folded, with the lowered marks.
         """
         assert reading.memory is not None
         self._latest = reading.order

@@ -1,11 +1,11 @@
 """The recorder: one run of this process, from its first step to its end.
 
-It opens and closes steps, asks the probes for readings, follows peaks and hands
-checkpoints to the sinks. It knows no library and no format.
+It opens and closes steps, takes readings from the probes, tracks peaks and passes checkpoints
+to the sinks. It depends on no library and no file format.
 
-Readings are taken, and metrics of the program are called, without the recorder's lock: a
-driver that hangs in one thread, or a metric that waits for another thread, stops no step of
-the others. What is changed together is changed under the lock, after that.
+Readings are taken and the program's metrics are called without the recorder's lock: a driver
+that hangs in one thread, or a metric that waits for another thread, must not block the steps
+of other threads. The lock is taken afterwards, to change the recorder's state.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ from otel_quant.steps import ProfileStep
 
 
 class ProgramMetrics(Protocol):
-    """Metrics that the program has added. Threads may ask for values at once."""
+    """Metrics that the program has added. Several threads may call it at the same time."""
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns their values at a checkpoint, by name.
 
         Args:
             name: Name of the checkpoint.
-            reading: What was measured there.
+            reading: The checkpoint's reading.
             baseline: The run's first reading.
         """
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        """Returns the values of those that are taken once, when the run ends, by name.
+        """Returns the values of the metrics of the whole run, by name.
 
         Args:
             reading: The run's last reading.
             baseline: Its first.
-            peaks: Highest figures between the two.
+            peaks: Highest figures of the run.
         """
 
 
 class UnfinishedStepError(Exception):
-    """What ended a step that was still open when its run ended."""
+    """The error of a step that was still open when its run ended."""
 
 
 class OpenStep:
     """A step that has begun and not ended. Made by :meth:`Recorder.open`.
 
     Attributes:
-        info: What it is.
+        info: Its description.
         recorder: The run that it belongs to.
-        attributes: Arguments worth knowing; may be added to until the step closes.
+        attributes: Attributes of its span; more may be added until the step closes.
         samples: Calibration samples consumed so far.
     """
 
@@ -105,7 +105,7 @@ class OpenStep:
         self._closed = False
 
     def outwards(self) -> Iterator[OpenStep]:
-        """Yields this step, the one around it, and so on outwards."""
+        """Yields this step, then the step that contains it, and so on to the outermost."""
         step: OpenStep | None = self
         while step is not None:
             yield step
@@ -114,13 +114,13 @@ class OpenStep:
 
 @dataclass(slots=True)
 class _Period:
-    """What happened since a reading.
+    """The run, or a part of it, since a reading.
 
     Attributes:
         start: The reading.
         tracker: Peaks since then.
-        steps: Steps that ended.
-        failed: Those of them that failed.
+        steps: Number of steps that ended.
+        failed: Number of steps that ended with an error.
     """
 
     start: Reading
@@ -156,21 +156,21 @@ _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", def
 class Recorder:
     """One run.
 
-    Every public method keeps its own failures in (:mod:`otel_quant.fault_boundary`): whatever
-    goes wrong here, the program that is being measured does not notice.
+    No public method raises ``Exception`` (:mod:`otel_quant.fault_boundary`): a failure here must
+    not affect the program that is measured.
 
     Args:
-        info: What the run is.
-        probes: What is measured.
-        sinks: Who is told.
-        metrics: Metrics of the program's own; None for none.
-        sample_interval: Seconds between samples; 0 for none.
+        info: Description of the run.
+        probes: The probes that take the readings.
+        sinks: The sinks that receive the run.
+        metrics: Metrics that the program has added; None for none.
+        sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks are lowered at each checkpoint.
 
     Attributes:
-        info: What the run is.
+        info: Description of the run.
         latest: The newest reading; None before the run has begun.
-        ended: Whether the run is over.
+        ended: Whether the run has ended.
     """
 
     def __init__(
@@ -193,13 +193,13 @@ class Recorder:
         self._metrics = metrics
         self._sampler = Sampler(self._sample, sample_interval)
         self._exact_peaks = exact_peaks
-        # Reentrant: what a sink calls (a user's exporter, say) may open a step.
+        # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         self._open: dict[int, OpenStep] = {}
         self._next_step = 0
         self._next_checkpoint = 0
         self._last_custom: dict[str, object] = {}
-        # All of the run, and what of it no root span has shown; the same but in workers.
+        # The whole run, and the part since the last report. Equal except in workers.
         self._whole: _Period | None = None
         self._unreported: _Period | None = None
 
@@ -216,11 +216,11 @@ class Recorder:
         return not self._open
 
     def reading_now(self) -> Reading:
-        """Takes a reading between checkpoints, for whoever shows the run live."""
+        """Takes a reading between checkpoints, for metrics that show the run live."""
         return self._take(self._probes.read)
 
     def tracker_from(self, reading: Reading) -> PeakTracker:
-        """Returns what follows the peaks from a reading on."""
+        """Returns a tracker of the peaks since a reading."""
         return PeakTracker(reading, self._probes.resources)
 
     def start(self) -> None:
@@ -232,7 +232,7 @@ class Recorder:
             custom = self._custom_at(ProfileStep.START, reading, reading)
             with self._lock:
                 if self._begun or self._ending:
-                    return  # another thread, or a signal handler, was faster
+                    return  # another thread or a signal handler has begun or ended the run
                 self._begun = True
                 period = _Period(reading, self.tracker_from(reading))
                 checkpoint = self._checkpoint(ProfileStep.START, "start", reading, reading, custom)
@@ -243,10 +243,10 @@ class Recorder:
             self._sampler.start()
 
     def end(self, error: str | None = None) -> None:
-        """Ends the run; steps that are open are closed as unfinished. Idempotent.
+        """Ends the run; open steps are closed as unfinished. A second call does nothing.
 
         Args:
-            error: Class name of the exception that ends it, None if it ends well.
+            error: Class name of the exception that ended the run; None for no error.
         """
         self._sampler.stop()
         with self._lock:
@@ -263,10 +263,10 @@ class Recorder:
             self.ended = True
 
     def report(self) -> None:
-        """Has the sinks show what has happened: the process may be terminated from here on.
+        """Reports the steps since the last report to the sinks; the run continues.
 
-        For workers between two tasks. The run goes on; does nothing if nothing has
-        happened, or a step is open.
+        For workers between two tasks, which may be terminated at any time. Does nothing if no
+        step has ended since then, or a step is open.
         """
         with FAULTS.kept_in("recorder"):
             if self._open or self.ended or not (self._unreported and self._unreported.steps):
@@ -284,9 +284,9 @@ class Recorder:
             self._each(lambda sink: sink.run_reported(record))
 
     def forget(self) -> None:
-        """In a forked child: drops the parent's run without a trace of its own.
+        """Drops the parent's run in a forked child, without writing or sending anything.
 
-        The lock may have been held by a thread that no longer exists: it is not used.
+        The lock is replaced: it may be held by a thread that does not exist in the child.
         """
         self.ended = self._ending = True
         self._lock = threading.RLock()
@@ -317,23 +317,23 @@ class Recorder:
 
         Args:
             kind: A ``ProfileStep`` constant.
-            label: What the step is called; the kind itself if None.
+            label: Name of the step; the kind if None.
             library: Distribution that the code belongs to.
             library_version: Its version.
             function: Qualified name of the function that is the step.
-            attributes: Arguments worth knowing, by attribute name.
+            attributes: Attributes of the step's span, by name.
             filled_in: Whether the library's own profiler does not report the step.
 
         Returns:
-            The step, to be given to :meth:`close`; None if it could not be opened.
+            The step, for :meth:`close`; None if it could not be opened.
         """
         with FAULTS.kept_in("recorder"):
             self.start()
             whole = self._whole
             if self.ended or whole is None:
                 return None
-            shown = label if label is not None else kind
-            name = f"{shown} Start"
+            label = label if label is not None else kind
+            name = f"{label} Start"
             parent = self.current()
             reading = self._probes.read()
             custom = self._custom_at(name, reading, whole.start)
@@ -342,7 +342,7 @@ class Recorder:
                     return None
                 info = StepInfo(
                     index=self._next_step,
-                    label=shown,
+                    label=label,
                     kind=kind,
                     parent=parent.info.index if parent else None,
                     library=library,
@@ -366,8 +366,8 @@ class Recorder:
         """Closes a step; its ``End`` checkpoint has reached the sinks on return.
 
         Args:
-            step: What :meth:`open` returned.
-            error: The exception that ended the step's code, None if it ended well.
+            step: The result of :meth:`open`.
+            error: The exception that ended the step's code; None for no error.
         """
         if step is None:
             return
@@ -413,10 +413,10 @@ class Recorder:
         """Makes a step the current one in the calling context.
 
         Args:
-            step: What :meth:`open` returned.
+            step: The result of :meth:`open`.
 
         Returns:
-            What :meth:`leave` needs.
+            The argument for :meth:`leave`.
         """
         if step is None:
             return None
@@ -428,11 +428,11 @@ class Recorder:
         return token, tokens
 
     def leave(self, step: OpenStep | None, entered: Entered | None) -> None:
-        """Undoes :meth:`enter`; in another context there is nothing to undo.
+        """Undoes :meth:`enter`; does nothing in another context.
 
         Args:
             step: The step.
-            entered: What :meth:`enter` returned.
+            entered: The result of :meth:`enter`.
         """
         if step is None or entered is None:
             return
@@ -440,16 +440,16 @@ class Recorder:
         try:
             _CURRENT.reset(token)
         except ValueError:
-            return  # another context, where a generator was dropped: nothing was entered there
+            return  # a generator was garbage-collected in a context that never entered the step
         for sink, sink_token in reversed(tokens):
             with FAULTS.kept_in(f"sink {sink.name}"):
                 sink.step_left(step.info, sink_token)
 
     def point(self, name: str) -> None:
-        """Takes a checkpoint that belongs to no step's boundary.
+        """Takes a checkpoint that is neither the start nor the end of a step.
 
         Args:
-            name: Its name, as it will stand in the file.
+            name: Its name, as the local file shows it.
         """
         with FAULTS.kept_in("recorder"):
             self.start()
@@ -468,11 +468,11 @@ class Recorder:
             self._lower_marks(reading)
 
     def expect_samples(self, step: OpenStep, total: int) -> None:
-        """Notes how many calibration samples a step will consume, if it takes them all.
+        """Notes how many calibration samples a step will consume.
 
         Args:
             step: The step.
-            total: How many there are.
+            total: Number of samples, if it consumes them all.
         """
         self._each(lambda sink: sink.samples_expected(step.info, total))
 
@@ -481,13 +481,13 @@ class Recorder:
 
         Args:
             step: The step.
-            count: How many more.
+            count: Number of further samples.
         """
         step.samples += count
         self._each(lambda sink: sink.samples_counted(step.info, count))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Hands the static cost of models to the sinks.
+        """Passes the static cost of models to the sinks.
 
         Args:
             costs: One record for each model.
@@ -496,7 +496,7 @@ class Recorder:
             self._each(lambda sink: sink.models_costed(costs))
 
     def add_sink(self, sink: Sink) -> None:
-        """Hands what happens from now on to one more sink.
+        """Adds a sink; it receives what happens from now on.
 
         Args:
             sink: The sink.
@@ -537,7 +537,7 @@ class Recorder:
         return reading
 
     def _fold(self, reading: Reading) -> Reading:
-        """Takes a reading into account for all that is open; returns the newest there is."""
+        """Adds a reading to the run's and the open steps' peaks; returns the newest reading."""
         newest = self.latest
         if newest is None or reading.order >= newest.order:
             newest = self.latest = reading
@@ -557,9 +557,9 @@ class Recorder:
     def _lower_marks(self, reading: Reading) -> None:
         if not self._exact_peaks:
             return
-        # Under the lock: a reading with the marks as they are from now on comes after.
+        # Under the lock, so that readings with the lowered marks are folded after these two.
         with FAULTS.kept_in("probe memory (exact mode)"), self._lock:
-            # What rose since the reading would be lost with the mark: look once more.
+            # Memory is read again: a mark that rose since the reading would be lost.
             lowered = self._probes.lower_marks(reading)
             if lowered is None:
                 return
@@ -599,20 +599,20 @@ class Recorder:
         self._next_checkpoint += 1
         return checkpoint
 
-    def _each(self, tell: Callable[[Sink], None]) -> None:
+    def _each(self, send: Callable[[Sink], None]) -> None:
         for sink in self._sinks:
             with FAULTS.kept_in(f"sink {sink.name}"):
-                tell(sink)
+                send(sink)
 
-    def _each_in_reverse(self, tell: Callable[[Sink], None]) -> None:
-        """Tells the sinks of an end, the last one first.
+    def _each_in_reverse(self, send: Callable[[Sink], None]) -> None:
+        """Sends the end of a step or run to the sinks, in reverse order.
 
-        Who hears of a step first lets go of it last, so that the step's span is still there
-        for the metrics and logs that refer to it.
+        The spans sink is first, so it ends the span after the metrics and logs that refer to it
+        have been written.
         """
         for sink in reversed(self._sinks):
             with FAULTS.kept_in(f"sink {sink.name}"):
-                tell(sink)
+                send(sink)
 
 
 Entered = tuple[Token[OpenStep | None], list[tuple[Sink, Token[Any] | None]]]
@@ -624,7 +624,7 @@ def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None =
     Args:
         environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
             the W3C trace context to continue.
-        carrier: Trace context that goes before the environment's, by header name.
+        carrier: Trace context to use instead of the environment's, by header name.
 
     Returns:
         The description, with a new identifier.

@@ -1,4 +1,4 @@
-"""What the recorder tells its sinks, and when."""
+"""The interface of sinks: which events the recorder sends them, and when."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Sink:
     """Receives a run as it happens. Every method does nothing unless overridden.
 
     The recorder calls one method at a time for a given step, but steps of different
-    threads may begin and end at once. A method may raise: that is logged once, and the
-    program and the other sinks go on.
+    threads may begin and end at the same time. A method may raise: the error is logged once;
+    the program and the other sinks are not affected.
 
     Attributes:
-        name: What it is called in the log.
+        name: Its name in the log.
     """
 
     name: str = "sink"
@@ -36,16 +36,16 @@ class Sink:
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
-        """A step opens. Its body does not run before this has returned."""
+        """A step opens. Its code runs only after this method has returned."""
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """The code of the step is about to run in the calling context.
 
-        Called each time that code is entered: once for a function, once for every
-        resumption of a generator.
+        Called each time the code is entered: once for a function, once for every resumption of
+        a generator.
 
         Returns:
-            What :meth:`step_left` needs to undo it.
+            A token for :meth:`step_left`, which undoes this.
         """
         return None
 
@@ -53,29 +53,29 @@ class Sink:
         """The code of the step no longer runs in the calling context."""
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """A step has closed, well or not."""
+        """A step has closed, with or without an error."""
 
     def samples_expected(self, step: StepInfo, total: int) -> None:
-        """A step is about to consume so many calibration samples in all."""
+        """A step is about to consume ``total`` calibration samples."""
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
-        """A step has consumed so many more calibration samples."""
+        """A step has consumed ``count`` more calibration samples."""
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """The static cost of models is known."""
 
     def point(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint that belongs to no step's boundary was taken."""
+        """A checkpoint was taken that is neither the start nor the end of a step."""
 
     def run_reported(self, record: RunRecord) -> None:
-        """In a worker, between two tasks: the process may be terminated from here on.
+        """A worker process is between two tasks and may be terminated at any time.
 
-        ``record`` has what happened since the run began or was reported before. The run
-        goes on with the next step, if there is one.
+        ``record`` covers the time since the run began or since the previous report. The run
+        continues with the next step, if there is one.
         """
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """The run is over; ``checkpoint`` is its ``End``."""
+        """The run has ended; ``checkpoint`` is its ``End``."""
 
     def forget(self) -> None:
-        """In a forked child: drop the parent's run without writing or sending anything."""
+        """Drops the parent's run in a forked child, without writing or sending anything."""

@@ -1,6 +1,6 @@
-"""Every attribute and every metric: those of `semconv.py`, and those that resources make.
+"""Every attribute and every metric: those of `semconv.py` and those of the resources.
 
-`docs/telemetry.md` is generated from it, and the dashboards may use nothing that is not here.
+`docs/telemetry.md` is generated from it, and dashboards may use only what is in it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from otel_quant.telemetry import semconv
 from otel_quant.telemetry.semconv import Attribute, Place
 
 _SENTENCES: Final[dict[Part, str]] = {
-    "start": "{}, when the step or the run began.",
-    "end": "{}, when it ended.",
-    "delta": "{}: that at the end less that at the start; negative where it fell.",
-    "peak": "{}: the highest value in between.",
-    "rate": "{}: what was added, for each second.",
+    "start": "{}, at the start of the step or the run.",
+    "end": "{}, at its end.",
+    "delta": "{}: the value at the end minus the value at the start; negative if it fell.",
+    "peak": "{}: the highest value from start to end.",
+    "rate": "{}: the amount that was added, per second.",
 }
 
 
@@ -27,7 +27,7 @@ def attributes(resources: Sequence[Resource]) -> tuple[Attribute, ...]:
     """Returns every attribute, in the order of the documentation.
 
     Args:
-        resources: What is measured.
+        resources: The resources that are measured.
     """
     made = (attribute for resource in resources for attribute in _attributes_of(resource))
     return (*semconv.ATTRIBUTES, *made)
@@ -37,7 +37,7 @@ def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
     """Returns every metric, in the order of the documentation.
 
     Args:
-        resources: What is measured.
+        resources: The resources that are measured.
     """
     made: dict[str, Metric] = {}
     for resource in resources:
@@ -59,9 +59,9 @@ def attribute_name(stem: str, figure: Figure, part: Part) -> str:
     Args:
         stem: ``quant.``, or for a device ``quant.gpu.0.``.
         figure: The figure.
-        part: The part. A figure that has the difference alone is named by itself.
+        part: The part. If the difference is the only part, the name has no suffix.
     """
-    if part == "rate":  # a name may not be an attribute and a namespace at once
+    if part == "rate":  # a name must not be an attribute and a namespace
         return f"{stem}{figure.name}_rate"
     return stem + figure.name if figure.is_total else f"{stem}{figure.name}.{part}"
 
@@ -110,5 +110,5 @@ METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def attributes_on(place: Place) -> Iterator[Attribute]:
-    """Yields the attributes that stand at a place, in the order of the documentation."""
+    """Yields the attributes that are used at a place, in the order of the documentation."""
     return (attribute for attribute in ATTRIBUTES if place in attribute.places)

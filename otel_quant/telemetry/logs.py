@@ -1,8 +1,8 @@
 """Sink that sends one log record for each checkpoint.
 
-A tracer keeps a span to itself until it ends, so a process that is killed takes its open
-spans along. These records leave at once, and are how the backend still learns what the
-run was doing and how big it was.
+A tracer sends a span only after it has ended, so the open spans of a killed process are lost.
+Under automatic instrumentation these records are sent at once: with them the backend still has
+the open steps and the memory of the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from otel_quant.records import (
 )
 from otel_quant.resources import Resource
 from otel_quant.telemetry import semconv
-from otel_quant.telemetry.attributes import checkpoint_of, cost_identity_of, custom_of
+from otel_quant.telemetry.attributes import FigureAttributes, cost_identity_of, custom_of
 from otel_quant.version import VERSION
 
 
@@ -33,8 +33,8 @@ class LogsSink(Sink):
     """One record of event ``quant.checkpoint`` for each checkpoint.
 
     Args:
-        resources: What is measured.
-        send: Called after each record: has the exporters deliver it without delay.
+        resources: The resources that are measured.
+        send: Called after each record; makes the exporters send it without delay.
         context_of: Returns the context whose current span is a step's, or the run's.
     """
 
@@ -47,7 +47,7 @@ class LogsSink(Sink):
         context_of: Callable[[StepInfo | None], Context | None],
     ) -> None:
         self._logger = get_logger(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        self._resources = resources
+        self._figures = FigureAttributes(resources)
         self._send = send
         self._context_of = context_of
         self._run: RunInfo | None = None
@@ -68,7 +68,7 @@ class LogsSink(Sink):
         self._emit(checkpoint)
 
     def point(self, checkpoint: Checkpoint) -> None:
-        """Sends a checkpoint that stands alone."""
+        """Sends a checkpoint that is neither the start nor the end of a step."""
         self._emit(checkpoint)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
@@ -141,7 +141,7 @@ class LogsSink(Sink):
                 semconv.LIBRARY_NAME: step.library,
             }
         attributes |= {
-            **checkpoint_of(self._resources, checkpoint.reading, checkpoint.baseline),
+            **self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline),
             semconv.ERROR_TYPE: checkpoint.error,
             **custom_of(checkpoint.custom),
         }

@@ -31,7 +31,7 @@ from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 
-# Which attribute of a costed model each gauge shows.
+# The gauges, and the figure of a costed model that each of them shows.
 _MODEL_GAUGES = (
     (semconv.MODEL_SIZE, "size"),
     (semconv.MODEL_PARAMETERS, "params"),
@@ -41,14 +41,14 @@ _MODEL_GAUGES = (
 
 @dataclass(slots=True)
 class _Calibration:
-    """How far a calibration step is."""
+    """Progress of a calibration step."""
 
     step: int
     total: int
     samples: int = 0
 
     def share(self) -> float | None:
-        """Returns the share that is done; None if the reader gave more than it said."""
+        """Returns the share that is done; None if the total is 0 or was exceeded."""
         if not 0 < self.total >= self.samples:
             return None
         return self.samples / self.total
@@ -57,14 +57,14 @@ class _Calibration:
 class MetricsSink(Sink):
     """The metrics of :mod:`otel_quant.telemetry.catalog`.
 
-    There is one in a process, whatever the number of runs: an instrument lives as long
-    as its meter.
+    A process has one of it, however many runs there are, because an instrument exists as long as
+    its meter.
 
     Args:
-        resources: What is measured.
-        latest: Returns a reading of this moment, None outside a run.
-        context_of: Returns the context whose current span is a step's, or the run's; it
-            gives exemplars their trace.
+        resources: The resources that are measured.
+        latest: Returns a current reading; None outside a run.
+        context_of: Returns the context whose current span is a step's, or the run's; exemplars
+            get their trace from it.
     """
 
     name = "metrics"
@@ -79,7 +79,7 @@ class MetricsSink(Sink):
         self._latest = latest
         self._context_of = context_of
         self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        # Reentrant: a collected generator may end its step while this thread holds the lock.
+        # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
         self._lock = threading.RLock()
         self._run: RunInfo | None = None
         self._baseline: Reading | None = None
@@ -104,7 +104,7 @@ class MetricsSink(Sink):
                 self._instruments[metric.name] = self._create(metric, observers.get(metric.name))
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
-        """Begins to answer for the run."""
+        """Starts to observe the run."""
         self._run, self._baseline = run, checkpoint.reading
         with self._lock:
             self._active.clear()
@@ -146,7 +146,7 @@ class MetricsSink(Sink):
         self._record_custom(checkpoint)
 
     def samples_expected(self, step: StepInfo, total: int) -> None:
-        """Begins to answer for how far the step is."""
+        """Starts to observe the step's progress."""
         with self._lock:
             self._calibrations[step.label, step.library] = _Calibration(step.index, total)
 
@@ -159,7 +159,7 @@ class MetricsSink(Sink):
         self._record(semconv.CALIBRATION_SAMPLES, count, _labels(step), None)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Shows the totals of each model."""
+        """Records the totals of each model."""
         for cost in costs:
             for metric, figure in _MODEL_GAUGES:
                 value = cost.figures.get(figure)
@@ -167,16 +167,16 @@ class MetricsSink(Sink):
                     self._record(metric, value, {semconv.MODEL_ROLE: cost.role}, None)
 
     def point(self, checkpoint: Checkpoint) -> None:
-        """Shows the values of custom metrics."""
+        """Records the values of custom metrics."""
         self._record_custom(checkpoint)
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """Shows the last values of custom metrics; the live ones end with the run."""
+        """Records the last values of custom metrics."""
         for name, value in record.custom.items():
             self._gauge(name, value, {})
 
     def forget(self) -> None:
-        """Drops the parent's run. The lock may be held by a thread that is gone."""
+        """Drops the parent's run. The lock may be held by a thread that does not exist here."""
         self._lock = threading.RLock()
         self._run = self._baseline = None
         self._active = Counter()
@@ -243,7 +243,7 @@ class MetricsSink(Sink):
             yield Observation(self._run.limits.memory)
 
     def _observe_figures(self, metric: str, options: CallbackOptions) -> Iterable[Observation]:
-        """Yields the figures that a metric shows of the resources, and of their devices."""
+        """Yields the figures of resources and devices that a metric shows."""
         reading, baseline = self._latest(), self._baseline
         if reading is None:
             return

@@ -1,11 +1,11 @@
 """Names that otel-quant puts on spans, metrics and log records.
 
-Those of measured resources are made from what the resources declare: with them
-:mod:`otel_quant.telemetry.catalog` has every name. A name in ``quant.`` is ours; the others are
-OpenTelemetry's semantic conventions.
+The names of measured resources are made from the resources' declarations;
+:mod:`otel_quant.telemetry.catalog` has all names. Names that begin with ``quant.`` are ours; the
+others are OpenTelemetry's semantic conventions.
 
-Bytes are integers (``By``), times are seconds (``s``). What could not be measured is
-absent: no figure is ever filled in with 0.
+Bytes are integers (``By``), times are seconds (``s``). A figure that could not be measured is
+absent; it is never replaced by 0.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final, Literal
 from otel_quant.resources import Metric
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
-"""Version of the semantic conventions that the borrowed names are taken from."""
+"""Version of OpenTelemetry's semantic conventions whose names are used here."""
 
 PREFIX: Final = "quant."
-"""What every name of ours begins with."""
+"""Beginning of every name of ours."""
 
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
@@ -33,14 +33,13 @@ class Attribute:
     """One attribute name.
 
     Attributes:
-        name: The key. ``<...>`` stands for a part that varies (a device's index, a
-            custom metric's name).
+        name: The key. ``<...>`` is a variable part (a device's index, a custom metric's name).
         type: Type of the value.
         unit: UCUM unit, empty for values without one.
-        brief: What the value says.
-        places: Where it stands: on the run's root span, on a step's span, on a model
-            cost span, on a checkpoint log record, on metric points.
-        example: One value as it is seen.
+        brief: Meaning of the value.
+        places: Where it is used: the run's root span, a step's span, a model cost span, a
+            checkpoint log record, metric points.
+        example: An example value.
     """
 
     name: str
@@ -131,11 +130,11 @@ CHECKPOINT_DISK_READ: Final = "quant.checkpoint.disk_read"
 CHECKPOINT_DISK_WRITE: Final = "quant.checkpoint.disk_write"
 
 MODEL_COST_EVENT: Final = "quant.model.cost"
-"""Event name of the log record that holds the heaviest nodes of a model."""
+"""Event name of the log record with the heaviest nodes of a model."""
 
 COST_FAILED_EVENT: Final = "quant.model.cost.failed"
-"""Name of the span event, and of the log record, that say why a model could not be costed
-(`message`)."""
+"""Name of the span event and of the log record with the reason (`message`) why a model could not
+be costed."""
 
 CUSTOM_PREFIX: Final = "quant.custom."
 
@@ -147,7 +146,7 @@ _RUN_STEP: tuple[Place, ...] = ("run", "step")
 
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint"), "3f2a9c0e5b7d4a16"),
-    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun says it.", ("run", "checkpoint"), "0"),
+    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
@@ -158,21 +157,21 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
-    Attribute(PROCESS_PID, "int", "", "Process that the run is made of.", ("run", "checkpoint"), "4711"),
-    Attribute(CALIBRATION_METHOD, "string", "", "How activation ranges are chosen; on the run, the first that a step names.", _RUN_STEP, "Percentile"),
+    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint"), "4711"),
+    Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
     Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed (calls of the reader that returned data).", ("step",), "128"),
-    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Calibration samples there are, where the reader says so.", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Total number of calibration samples, where the reader has a length.", ("step",), "128"),
     Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples consumed per second of the step.", ("step",), "42.7"),
-    Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, the first that a step names.", _RUN_STEP, "XINT8"),
+    Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one.", _RUN_STEP, "XINT8"),
     Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
     Attribute(WEIGHT_TYPE, "string", "", "Type of the quantized weights.", ("step",), "QInt8"),
     Attribute(ACTIVATION_TYPE, "string", "", "Type of the quantized activations.", ("step",), "QUInt8"),
     Attribute(PER_CHANNEL, "boolean", "", "Whether weights have one scale for each channel.", ("step",), "true"),
     Attribute(BITS, "int", "bit", "Width of the quantized weights.", ("step",), "4"),
-    Attribute(BLOCK_SIZE, "int", "{element}", "Weights that share one scale.", ("step",), "128"),
-    Attribute(ALGORITHMS, "string[]", "", "Advanced algorithms that were asked for.", ("step",), "adaround"),
-    Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step is made of.", ("step",), "161"),
-    Attribute(INPUT_PATH, "string", "", "File of the float model; on the run, the first that a step names. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx"),
+    Attribute(BLOCK_SIZE, "int", "{element}", "Number of weights that share one scale.", ("step",), "128"),
+    Attribute(ALGORITHMS, "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround"),
+    Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161"),
+    Attribute(INPUT_PATH, "string", "", "File of the float model; on the run, that of the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx"),
     Attribute(OUTPUT_PATH, "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx"),
     Attribute(MEMORY_PEAK_SOURCE, "string", "", "Where the peak comes from: `kernel` (a high-water mark that rose during the step: exact) or `sampled` (the largest sample).", _RUN_STEP, "kernel"),
     Attribute(MEMORY_PROCESS_PEAK, "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344"),
@@ -180,10 +179,10 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(MEMORY_LIMIT_SOURCE, "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup"),
     Attribute(MEMORY_PEAK_RATIO, "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073"),
     Attribute(GPU_COUNT, "int", "{gpu}", "GPUs that the process can see.", ("run",), "1"),
-    Attribute(GPU_MEMORY_LIMIT, "int", "By", "Memory that all visible GPUs have.", ("run",), "150754820096"),
+    Attribute(GPU_MEMORY_LIMIT, "int", "By", "Size of the memory of all visible GPUs.", ("run",), "150754820096"),
     Attribute(GPU_DEVICE_PREFIX + "<index>.id", "string", "", "Stable identifier (UUID or PCI address) of the device with that index among the visible ones.", ("run",), "GPU-8f6d7a52-..."),
     Attribute(GPU_DEVICE_PREFIX + "<index>.name", "string", "", "Product name of the device.", ("run",), "NVIDIA H200"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.limit", "int", "By", "Memory that the device has.", ("run",), "150754820096"),
+    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.limit", "int", "By", "Size of the device's memory.", ("run",), "150754820096"),
     Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`.", ("cost", "metric"), "quantized"),
     Attribute(MODEL_PATH, "string", "", "File that was costed. Absent when OTEL_QUANT_PATHS is off.", ("cost",), "models/resnet50_int8.onnx"),
     Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
@@ -193,24 +192,24 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute("quant.model.<role>.backward_macs", "int", "{mac}", "Estimated MACs of one backward pass.", ("run", "cost"), "8178000000"),
     Attribute("quant.model.<role>.weight_bytes", "int", "By", "Bytes of the weights as stored.", ("run", "cost"), "102228128"),
     Attribute("quant.model.<role>.memory", "int", "By", "Weights plus every node's outputs.", ("run", "cost"), "210000000"),
-    Attribute("quant.model.<role>.peak_activation_bytes", "int", "By", "Largest sum of tensors alive at one time.", ("run", "cost"), "9633792"),
+    Attribute("quant.model.<role>.peak_activation_bytes", "int", "By", "Largest total size of the tensors in memory at one time.", ("run", "cost"), "9633792"),
     Attribute("quant.model.<role>.nodes", "int", "{node}", "Nodes of the graph.", ("run", "cost"), "122"),
     Attribute("quant.model.<role>.qdq_nodes", "int", "{node}", "QuantizeLinear and DequantizeLinear nodes.", ("run", "cost"), "343"),
     Attribute("quant.model.<role>.integer_mac_share", "double", "1", "Share of contraction MACs that execute in int8 or narrower.", ("run", "cost"), "0.998"),
     Attribute("quant.model.<role>.precision.<type>", "double", "1", "Share of contraction MACs that execute in that type.", ("run", "cost"), "0.998"),
-    Attribute("quant.model.<role>.uncosted_ops", "string[]", "", "Op types that no rule covers, each with its count.", ("run", "cost"), "Custom:2"),
+    Attribute("quant.model.<role>.uncosted_ops", "string[]", "", "Op types without a cost rule, each with its number of nodes.", ("run", "cost"), "Custom:2"),
     Attribute("quant.model.<role>.max_memory_node", "string", "", "Node with the largest estimated memory.", ("run", "cost"), "/layer1/conv1/Conv"),
-    Attribute(CHECKPOINT_NAME, "string", "", "Name of the checkpoint, as it stands in the YAML file.", ("checkpoint",), "Calibration Start"),
-    Attribute(CHECKPOINT_PHASE, "string", "", "`start` or `end` of a step, or `point` for one that stands alone.", ("checkpoint",), "start"),
+    Attribute(CHECKPOINT_NAME, "string", "", "Name of the checkpoint, as in the YAML file.", ("checkpoint",), "Calibration Start"),
+    Attribute(CHECKPOINT_PHASE, "string", "", "`start` or `end` of a step or of the run; `point` for any other checkpoint.", ("checkpoint",), "start"),
     Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),
     Attribute(CHECKPOINT_ELAPSED, "double", "s", "Time since the run's first checkpoint.", ("checkpoint",), "12.4"),
     Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
-    Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: the last one on spans, the one just taken on checkpoints.", ("run", "step", "checkpoint"), "97.8"),
+    Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: on spans the last value, on checkpoints the value at that time.", ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU.", ("metric",), "GPU-8f6d7a52-..."),
     Attribute(DISK_IO_DIRECTION, "string", "", "`read` or `write`.", ("metric",), "write"),
     Attribute(CPU_MODE, "string", "", "`user` or `system`.", ("metric",), "user"),
 )  # fmt: skip
-"""Attributes that no resource makes, in the order of the documentation."""
+"""Attributes that do not come from a resource, in the order of the documentation."""
 
 # --- metrics ------------------------------------------------------------------------------
 
@@ -239,19 +238,19 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE), DURATION_BUCKETS),
-    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that name that are open now; 0 once the run has had one.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that name that are open now; 0 after the last of them has ended.", (STEP_NAME, LIBRARY_NAME)),
     Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", (STEP_NAME, LIBRARY_NAME)),
-    Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Samples that the latest calibration step of that name has consumed, as a share of those its data reader has; absent where the reader does not say how many, or has given more than it said.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that name has consumed; absent if the data reader has no length, or has returned more samples than its length.", (STEP_NAME, LIBRARY_NAME)),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
     Metric(MODEL_PARAMETERS, "gauge", "{element}", "Elements of the model's static tensors.", (MODEL_ROLE,)),
     Metric(MODEL_MACS, "gauge", "{mac}", "Forward contraction MACs of the model.", (MODEL_ROLE,)),
     Metric(CUSTOM_PREFIX + "<name>", "gauge", "", "Value of a custom metric, by its name.", (STEP_NAME,)),
 )  # fmt: skip
-"""Metrics that no resource makes, in the order of the documentation."""
+"""Metrics that do not come from a resource, in the order of the documentation."""
 
 ROOT_SPAN: Final = "quantization"
 """Name of a run's root span."""
 
 COST_SPAN: Final = "model cost"
-"""Name of the span in which a model is costed, beside the steps and never within one."""
+"""Name of the span of one model's costing; it is a child of the root span, never of a step."""

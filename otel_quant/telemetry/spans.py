@@ -24,29 +24,36 @@ from otel_quant.records import (
     error_type,
 )
 from otel_quant.resources import Resource
-from otel_quant.telemetry import attributes as figures
 from otel_quant.telemetry import semconv
+from otel_quant.telemetry.attributes import (
+    FigureAttributes,
+    cost_identity_of,
+    cost_of,
+    custom_of,
+    gpus_of,
+    identity_of,
+    run_identity_of,
+)
 from otel_quant.version import VERSION
 
 _log = logging.getLogger("otel_quant")
 
-_OF_THE_RUN: Final = (
+_COPIED_TO_RUN: Final = (
     semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME,
 )  # fmt: skip
-"""What a step says that stands on the run's span too: its first value."""
+"""Attributes of steps that the run's span has as well, with the first value in the run."""
 
 
 class SpansSink(Sink):
-    """One span for the run and one for each step, nested as they happened.
+    """One span for the run and one for each step, nested as the steps are.
 
-    The run's span is a child of the span that is current when the run begins, or else
-    of the trace context that the process was given in its environment. A step's span is
-    a child of the current span if one of our steps encloses it, or else of the run's.
+    The run's span is a child of the span that is current when the run begins, or else of the
+    trace context in the environment of the process. A step's span is a child of the current span
+    if the step is within another step, or else of the run's span.
 
     Args:
-        resources: What is measured.
-        provider_found: Called when a provider turns up that was not there when the run
-            began.
+        resources: The resources that are measured.
+        provider_found: Called when a provider is found that did not exist when the run began.
     """
 
     name = "spans"
@@ -56,7 +63,7 @@ class SpansSink(Sink):
         resources: Sequence[Resource],
         provider_found: Callable[[], None] = lambda: None,
     ) -> None:
-        self._resources = resources
+        self._figures = FigureAttributes(resources)
         self._provider_found = provider_found
         self._tracer: Tracer = trace.get_tracer(
             semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
@@ -66,7 +73,7 @@ class SpansSink(Sink):
         self._root_context: Context | None = None
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
-        self._said_of_run: set[str] = set()
+        self._copied_to_run: set[str] = set()
         self._totals: dict[str, dict[str, AttributeValue]] = {}
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
@@ -81,21 +88,21 @@ class SpansSink(Sink):
         """Starts the step's span."""
         if self._run is None:
             return
-        if self._root is None:  # the one before was ended when the run was reported
+        if self._root is None:  # it was ended when the run was reported
             self._started_ns = checkpoint.reading.time_ns
             self._start_root(checkpoint)
         elif not self._root.get_span_context().is_valid:
-            # The program has configured OpenTelemetry after its first step: from here on
-            # there is a provider, and the run's span begins when the run did.
+            # The program may have configured OpenTelemetry after its first step. If there is a
+            # provider now, the run's span is started again, with the run's start time.
             self._start_root(checkpoint)
             if self._root is not None and self._root.get_span_context().is_valid:
                 self._provider_found()
         known: dict[str, AttributeValue] = {
             semconv.RUN_ID: self._run.id,
-            **figures.identity_of(step),
+            **identity_of(step),
             **attributes,
         }
-        self._say_of_run(known)
+        self._copy_to_run(known)
         memory = checkpoint.reading.memory
         if memory is not None:
             known[semconv.MEMORY_START] = memory.tree_rss
@@ -115,50 +122,49 @@ class SpansSink(Sink):
         return otel_context.attach(trace.set_span_in_context(span, self._context_for(step)))
 
     def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
-        """Makes the span that was current before the current one again."""
+        """Makes the previous span the current one again."""
         if token is not None:
             otel_context.detach(token)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Puts the figures on the step's span and ends it."""
+        """Sets the figures on the step's span and ends it."""
         span = self._spans.pop(record.info.index, None)
         if span is None or self._run is None:
             return
-        self._say_of_run(record.attributes)
+        self._copy_to_run(record.attributes)
         if span.is_recording():
             span.set_attributes(
                 {
                     **record.attributes,
-                    **figures.usage_of(
-                        self._resources,
+                    **self._figures.between(
                         record.start,
                         record.end,
                         record.peaks,
                         self._run.limits.memory,
                     ),
                     **_progress(record),
-                    **figures.custom_of(record.custom),
+                    **custom_of(record.custom),
                 }
             )
             if record.error is not None:
                 span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
                 span.record_exception(record.error, timestamp=record.end.time_ns)
                 span.set_status(StatusCode.ERROR, str(record.error) or None)
-        # The wall clock may have been set meanwhile; the duration must not show it.
+        # By the monotonic clock: the wall clock may have been set during the step.
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Adds a span for each model that was costed.
 
-        The totals of the last one of each role go on the root too, at its end.
+        When the root span ends, it gets the totals of the last model of each role.
         """
         if self._run is None:
             return
         for cost in costs:
-            totals = figures.cost_of(cost)
-            identity = figures.cost_identity_of(cost)
+            totals = cost_of(cost)
+            identity = cost_identity_of(cost)
             if identity.get(semconv.MODEL_ROLE) == "float" and semconv.MODEL_PATH in identity:
-                self._say_of_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
+                self._copy_to_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
                 context=self._root_context,
@@ -172,8 +178,8 @@ class SpansSink(Sink):
             if cost.error is not None:
                 span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
             span.end(end_time=cost.end_ns)
-            # Said at the root's end: an attribute cannot be taken back, and the next
-            # quantization of the run may have other ones.
+            # Set when the root ends: an attribute cannot be removed, and the next quantization of
+            # the run may have other ones.
             self._totals[cost.role] = totals
 
     def run_reported(self, record: RunRecord) -> None:
@@ -187,12 +193,12 @@ class SpansSink(Sink):
         self._spans.clear()
 
     def forget(self) -> None:
-        """Drops the parent's spans: it will end them itself."""
+        """Drops the parent's spans; the parent ends them."""
         self._run = self._root = self._root_context = None
         self._spans = {}
 
     def carrier(self) -> dict[str, str]:
-        """Returns the W3C headers of the current span, or of the run's outside of any."""
+        """Returns the W3C headers of the current span, or of the run's span if there is none."""
         context = otel_context.get_current()
         if not trace.get_current_span(context).get_span_context().is_valid:
             context = self._root_context or context
@@ -201,32 +207,31 @@ class SpansSink(Sink):
             propagate.inject(headers, context)
         return headers
 
-    def _say_of_run(self, attributes: Mapping[str, AttributeValue]) -> None:
+    def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
         found = {
             key: attributes[key]
-            for key in _OF_THE_RUN
-            if key in attributes and key not in self._said_of_run
+            for key in _COPIED_TO_RUN
+            if key in attributes and key not in self._copied_to_run
         }
         if found and self._root is not None:
             self._root.set_attributes(found)
-            self._said_of_run |= found.keys()
+            self._copied_to_run |= found.keys()
 
     def _end_root(self, record: RunRecord) -> None:
-        """Puts the totals on the root span and ends it."""
+        """Sets the totals on the root span and ends it."""
         root, self._root, self._root_context = self._root, None, None
         if root is None:
             return
         totals: dict[str, AttributeValue] = {
             semconv.RUN_STEPS: record.steps,
             semconv.RUN_FAILED_STEPS: record.failed_steps,
-            **figures.usage_of(
-                self._resources,
+            **self._figures.between(
                 record.start,
                 record.end,
                 record.peaks,
                 record.info.limits.memory,
             ),
-            **figures.custom_of(record.custom),
+            **custom_of(record.custom),
         }
         for models in self._totals.values():
             totals |= models
@@ -237,12 +242,12 @@ class SpansSink(Sink):
         if record.error is not None:
             root.set_attribute(semconv.ERROR_TYPE, record.error)
             root.set_status(StatusCode.ERROR, record.error)
-        # The wall clock may have been set meanwhile; the duration must not show it.
+        # By the monotonic clock: the wall clock may have been set during the step.
         root.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
     def _start_root(self, checkpoint: Checkpoint) -> None:
         assert self._run is not None
-        self._said_of_run = set()
+        self._copied_to_run = set()
         parent = otel_context.get_current()
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = _context_from(self._run.parent_carrier, parent)
@@ -251,17 +256,17 @@ class SpansSink(Sink):
             context=parent,
             kind=SpanKind.INTERNAL,
             attributes={
-                **figures.run_identity_of(self._run),
-                **figures.gpus_of(checkpoint.baseline),
+                **run_identity_of(self._run),
+                **gpus_of(checkpoint.baseline),
             },
             start_time=self._started_ns,
         )
         self._root_context = trace.set_span_in_context(self._root, parent)
 
     def context_of(self, step: StepInfo | None) -> Context | None:
-        """Returns the context whose current span is a step's, or the run's for None.
+        """Returns the context whose current span is a step's, or the run's if ``step`` is None.
 
-        None when there is no such span (any more).
+        None if the span does not exist or has ended.
         """
         span = self._spans.get(step.index) if step is not None else None
         if span is None:
@@ -269,11 +274,11 @@ class SpansSink(Sink):
         return trace.set_span_in_context(span, self._root_context)
 
     def _context_for(self, step: StepInfo) -> Context:
-        """Returns the context that a step's span begins in: the calling one.
+        """Returns the context in which a step's span starts.
 
-        Its current span is the parent within another step, so that a span of the
-        program's own between the two keeps its place; elsewhere the run's span is, and
-        what the run was given as baggage is there unless the program has set its own.
+        Within another step it is the calling context, so that a span of the program between the
+        two steps becomes the parent. Otherwise the run's span is the parent, and the run's baggage
+        is added for names that the program has not set.
         """
         context = otel_context.get_current()
         if self._root is None or (

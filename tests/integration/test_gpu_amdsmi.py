@@ -79,7 +79,7 @@ def test_amdsmi_failing_on_a_device_leaves_that_one_out(two: Path) -> None:
     readings, log = run(two, "second")
     assert readings == [GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL, 0)] * 2
     assert len(log.splitlines()) == 1
-    assert log.startswith(f"AMD GPU {SECOND} does not tell its memory, which stays absent: ")
+    assert log.startswith(f"AMD GPU {SECOND}: cannot read memory (left out of the telemetry): ")
 
 
 FROM_THE_KERNEL = [

@@ -1,4 +1,4 @@
-"""What each variable means, and what is said of a value that means nothing."""
+"""The meaning of each environment variable, and the warning for a malformed value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FREE = {"OTEL_QUANT_PROFILE", "QUARK_PROFILING", "OTEL_TRACES_EXPORTER", "OTEL_Q
 
 
 @pytest.fixture(autouse=True)
-def _nothing_has_been_said() -> None:
+def _no_warning_logged_yet() -> None:
     environment._warn_once.cache_clear()
 
 
@@ -65,14 +65,14 @@ def test_times(name: str, field: str, text: str, value: float) -> None:
         ({"OTEL_TRACES_EXPORTER": "otlp"}, False, None),
     ],
 )
-def test_what_asks_for_the_local_file(
+def test_variables_that_request_the_local_file(
     environ: dict[str, str], wanted: bool, path: str | None
 ) -> None:
     settings = settings_from(environ)
     assert (settings.profile_wanted, settings.profile_path) == (wanted, path)
 
 
-def test_libraries_are_names_between_commas() -> None:
+def test_libraries_are_separated_by_commas() -> None:
     assert settings_from({"OTEL_QUANT_LIBRARIES": " quark ,,onnxruntime"}).libraries == {
         "quark",
         "onnxruntime",
@@ -81,7 +81,7 @@ def test_libraries_are_names_between_commas() -> None:
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("text", ["maybe", "2", "tru", "ja"])
-def test_a_malformed_flag_is_said_once_and_the_default_used(
+def test_a_malformed_flag_is_logged_once_and_the_default_is_used(
     name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_a_malformed_flag_is_said_once_and_the_default_used(
 
 @pytest.mark.parametrize("name", MILLISECONDS)
 @pytest.mark.parametrize("text", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"])
-def test_a_malformed_time_is_said_once_and_the_default_used(
+def test_a_malformed_time_is_logged_once_and_the_default_is_used(
     name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):

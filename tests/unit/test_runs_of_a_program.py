@@ -1,4 +1,4 @@
-"""Runs with a beginning and an end of their own, as a notebook has them."""
+"""Blocks that are runs of their own, as in a notebook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ spans = InMemorySpanExporter()
 trace.set_tracer_provider(TracerProvider())
 trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(spans))
 
-RUNTIME.recorder  # made, as a hook makes it, before anyone asks for a file
+RUNTIME.recorder  # created before a file is requested, as a hook does
 with otel_quant.run(profile="first.yaml"):
     with otel_quant.step("a"):
         pass

@@ -1,4 +1,4 @@
-"""How a step may not be asked for."""
+"""Errors for wrong arguments of ``step``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 import otel_quant
 
 
-def test_a_decorator_without_a_name_is_refused_where_it_stands() -> None:
+def test_a_decorator_without_a_name_raises_at_once() -> None:
     with pytest.raises(TypeError, match=r"^step\(\) is given .*quantize; expected a name"):
 
         @otel_quant.step  # type: ignore[arg-type]  # the mistake that is tested
         def quantize() -> None: ...
 
 
-def test_attributes_that_are_no_mapping_are_refused_where_they_are_given() -> None:
+def test_attributes_that_are_not_a_mapping_raise_at_once() -> None:
     with pytest.raises(TypeError) as refused:
         otel_quant.step("Calibration", attributes=[1])  # type: ignore[arg-type]  # the mistake
     assert str(refused.value) == (

@@ -8,12 +8,12 @@ from typing import Final
 
 from otel_quant.cli.rendering.table import printable
 
-# What would end a cell, begin markup or HTML, or mention somebody.
+# Characters that end a cell, begin markup or HTML, or mention a person.
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|~#@!&$])")
 
 
 def markdown_text(text: str) -> str:
-    """Returns a text that Markdown shows as it stands, on one line."""
+    """Returns a text that Markdown shows unchanged, on one line."""
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
@@ -23,8 +23,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left
     Args:
         header: Names of the columns.
         rows: Cells, as many in each row as in the header.
-        left: How many columns, from the first, are aligned to the left; all others are
-            aligned to the right.
+        left: Number of first columns that are aligned to the left; the others are aligned to the
+            right.
     """
     rule = ["---" if index < left else "---:" for index in range(len(header))]
     lines = [

@@ -1,4 +1,4 @@
-"""The static cost of models as a profile holds it: figures for a reader, not for a program."""
+"""Prints the static cost of models from a profile."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PRECISION: Final = "precision."
 
 
 def cost_text(cost: Mapping[str, object]) -> str:
-    """Returns what is known of one model, one line a figure.
+    """Returns the cost of one model, one line for each figure.
 
     Args:
         cost: An entry of a profile's ``onnx_model_cost``: bytes, counts, and shares
             from 0 to 1.
 
     Returns:
-        Lines, each with its end. What this version has no name for is shown as it stands.
+        Lines with line breaks. A key that this version does not know is shown unchanged.
     """
     heading = cost.get("role") or cost.get("path") or "model"
     lines = [
@@ -36,25 +36,25 @@ def cost_text(cost: Mapping[str, object]) -> str:
 def _line(key: str, value: object) -> tuple[str, str]:
     if key.startswith(_PRECISION):
         return f"contractions in {key.removeprefix(_PRECISION)}", _share(value)
-    name, shown = _FIGURES.get(key, (key, _as_it_stands))
+    name, shown = _FIGURES.get(key, (key, _unchanged))
     return name, shown(value)
 
 
 def _count(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else _as_it_stands(value)
+    return f"{value:,}" if isinstance(value, int) else _unchanged(value)
 
 
 def _mebibytes(value: object) -> str:
-    if isinstance(value, int) and value < 1 << 64:  # a file may hold more than a float can
+    if isinstance(value, int) and value < 1 << 64:  # a larger integer may not fit into a float
         return f"{value / _MIB:,.2f} MiB"
-    return _as_it_stands(value)
+    return _unchanged(value)
 
 
 def _share(value: object) -> str:
-    return f"{100 * value:.2f} %" if isinstance(value, int | float) else _as_it_stands(value)
+    return f"{100 * value:.2f} %" if isinstance(value, int | float) else _unchanged(value)
 
 
-def _as_it_stands(value: object) -> str:
+def _unchanged(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
@@ -71,8 +71,8 @@ _FIGURES: Final[Mapping[str, tuple[str, Callable[[object], str]]]] = {
     "peak_activation_bytes": ("peak of activations", _mebibytes),
     "nodes": ("nodes", _count),
     "qdq_nodes": ("(De)QuantizeLinear nodes", _count),
-    "max_memory_node": ("node with the most memory", _as_it_stands),
+    "max_memory_node": ("node with the most memory", _unchanged),
     "integer_mac_share": ("contractions in integers", _share),
-    "uncosted_ops": ("nodes without known MACs", _as_it_stands),
+    "uncosted_ops": ("nodes without known MACs", _unchanged),
 }
-"""Key of the file -> what a reader calls it, as ``otel-quant cost`` does, and how it is shown."""
+"""Key in the file -> its name, the same as in ``otel-quant cost``, and its format."""

@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet shows and does not compute."""
+"""CSV whose cells a spreadsheet does not run as formulas."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 
 from otel_quant.cli.rendering.table import printable
 
-# Where a cell begins, by comma or in the countries that separate by semicolon, with what
-# makes a spreadsheet take it for a formula; the wide forms are those of Japanese settings.
+# The start of a cell (after a comma, or a semicolon in some countries) and a character that makes
+# a spreadsheet read it as a formula; Japanese settings also accept the wide forms.
 _FORMULA: Final = re.compile("(^|[,;|])(?=[\\s\"']*[=+\\-@\uff1d\uff0b\uff0d\uff20])")
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | int | float | None]]) -> str:
-    """Writes rows of cells, the header first, each line ended.
+    """Writes a header and rows of cells, each with a line break.
 
-    Texts come out of files that nobody vouches for: their control characters are escaped,
-    and what a spreadsheet would compute has an apostrophe before it.
+    Texts may come from untrusted files: control characters are escaped, and an apostrophe is put
+    before a text that a spreadsheet would run as a formula.
 
     Args:
         header: Names of the columns.
-        rows: Cells; None for what is not known, which leaves the cell empty.
+        rows: Cells; None for an unknown value, which leaves the cell empty.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -33,9 +33,8 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | int | float | 
 
 
 def _cell(value: str | float | None) -> str | int:
-    """A share has as many digits as matter."""
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.6g}"  # six digits are enough for a share
     return value if isinstance(value, int) else _FORMULA.sub(r"\1'", printable(value))

@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-# What moves the cursor, changes colours or reverses the text, rather than being text.
+# Characters that move the cursor, change colours or reverse the text.
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    """Returns a text with nothing in it that a terminal would obey; escapes are shown."""
+    """Returns a text whose control characters are replaced by visible escapes."""
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
@@ -24,11 +24,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
     Args:
         header: Names of the columns.
         rows: Cells, as many in each row as in the header.
-        left: How many columns, from the first, are aligned to the left; the last column
-            is too, all others are aligned to the right.
+        left: Number of first columns that are aligned to the left, as is the last column; the
+            others are aligned to the right.
 
     Returns:
-        Lines, each ended, cells two blanks apart.
+        Lines with line breaks; two blanks separate the cells.
     """
     cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
@@ -50,7 +50,7 @@ def _pad(text: str, width: int, *, to_left: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns that a terminal gives a text: two for each wide letter, none for an accent."""
+    """Returns a text's width in a terminal: 2 for each wide letter, 0 for each accent."""
     if text.isascii():
         return len(text)
     return sum(

@@ -1,4 +1,4 @@
-"""``otel-quant show`` on whole, cut and hostile files."""
+"""``otel-quant show`` on complete, cut and hostile files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_quant.cli import main
 from otel_quant.cli.rendering.table import printable, table
 from otel_quant.profile.reader import Record, parse
 
-WHOLE = """\
+COMPLETE = """\
 # Quark Profiling Results
 
 memory_usage:
@@ -95,7 +95,7 @@ STEP                START s  TIME s  MEM START  MEM END   MEM +/-  MEM SEEN  GPU
 Model Quantization     1.00   13.50      101.5    151.5    +50.00    1800.2      300.0    310.0     900.0  65.00      0.75  ok
   Calibration          2.00   11.50      200.0   1800.2  +1600.25    1800.2      900.0    800.0     900.0  64.50         -  ValueError
 Model Loaded          15.00       -      152.0        -         -     152.0      310.0        -     310.0      -         -  point
-(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)
+(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)
 
 total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
@@ -163,44 +163,48 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def complete(tmp_path: Path) -> Path:
     path = tmp_path / "p.yaml"
-    path.write_text(WHOLE)
+    path.write_text(COMPLETE)
     return path
 
 
-def test_the_steps_are_a_table(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert show(capsys, whole) == TABLE
+def test_the_steps_are_a_table(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(capsys, complete) == TABLE
 
 
-def test_the_cost_of_models_is_for_people(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole.write_text(WHOLE.partition("\nonnx_model_cost:")[0] + COST)
-    assert show(capsys, whole).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
+def test_the_cost_of_models_is_shown_with_units(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete.write_text(COMPLETE.partition("\nonnx_model_cost:")[0] + COST)
+    assert show(capsys, complete).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
 
 
-def test_several_files_are_told_apart(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = whole.with_name("q.yaml")
-    other.write_text(WHOLE)
-    assert show(capsys, whole, other) == f"{whole}\n{TABLE}\n{other}\n{TABLE}"
+def test_several_files_are_headed_by_their_paths(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = complete.with_name("q.yaml")
+    other.write_text(COMPLETE)
+    assert show(capsys, complete, other) == f"{complete}\n{TABLE}\n{other}\n{TABLE}"
 
 
 def test_csv_has_the_same_figures_unrounded(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert show(capsys, whole, "--format", "csv") == (
+    assert show(capsys, complete, "--format", "csv") == (
         "file,step,depth,start_secs,duration_secs,cpu_memory_start_mb,cpu_memory_end_mb,"
         "cpu_memory_delta_mb,cpu_memory_seen_mb,gpu_memory_start_mb,gpu_memory_end_mb,"
         "gpu_memory_seen_mb,disk_read_mb,status,accuracy\n"
-        f"{whole},Model Quantization,0,1.0,13.5,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75\n"
-        f"{whole},Calibration,1,2.0,11.5,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,\n"
-        f"{whole},Model Loaded,0,15.0,,152.0,,,152.0,310.0,,310.0,,point,\n"
+        f"{complete},Model Quantization,0,1.0,13.5,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75\n"
+        f"{complete},Calibration,1,2.0,11.5,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,\n"
+        f"{complete},Model Loaded,0,15.0,,152.0,,,152.0,310.0,,310.0,,point,\n"
     )
 
 
 def test_json_has_the_same_figures_and_the_rest_of_the_file(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [document] = json.loads(show(capsys, whole, "--format", "json"))
+    [document] = json.loads(show(capsys, complete, "--format", "json"))
 
     assert document["steps"][1] == {
         "step": "Calibration",
@@ -220,7 +224,7 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
     }
     del document["steps"]
     assert document == {
-        "file": str(whole),
+        "file": str(complete),
         "truncated": False,
         "summary": {"total_quantization_time_seconds": 16.0, "peak_memory_mb": 1900.12},
         "onnx_model_cost": [{"role": "float", "macs": 4089, "precision": {"float32": 1.0}}],
@@ -228,38 +232,40 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
 
 
 def test_a_killed_run_shows_what_it_was_doing_and_how_large_it_was(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole.write_text(WHOLE[: WHOLE.index('- step: "Calibration End"') + 40])
+    complete.write_text(COMPLETE[: COMPLETE.index('- step: "Calibration End"') + 40])
 
-    assert show(capsys, whole) == (
+    assert show(capsys, complete) == (
         "STEP                START s  MEM START  MEM SEEN  GPU START  GPU SEEN  STATUS\n"
         "------------------  -------  ---------  --------  ---------  --------  ------\n"
         "Model Quantization     1.00      101.5     200.0      300.0     900.0  open\n"
         "  Calibration          2.00      200.0     200.0      900.0     900.0  open\n"
-        "(memory and disk in MiB; SEEN is the highest of the checkpoints, not of what lies between)\n"
+        "(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)\n"
         "\n"
-        "truncated: the run has no End: it goes on, or it was killed\n"
+        "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
         "  last checkpoint: Calibration Start (2.00 s, 200.00 MiB, 900.00 MiB on GPUs)\n"
     )
 
 
-def test_a_run_that_failed_says_what_ended_it(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_that_failed_shows_its_exception(
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole.write_text(WHOLE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
+    complete.write_text(COMPLETE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
 
-    assert show(capsys, whole) == TABLE + "\nthe run ended with MemoryError\n"
+    assert show(capsys, complete) == TABLE + "\nthe run ended with MemoryError\n"
 
 
-def test_a_run_without_steps_says_so(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
+def test_a_run_without_steps_is_shown_as_one(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
 
-    assert show(capsys, whole) == (
+    assert show(capsys, complete) == (
         "no steps\n"
         "\n"
-        "truncated: the run has no End: it goes on, or it was killed\n"
+        "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      none\n"
         "  last checkpoint: Start\n"
     )
@@ -269,33 +275,33 @@ def records_of(text: str) -> list[Record]:
     return parse(text).records
 
 
-def test_a_file_cut_at_any_byte_shows_what_is_whole_and_says_so(
+def test_a_file_cut_at_any_byte_shows_what_is_complete_and_that_it_is_truncated(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    every = records_of(WHOLE)
+    every = records_of(COMPLETE)
     assert len(every) == 7
-    # The first record's keys are not known before it is over; the last cost's never are.
-    after_the_first = WHOLE.index('- step: "Model Quantization Start"')
-    undetectable = WHOLE.index("onnx_model_cost:") - 1
-    for cut in range(len(WHOLE)):
-        profile = parse(WHOLE[:cut])
+    # How many keys the first record has is known once the second begins; of the last cost, never.
+    after_the_first = COMPLETE.index('- step: "Model Quantization Start"')
+    undetectable = COMPLETE.index("onnx_model_cost:") - 1
+    for cut in range(len(COMPLETE)):
+        profile = parse(COMPLETE[:cut])
         if cut < undetectable:
-            assert not profile.whole, cut
+            assert not profile.complete, cut
         if cut >= after_the_first:
             expected = [dict(record) for record in every[: len(profile.records)]]
             for key in {"error", "accuracy"} - set(profile.records[-1]):
-                expected[-1].pop(key, None)  # nothing tells that they were still to come
+                expected[-1].pop(key, None)  # whether they were still to come is not known
             assert profile.records == expected, cut
-        begun = WHOLE[:cut].count("- step:") - WHOLE[:cut].count("# - step:")
+        begun = COMPLETE[:cut].count("- step:") - COMPLETE[:cut].count("# - step:")
         assert begun - 1 <= len(profile.records) <= begun
     path = tmp_path / "p.yaml"
-    for cut in range(0, len(WHOLE), 97):
-        path.write_text(WHOLE[:cut])
+    for cut in range(0, len(COMPLETE), 97):
+        path.write_text(COMPLETE[:cut])
         assert "truncated" in show(capsys, path) or cut >= undetectable
 
 
 def test_quarks_unescaped_names_are_read_as_they_were_meant(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ['say "hi"', "two\nlines", "back\\slash d", "a: b"]
     text = "# Quark Profiling Results\n\nmemory_usage:\n"
@@ -305,15 +311,17 @@ def test_quarks_unescaped_names_are_read_as_they_were_meant(
     assert [record["step"] for record in records_of(text)] == [f"{name} Start" for name in names]
 
 
-def test_names_cannot_command_the_terminal(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole.write_text(
+def test_names_cannot_send_control_codes_to_the_terminal(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete.write_text(
         'memory_usage:\n- step: "\\e]0;owned\\a\\e[2J Start"\n  cpu_memory_mb: 1.0\n'
         '- step: "\x1b[31mred\u202e Start"\n  cpu_memory_mb: 1.0\n'
         '\nevil\x1b[1m: "\x9b2J"\n'
     )
 
     for form in ("table", "csv", "json"):
-        out = show(capsys, whole, "--format", form)
+        out = show(capsys, complete, "--format", form)
         assert not [letter for letter in out if letter != "\n" and not letter.isprintable()]
         assert "red" in out
 
@@ -326,7 +334,7 @@ def test_names_cannot_command_the_terminal(whole: Path, capsys: pytest.CaptureFi
         (None, "No such file or directory"),
     ],
 )
-def test_what_is_no_profile_is_refused_by_name(
+def test_a_file_that_is_not_a_profile_is_refused_with_its_path(
     content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.yaml"
@@ -338,7 +346,7 @@ def test_what_is_no_profile_is_refused_by_name(
     assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}\n")
 
 
-def test_a_command_line_that_makes_no_sense_exits_with_2(
+def test_an_invalid_command_line_exits_with_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for arguments in ([], ["shew"], ["show"], ["show", "p", "--format", "xml"]):
@@ -348,13 +356,13 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(
     assert "usage: otel-quant" in capsys.readouterr().err
 
 
-def test_a_reader_that_stops_early_is_no_error(whole: Path) -> None:
-    whole.write_text(WHOLE * 200)
+def test_a_reader_that_stops_early_is_no_error(complete: Path) -> None:
+    complete.write_text(COMPLETE * 200)
     code = "import sys; from otel_quant.cli import main; sys.exit(main(sys.argv[1:]))"
     reader, writer = os.pipe()
     os.close(reader)
     run = subprocess.run(
-        [sys.executable, "-c", code, "show", str(whole)],
+        [sys.executable, "-c", code, "show", str(complete)],
         stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
     )  # fmt: skip
     os.close(writer)
@@ -377,7 +385,7 @@ def test_columns_line_up_whatever_the_letters() -> None:
     assert printable("a\u2066b\udc80") == "a\\u2066b\\udc80"
 
 
-def test_peaks_that_the_file_notes_take_the_place_of_what_was_seen(
+def test_peaks_in_comments_are_shown_instead_of_the_highest_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = tmp_path / "profile.yaml"

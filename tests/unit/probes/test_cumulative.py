@@ -1,7 +1,6 @@
 """Totals over a process tree that changes while it is read.
 
-The tree here is made of literal counters; what a real kernel does is shown in
-``tests/integration/promises``.
+The counters here are literal numbers; ``tests/integration/promises`` tests a real kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from otel_quant.probes.cumulative import Cumulative
 
 
 class Tree:
-    """One counter for this process and each child, and what happens during a reading."""
+    """One counter for this process and each child; changes may happen during a reading."""
 
     def __init__(self, own: int, **children: int) -> None:
         self.own = own
@@ -46,35 +45,33 @@ class Tree:
         return total
 
 
-def test_the_total_is_that_of_all_processes() -> None:
+def test_the_total_is_the_sum_over_all_processes() -> None:
     assert Tree(5, p1=10, p2=20).read() == 35
 
 
-def test_a_child_that_was_waited_for_is_counted_once() -> None:
+def test_a_child_is_counted_once_after_it_was_waited_for() -> None:
     tree = Tree(5, p1=10)
     before = tree.read()
     tree.wait_for(1)
     assert (before, tree.read()) == (15, 15)
 
 
-def test_a_child_that_is_waited_for_in_the_middle_of_a_reading_is_counted_once() -> None:
+def test_a_child_is_counted_once_when_it_is_waited_for_during_a_reading() -> None:
     tree = Tree(5, p1=10, p2=20)
     tree.before_child[1] = lambda: tree.wait_for(1)
     assert [tree.read(), tree.read()] == [35, 35]
 
 
-def test_what_a_child_took_with_it_stays_counted_and_hides_nothing_after_it() -> None:
+def test_the_work_of_a_child_that_nobody_waited_for_stays_counted() -> None:
     tree = Tree(5, p1=100)
     before = tree.read()
-    del tree.children[1]  # SIGCHLD ignored: the kernel adds it to nobody
-    gone = tree.read()
+    del tree.children[1]  # SIGCHLD is ignored: the kernel adds its counter to no process
+    after = tree.read()
     tree.own += 40
-    assert (before, gone, tree.read()) == (105, 105, 145)
+    assert (before, after, tree.read()) == (105, 105, 145)
 
 
-def test_a_child_that_cannot_be_read_any_more_keeps_its_last_figure_until_it_is_waited_for() -> (
-    None
-):
+def test_a_child_that_became_unreadable_keeps_its_last_figure() -> None:
     tree = Tree(5, p1=100)
     before = tree.read()
     tree.forbidden.add(1)
@@ -84,7 +81,7 @@ def test_a_child_that_cannot_be_read_any_more_keeps_its_last_figure_until_it_is_
     assert (before, hidden, tree.read()) == (105, 105, 135)
 
 
-def test_a_child_that_could_never_be_read_counts_from_when_it_is_waited_for() -> None:
+def test_a_child_that_was_never_readable_counts_once_it_is_waited_for() -> None:
     tree = Tree(5, p1=100)
     tree.forbidden.add(1)
     before = tree.read()
@@ -92,28 +89,28 @@ def test_a_child_that_could_never_be_read_counts_from_when_it_is_waited_for() ->
     assert (before, tree.read()) == (5, 105)
 
 
-def test_a_child_that_a_listing_missed_for_a_moment_is_not_taken_for_lost() -> None:
+def test_a_child_that_one_listing_missed_is_still_counted() -> None:
     tree = Tree(5, p1=100)
     before = tree.read()
-    missed = tree.totals.read(())  # the first listing lacks it, the next one does not
+    missed = tree.totals.read(())  # only the first listing lacks the child
     tree.own += 40
     assert (before, missed, tree.read()) == (105, (105,), 145)
 
 
-def test_a_tree_that_never_stands_still_costs_a_bounded_number_of_passes() -> None:
+def test_the_number_of_passes_is_limited_when_processes_keep_changing() -> None:
     tree, passes = Tree(5), 0
 
-    def coming_and_going() -> tuple[int, ...]:
+    def changing_pids() -> tuple[int, ...]:
         nonlocal passes
         passes += 1
-        return (passes,)  # gone before it is read
+        return (passes,)  # has exited before it is read
 
-    totals = Cumulative(tree.read_own, tree.read_child, coming_and_going)
+    totals = Cumulative(tree.read_own, tree.read_child, changing_pids)
     assert (totals.read((99,)), passes) == ((5,), 2)
 
 
 @given(st.lists(st.sampled_from(["work", "own", "fork", "wait", "vanish", "wait while read"])))
-def test_totals_never_fall_and_hold_all_the_work(events: list[str]) -> None:
+def test_totals_never_fall_and_contain_all_work(events: list[str]) -> None:
     tree = Tree(0)
     work, last = 0, tree.read()
     for number, event in enumerate(events, start=1):

@@ -34,7 +34,7 @@ def client(address: str, number: int, vram: str, key: str = "drm-memory-vram") -
 
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
-    """Three GPUs, which the compute runtime counts in another order than the bus does."""
+    """Three GPUs; the compute runtime numbers them in another order than the bus."""
     add_node(tmp_path, 0, "cpu_cores_count 96\nsimd_count 0\nlocation_id 0\n")
     add_gpu(tmp_path, 2, SECOND, 2 * GIB, {"unique_id": "bbbb222222222222"}, node=10)
     add_gpu(tmp_path, 0, FIRST, GIB, {"unique_id": "aaaa111111111111"}, node=2)
@@ -84,7 +84,7 @@ def test_without_the_compute_driver_devices_are_read_in_the_order_of_the_bus(
         ({"HIP_VISIBLE_DEVICES": "-1"}, []),
     ],
 )
-def test_devices_are_those_that_the_runtimes_see(
+def test_the_visible_devices_are_those_of_the_runtimes(
     three: Path, environ: dict[str, str], addresses: list[str]
 ) -> None:
     readings = read(three, **environ)
@@ -105,7 +105,7 @@ def test_memory_of_the_process_tree_counts_each_client_once(three: Path) -> None
     assert [r.process_used for r in read(three, 100, 101, 999)] == [0, 4 << 20, 512 << 10]
 
 
-def test_newer_kernels_call_it_resident(three: Path) -> None:
+def test_the_key_of_newer_kernels_is_read(three: Path) -> None:
     info = client(FIRST, 7, "8192", key="drm-resident-vram")
     add_open_file(three, 100, 5, "/dev/dri/renderD128", info)
     assert [r.process_used for r in read(three, 100)] == [0, 8192, 0]
@@ -119,7 +119,7 @@ def test_newer_kernels_call_it_resident(three: Path) -> None:
         client(FIRST, 4, "2 parsecs"),
     ],
 )
-def test_memory_of_the_process_tree_is_absent_if_the_kernel_does_not_tell(
+def test_memory_of_the_process_tree_is_absent_if_the_kernel_does_not_show_it(
     three: Path, info: str
 ) -> None:
     add_open_file(three, 100, 5, "/dev/dri/renderD128", client(SECOND, 1, "1 KiB"))
@@ -129,11 +129,11 @@ def test_memory_of_the_process_tree_is_absent_if_the_kernel_does_not_tell(
 
 def test_memory_of_the_process_tree_is_absent_if_a_process_may_not_be_read(three: Path) -> None:
     (three / "proc/100").mkdir(parents=True)
-    (three / "proc/100/fd").touch()  # no folder: fails as one without permission does
+    (three / "proc/100/fd").touch()  # not a folder: cannot be listed
     assert [r.process_used for r in read(three, 100)] == [None, None, None]
 
 
-def test_a_device_that_fails_half_way_is_left_out_and_logged_once(
+def test_a_device_that_starts_to_fail_is_left_out_and_logged_once(
     three: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     devices = open_amd({}, three)
@@ -143,7 +143,7 @@ def test_a_device_that_fails_half_way_is_left_out_and_logged_once(
     with caplog.at_level(logging.DEBUG, "otel_quant"):
         assert devices.read(()) == devices.read(()) == (before[0], before[2])
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(f"AMD GPU {FIRST} does not tell its memory")
+    assert caplog.messages[0].startswith(f"AMD GPU {FIRST}: cannot read memory")
 
 
 def test_a_compute_device_whose_memory_is_not_shown_keeps_its_position(tmp_path: Path) -> None:
@@ -152,6 +152,6 @@ def test_a_compute_device_whose_memory_is_not_shown_keeps_its_position(tmp_path:
     assert read(tmp_path) == (reading(1, FIRST, 7),)
 
 
-def test_without_an_amd_gpu_there_is_no_probe(tmp_path: Path) -> None:
+def test_without_an_amd_gpu_nothing_is_opened(tmp_path: Path) -> None:
     (tmp_path / "sys/class/drm/card0/device").mkdir(parents=True)  # another vendor's
     assert open_amd({}, tmp_path) is None

@@ -46,7 +46,7 @@ def read(*pids):
 
 
 class Outcome:
-    """What a program said: its value, the readings in it, and its log."""
+    """Output of a program: its value, the readings in it, and its log."""
 
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         assert process.returncode == 0, process.stderr
@@ -81,8 +81,8 @@ def read(driver: FakeNvml, visible: str | None = None, pids: str = "") -> list[G
     return run(driver, f"print(json.dumps(read({pids})))", environ).readings
 
 
-UNLISTED = 0 if PidNamespace().unlisted_means_none([os.getpid()]) else None
-"""What is known of a process that the driver does not list; in some containers nothing."""
+UNLISTED = 0 if PidNamespace().unlisted_means_unused([os.getpid()]) else None
+"""Memory of a process that the driver does not list; in some containers it is unknown."""
 
 
 def reading(
@@ -130,7 +130,7 @@ def test_the_fixture_gives_the_environment_of_a_driver(
         ("-1", []),
     ],
 )
-def test_devices_are_those_that_cuda_sees_in_its_order(
+def test_the_visible_devices_are_those_of_cuda_in_its_order(
     tmp_path: Path, visible: str, expected: list[GpuReading]
 ) -> None:
     assert read(FakeNvml(tmp_path, [A, B, C]), visible) == expected
@@ -207,14 +207,16 @@ def test_without_the_list_of_compute_processes_their_memory_is_absent(
     assert read(driver) == [reading(0, device, process_used)]
 
 
-def test_a_driver_that_knows_only_older_process_lists_is_asked_for_those(tmp_path: Path) -> None:
+def test_older_process_lists_are_used_if_the_driver_has_no_newer_ones(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)], FakeDriver(v3=0))
-    # The oldest binding that we support knows no older list itself.
+    # The oldest supported binding has no older list.
     known = hasattr(pynvml, "nvmlDeviceGetComputeRunningProcesses_v2")
     assert read(driver) == [reading(0, A, 5 if known else None)]
 
 
-def test_a_device_that_does_not_tell_its_memory_is_left_out_without_ado(tmp_path: Path) -> None:
+def test_a_device_that_does_not_support_memory_is_left_out_without_a_warning(
+    tmp_path: Path,
+) -> None:
     unified = FakeGpu(uuid="GPU-unified", memory_error=NOT_SUPPORTED)
     outcome = run(FakeNvml(tmp_path, [unified, B]), "print(json.dumps(read() + read()))")
     assert outcome.readings == [reading(1, B)] * 2
@@ -222,7 +224,7 @@ def test_a_device_that_does_not_tell_its_memory_is_left_out_without_ado(tmp_path
 
 
 @pytest.mark.parametrize("error", [LOST, UNKNOWN])
-def test_a_device_that_fails_half_way_is_left_out_and_logged_once(
+def test_a_device_that_starts_to_fail_is_left_out_and_logged_once(
     tmp_path: Path, error: int
 ) -> None:
     failing = FakeGpu(uuid="GPU-failing", used=1, memory_error=error, good_reads=2)
@@ -232,7 +234,9 @@ def test_a_device_that_fails_half_way_is_left_out_and_logged_once(
     )
     assert outcome.readings == [reading(0, failing), reading(1, B)] * 2 + [reading(1, B)] * 4
     assert len(outcome.log) == 1
-    assert outcome.log[0].startswith("WARNING GPU 0 does not tell its memory, which stays absent:")
+    assert outcome.log[0].startswith(
+        "WARNING GPU 0: cannot read memory (left out of the telemetry):"
+    )
 
 
 def test_a_device_that_recovers_is_read_again(tmp_path: Path) -> None:
@@ -255,7 +259,7 @@ def test_a_device_that_is_lost_from_the_start_keeps_its_position(tmp_path: Path)
     outcome = run(FakeNvml(tmp_path, [lost, B]), "print(json.dumps(read() + read()))")
     assert outcome.readings == [reading(1, B)] * 2
     assert len(outcome.log) == 1
-    assert outcome.log[0].startswith("WARNING GPU 0 cannot be read and stays absent:")
+    assert outcome.log[0].startswith("WARNING GPU 0: cannot be read (left out of the telemetry):")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +301,7 @@ def in_child(what):
 """
 
 
-def test_after_a_fork_child_and_parent_both_read(tmp_path: Path) -> None:
+def test_parent_and_child_can_both_read_after_a_fork(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)])
     code = """
 def child():
@@ -309,7 +313,7 @@ probe.close()
 """
     mine, theirs, again, (parent, child) = run(driver, FORK + code).value
     assert mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None]]
-    # The child opens and shuts down a driver of its own, never the one of its parent.
+    # The child opens and shuts down its own driver, never its parent's.
     assert driver.events == [
         ("init", parent),
         ("init", child),
@@ -318,12 +322,12 @@ probe.close()
     ]
 
 
-def test_a_fork_while_the_driver_hangs_leaves_the_child_without_gpus(tmp_path: Path) -> None:
+def test_a_child_forked_while_the_driver_hangs_reads_no_gpus(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A])
     code = """
 import threading
 from otel_quant.probes import gpu
-gpu._PATIENCE = 0.05
+gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
     count = 1
@@ -377,7 +381,7 @@ before = loaded(); read(); print(json.dumps([before, loaded()]))
     assert run(driver, code).value == [[], ["pynvml"]]
 
 
-def test_loading_the_driver_is_no_growth_of_the_first_step(tmp_path: Path) -> None:
+def test_loading_the_driver_does_not_count_as_growth_of_the_first_step(tmp_path: Path) -> None:
     code = """
 from otel_quant.probes.readers import Probes
 probes = Probes(gpu=probe)
@@ -386,10 +390,10 @@ print(json.dumps([len(first.gpus), second.memory.rss - first.memory.rss]))
 """
     gpus, growth = run(FakeNvml(tmp_path, [A]), code).value
     assert gpus == 1
-    assert growth < 2_000_000  # pynvml alone is five times that
+    assert growth < 2_000_000  # pynvml alone takes five times as much
 
 
-def test_without_a_driver_nothing_is_imported_and_nothing_read(tmp_path: Path) -> None:
+def test_without_a_driver_nothing_is_imported_or_read(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A])
     code = """
 readings = [read(), read()]
@@ -405,9 +409,9 @@ def has_real_driver() -> bool:
     return Path("/dev/nvidiactl").exists()
 
 
-def test_a_driver_without_the_binding_is_told_once(tmp_path: Path) -> None:
+def test_a_missing_binding_is_logged_once(tmp_path: Path) -> None:
     code = """
-sys.modules["pynvml"] = None  # what Python itself leaves for a module that must not load
+sys.modules["pynvml"] = None  # makes Python raise ImportError
 print(json.dumps(read() + read()))
 """
     outcome = run(FakeNvml(tmp_path, [A]), code)
@@ -425,7 +429,7 @@ print(json.dumps(read() + read()))
         ({"CUDA_VISIBLE_DEVICES": "5", "HIP_VISIBLE_DEVICES": "0"}, ["amd alone"]),
     ],
 )
-def test_gpus_of_amd_beside_those_of_nvidia_are_read_if_they_are_asked_for(
+def test_with_an_nvidia_gpu_amd_gpus_are_read_only_on_request(
     tmp_path: Path, environ: dict[str, str], shown: list[str]
 ) -> None:
     expected = {
@@ -443,7 +447,7 @@ def test_a_driver_that_hangs_in_one_thread_does_not_stop_another(tmp_path: Path)
     code = """
 import threading
 from otel_quant.probes import gpu
-gpu._PATIENCE = 0.05
+gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
     count = 1
@@ -458,6 +462,4 @@ print(json.dumps([during, len(read())]))
 """
     outcome = run(FakeNvml(tmp_path, [A]), code)
     assert outcome.value == [[[], []], 1]
-    assert outcome.log == [
-        "WARNING A GPU's driver does not answer; until it does, GPUs are not read"
-    ]
+    assert outcome.log == ["WARNING A GPU driver does not respond; GPUs are not read until it does"]

@@ -1,4 +1,4 @@
-"""Kernel files: read at each reading anew, counted, and never left open."""
+"""Kernel files: each reading opens them again, counts the bytes and closes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         assert process.stdout is not None
         process.stdin.write(b"?")
         process.stdin.flush()
-        # Its files tell another name until it is itself: then it answers.
+        # Until it has called exec, its files describe Python; it replies after that.
         assert process.stdout.read(1) == b"?"
         yield process
 
@@ -36,7 +36,7 @@ def open_files() -> dict[str, int]:
         try:
             path = os.readlink(f"/proc/self/fd/{number}")
         except FileNotFoundError:
-            continue  # the one that listed the folder
+            continue  # the descriptor that os.listdir used
         if path.startswith("/proc/") and path.endswith(("/status", "/io", "/stat")):
             found[path] = int(number)
     return found
@@ -47,20 +47,20 @@ def written(pid: int = SELF) -> int:
     return int(words[words.index(b"wchar:") + 1])
 
 
-def test_what_is_read_is_of_that_moment(tmp_path: Path) -> None:
+def test_each_read_returns_current_figures(tmp_path: Path) -> None:
     before = written()
     (tmp_path / "file").write_bytes(b"x" * 5000)
     assert written() == before + 5000
 
 
-def test_what_is_read_is_counted() -> None:
+def test_bytes_read_are_counted() -> None:
     for name in ("status", "status", "io"):
         before = bytes_read()
         length = len(read_process(SELF, name))
         assert bytes_read() == before + length > before
 
 
-def test_a_process_that_has_gone_is_an_error(child: subprocess.Popen[bytes]) -> None:
+def test_reading_an_exited_process_raises(child: subprocess.Popen[bytes]) -> None:
     for name in ("status", "io", "stat"):
         assert read_process(child.pid, name)
     child.communicate()

@@ -1,4 +1,4 @@
-"""The memory limit in force, on trees of files as kernels show them."""
+"""The memory limit of the process, from files as kernels show them."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
         ),
     ],
 )
-def test_the_smallest_limit_that_kills_is_in_force(
+def test_the_smallest_hard_limit_counts(
     tmp_path: Path, files: dict[str, str], limits: Limits
 ) -> None:
     assert read_limits(tree(tmp_path, files)) == limits

@@ -1,4 +1,4 @@
-"""What the probe says of the dead: only what no mark of the living has said."""
+"""The memory probe, above all the memory mark of descendants that have exited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's"
 
 
 class Kernel:
-    """Answers for the kernel, in MiB."""
+    """Replaces the kernel's figures; in MiB."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rss = self.mark = 100
@@ -43,25 +43,23 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return Kernel(monkeypatch)
 
 
-def test_a_dead_childs_mark_above_all_others_is_told(kernel: Kernel) -> None:
+def test_the_mark_of_an_exited_child_is_reported_if_it_is_above_all_others(kernel: Kernel) -> None:
     probe = MemoryProbe()
     kernel.reaped = 500
     assert probe().reaped_high_water == 500 * MIB
 
 
-def test_no_child_that_was_waited_for_has_no_mark(kernel: Kernel) -> None:
+def test_there_is_no_mark_if_no_child_was_waited_for(kernel: Kernel) -> None:
     assert MemoryProbe()().reaped_high_water is None
 
 
-def test_a_dead_childs_mark_that_may_be_ours_is_not_told(kernel: Kernel) -> None:
+def test_the_mark_of_an_exited_child_is_not_reported_if_it_may_be_our_own(kernel: Kernel) -> None:
     probe = MemoryProbe()
-    kernel.reaped = 102  # the kernel's sums over the cores differ by that much
+    kernel.reaped = 102  # two marks of the same memory may differ by this much
     assert probe().reaped_high_water is None
 
 
-def test_a_mark_of_ours_that_has_been_reset_since_may_still_be_a_dead_childs(
-    kernel: Kernel,
-) -> None:
+def test_our_own_mark_is_remembered_after_it_was_reset(kernel: Kernel) -> None:
     probe = MemoryProbe()
     kernel.mark = 900
     probe()
@@ -69,7 +67,7 @@ def test_a_mark_of_ours_that_has_been_reset_since_may_still_be_a_dead_childs(
     assert probe().reaped_high_water is None
 
 
-def test_a_dead_childs_mark_that_was_seen_while_it_lived_is_not_news(kernel: Kernel) -> None:
+def test_a_childs_mark_that_was_read_before_it_exited_is_not_reported_again(kernel: Kernel) -> None:
     probe = MemoryProbe()
     kernel.children = [(7, 50 * MIB, 600 * MIB)]
     probe([7])
@@ -77,10 +75,10 @@ def test_a_dead_childs_mark_that_was_seen_while_it_lived_is_not_news(kernel: Ker
     assert probe().reaped_high_water is None
 
 
-def test_a_dead_childs_peak_is_told_though_it_was_seen_on_its_way_there(
+def test_a_childs_peak_is_reported_even_if_it_was_read_shortly_before(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_DRIFT", 1 * MIB)  # as it is with four cores
+    monkeypatch.setattr(memory, "_DRIFT", 1 * MIB)  # as on a machine with four cores
     probe = MemoryProbe()
     kernel.children = [(7, 500 * MIB, 500 * MIB)]
     probe([7])
@@ -88,7 +86,7 @@ def test_a_dead_childs_peak_is_told_though_it_was_seen_on_its_way_there(
     assert probe().reaped_high_water == 512 * MIB
 
 
-def test_with_many_cores_two_marks_of_the_same_memory_may_differ_by_more(
+def test_with_many_cores_the_allowed_difference_between_marks_is_larger(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "_DRIFT", 64 * MIB)
@@ -153,7 +151,7 @@ def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
     source.write_text(VFORK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=120)
     vfork = ctypes.CDLL(str(library)).vfork_and_wait
-    block = bytearray(b"x") * (200 * MIB)  # so that there is a mark to be taken for the child's
+    block = bytearray(b"x") * (200 * MIB)  # a mark that could be mistaken for the child's
     del block
     if reset:
         memory.reset_high_water()
@@ -177,7 +175,7 @@ def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
 
 @on_linux
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
-def test_a_forked_child_has_memory_of_its_own_from_the_first(reset: bool) -> None:
+def test_a_forked_child_has_memory_of_its_own_at_once(reset: bool) -> None:
     if reset:
         memory.reset_high_water()
     reading, writing = os.pipe()

@@ -1,4 +1,7 @@
-"""When "the driver does not list it" means 0 bytes. A plain ``ns/pid`` file is a container."""
+"""Whether a process that the driver does not list uses 0 bytes.
+
+A plain file ``ns/pid`` stands for a container.
+"""
 
 from __future__ import annotations
 
@@ -23,36 +26,36 @@ def container(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_in_a_container_a_process_that_started_cuda_may_use_any_amount(container: Path) -> None:
-    assert not PidNamespace(container).unlisted_means_none([10, 11])
+def test_in_a_container_the_use_is_unknown_once_cuda_was_started(container: Path) -> None:
+    assert not PidNamespace(container).unlisted_means_unused([10, 11])
 
 
-def test_in_a_container_a_process_that_has_not_started_cuda_uses_none(container: Path) -> None:
-    assert PidNamespace(container).unlisted_means_none([10])
+def test_in_a_container_a_process_without_cuda_uses_none(container: Path) -> None:
+    assert PidNamespace(container).unlisted_means_unused([10])
 
 
 def test_a_process_that_has_exited_uses_none(container: Path) -> None:
-    assert PidNamespace(container).unlisted_means_none([12])
+    assert PidNamespace(container).unlisted_means_unused([12])
 
 
-def test_without_the_device_file_of_cuda_nothing_is_known(container: Path) -> None:
+def test_without_the_device_file_of_cuda_the_use_is_unknown(container: Path) -> None:
     (container / "dev/nvidia-uvm").unlink()
-    assert not PidNamespace(container).unlisted_means_none([10])
+    assert not PidNamespace(container).unlisted_means_unused([10])
 
 
-def test_a_driver_that_has_listed_one_of_ours_lists_them_all(container: Path) -> None:
+def test_the_list_is_trusted_once_it_contained_one_of_our_processes(container: Path) -> None:
     namespace = PidNamespace(container)
-    namespace.saw_ours()
-    assert namespace.unlisted_means_none([10, 11])
+    namespace.note_own_process_listed()
+    assert namespace.unlisted_means_unused([10, 11])
 
 
-def test_a_process_whose_files_cannot_be_listed_may_use_any_amount(container: Path) -> None:
+def test_the_use_is_unknown_if_the_files_of_a_process_cannot_be_listed(container: Path) -> None:
     (container / "proc/13").mkdir()
-    (container / "proc/13/fd").touch()  # no folder: fails as one without permission does
-    assert not PidNamespace(container).unlisted_means_none([13])
+    (container / "proc/13/fd").touch()  # not a folder: cannot be listed
+    assert not PidNamespace(container).unlisted_means_unused([13])
 
 
-def test_outside_containers_the_drivers_list_is_complete() -> None:
+def test_outside_containers_the_drivers_list_is_trusted() -> None:
     if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
         pytest.skip("this test runs in a container")
-    assert PidNamespace().unlisted_means_none([os.getpid()])
+    assert PidNamespace().unlisted_means_unused([os.getpid()])

@@ -1,4 +1,4 @@
-"""The two clocks of a reading tell the same moment, whatever happens between reading them."""
+"""Both clocks of a reading are read at the same moment, even if the thread is suspended."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import pytest
 from otel_quant.probes import readers
 from otel_quant.probes.readers import Probes
 
-LOST = 5_000_000
-"""Nanoseconds for which a thread does not run when another has the processor."""
+SUSPENDED = 5_000_000
+"""Nanoseconds for which a thread does not run."""
 
 EPOCH = 1_700_000_000_000_000_000
 
 
 class Clocks:
-    """Stands for the module ``time`` in a thread that loses the processor between two calls.
+    """Replaces the module ``time`` in a thread that is suspended between two calls.
 
     Args:
-        loses_after: Calls after which it does, from 1.
+        suspended_after: Calls after which the thread is suspended, from 1.
     """
 
-    def __init__(self, loses_after: set[int]) -> None:
-        self._loses_after = loses_after
+    def __init__(self, suspended_after: set[int]) -> None:
+        self._suspended_after = suspended_after
         self._calls = 0
         self._now = 0
 
     def _call(self) -> int:
         now = self._now
         self._calls += 1
-        self._now += LOST if self._calls in self._loses_after else 50
+        self._now += SUSPENDED if self._calls in self._suspended_after else 50
         return now
 
     def time_ns(self) -> int:
@@ -38,11 +38,11 @@ class Clocks:
         return self._call()
 
 
-@pytest.mark.parametrize("loses_after", [set(), {1}, {2}, {3}, {1, 2}, {2, 5}, {1, 4, 8}])
-def test_a_reading_has_both_clocks_of_one_moment(
-    monkeypatch: pytest.MonkeyPatch, loses_after: set[int]
+@pytest.mark.parametrize("suspended_after", [set(), {1}, {2}, {3}, {1, 2}, {2, 5}, {1, 4, 8}])
+def test_both_clocks_of_a_reading_are_of_the_same_moment(
+    monkeypatch: pytest.MonkeyPatch, suspended_after: set[int]
 ) -> None:
-    monkeypatch.setattr(readers, "time", Clocks(loses_after))
+    monkeypatch.setattr(readers, "time", Clocks(suspended_after))
 
     reading = Probes().sample()
 

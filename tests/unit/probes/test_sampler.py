@@ -1,4 +1,4 @@
-"""The sampler's share of a core, by its own account of what each sample costs."""
+"""The sampler keeps to its share of a core, by its own measure of what each sample costs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def burn(seconds: float) -> None:
         pass
 
 
-def wait_until(holds: threading.Event) -> None:
-    assert holds.wait(30)
+def wait_for(event: threading.Event) -> None:
+    assert event.wait(30)
 
 
 def sampler_threads() -> list[threading.Thread]:
@@ -26,7 +26,7 @@ def sampler_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("cost", [0.001, 0.004])
-def test_the_pause_follows_the_cost_so_that_the_share_holds(cost: float) -> None:
+def test_the_share_of_a_core_is_kept_whatever_a_sample_costs(cost: float) -> None:
     spent: list[float] = []
     enough = threading.Event()
 
@@ -40,14 +40,14 @@ def test_the_pause_follows_the_cost_so_that_the_share_holds(cost: float) -> None
     sampler = Sampler(take, 0.001)
     began = time.monotonic()
     sampler.start()
-    wait_until(enough)
+    wait_for(enough)
     elapsed = time.monotonic() - began
     sampler.stop()
-    # The last sample has not been paid for yet. A busy machine only makes more time go by.
+    # The pause after the last sample is not over. On a busy machine more time passes.
     assert sum(spent[:3]) <= SHARE * elapsed
 
 
-def test_samples_that_cost_too_much_settle_at_the_share() -> None:
+def test_expensive_samples_use_exactly_the_share() -> None:
     pace, elapsed, total = Pace(0.05), 0.05, 0.05
     for _ in range(100):
         elapsed = pace.pause(0.001, elapsed)
@@ -56,12 +56,12 @@ def test_samples_that_cost_too_much_settle_at_the_share() -> None:
     assert 100 * 0.001 / total == pytest.approx(SHARE)
 
 
-def test_the_time_that_a_sample_waits_counts_as_much_as_the_pause() -> None:
-    # Half a second for the GIL, which cost 3 ms: 2/3 s of the share, 1/6 s of them to come.
+def test_the_duration_of_a_sample_counts_as_elapsed_time() -> None:
+    # 3 ms of CPU time need 2/3 s; the sample waited half a second for the GIL: 1/6 s remains.
     assert Pace(0.05).pause(0.003, 0.5) == pytest.approx(0.003 / SHARE - 0.5)
 
 
-def test_a_dear_sample_after_cheap_ones_needs_no_pause_and_a_second_is_all_that_is_saved() -> None:
+def test_after_cheap_samples_an_expensive_one_needs_no_pause_up_to_one_second() -> None:
     pace = Pace(0.05)
     for _ in range(1000):
         assert pace.pause(0.0, 0.05) == 0.05
@@ -69,7 +69,7 @@ def test_a_dear_sample_after_cheap_ones_needs_no_pause_and_a_second_is_all_that_
     assert pace.pause(SHARE, 0.05) == pytest.approx(0.9)
 
 
-def test_a_cheap_sample_is_taken_no_more_often_than_asked_for() -> None:
+def test_the_interval_is_kept_when_samples_are_cheap() -> None:
     taken: list[float] = []
     enough = threading.Event()
 
@@ -80,12 +80,12 @@ def test_a_cheap_sample_is_taken_no_more_often_than_asked_for() -> None:
 
     sampler = Sampler(take, 0.02)
     sampler.start()
-    wait_until(enough)
+    wait_for(enough)
     sampler.stop()
     assert all(later - earlier >= 0.019 for earlier, later in itertools.pairwise(taken))
 
 
-def test_a_sample_that_fails_is_not_the_last() -> None:
+def test_sampling_continues_after_a_sample_that_fails() -> None:
     taken = 0
     enough = threading.Event()
 
@@ -94,11 +94,11 @@ def test_a_sample_that_fails_is_not_the_last() -> None:
         taken += 1
         if taken == 3:
             enough.set()
-        raise OSError("told to fail")
+        raise OSError("made to fail")
 
     sampler = Sampler(take, 0.001)
     sampler.start()
-    wait_until(enough)
+    wait_for(enough)
     sampler.stop()
 
 
@@ -109,7 +109,7 @@ def test_an_interval_of_0_starts_no_thread() -> None:
     sampler.stop()
 
 
-def test_stopping_leaves_no_thread_behind() -> None:
+def test_stopping_ends_the_thread() -> None:
     sampler = Sampler(lambda: None, 0.001)
     sampler.start()
     assert len(sampler_threads()) == 1

@@ -1,4 +1,4 @@
-"""What is read of a torch at work on GPUs, which is a stand-in here: it wants a GPU."""
+"""Memory of torch's allocator. The torch here is a replacement: a real one needs a GPU."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_figures_go_to_the_device_they_belong_to(
         pytest.param(loaded(Cuda(["aa", "bb"]), hip="6.2"), id="built for the other vendor"),
     ],
 )
-def test_a_torch_that_is_not_at_work_is_left_alone(modules: dict[str, ModuleType]) -> None:
+def test_a_torch_that_does_not_use_a_gpu_is_not_called(modules: dict[str, ModuleType]) -> None:
     assert with_torch_memory(READINGS, "cuda", modules) == READINGS
 
 

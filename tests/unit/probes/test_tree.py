@@ -1,4 +1,4 @@
-"""The list of descendants is never older than the newest process of this machine."""
+"""The list of descendants is read again as soon as a process has been started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_child_and_a_grandchild_are_found_as_soon_as_they_exist() -> None:
     assert set(descendants_now()) == others
 
 
-def test_a_child_that_was_waited_for_is_gone_from_a_new_walk_at_once() -> None:
+def test_a_new_walk_does_not_contain_a_child_that_was_waited_for() -> None:
     others = set(descendants())
     first, second = _start(WAIT), _start(WAIT)
     assert set(descendants()) == others | {first.pid, second.pid}
@@ -51,17 +51,17 @@ def test_a_child_that_was_waited_for_is_gone_from_a_new_walk_at_once() -> None:
     _end(second)
 
 
-def test_nothing_is_walked_again_while_no_process_was_born() -> None:
+def test_the_last_walk_is_used_again_if_no_process_was_started_since() -> None:
     child = _start(WAIT)
-    # Other programs of this machine start processes too: only a look that none was born
-    # before, after and during says what is done while none is.
+    # Other programs of this machine start processes too. Repeat until none was started between
+    # the walk and the end of the check.
     for _ in range(1000):
         descendants_now()
-        # A walk that never was: only a process or thread that is born meanwhile outdates it.
+        # A result that no walk returns; it is used unless a process or thread is started now.
         own_pid, newest, when, _ = tree._last_walk
         tree._last_walk = (own_pid, newest, when, (-1,))
         remembered = descendants()
-        if tree._newest_pid() == newest and time.monotonic() - when < tree._FRESH:
+        if tree._newest_pid() == newest and time.monotonic() - when < tree._WALK_LASTS:
             break
         assert remembered == (-1,) or child.pid in remembered
     assert tree._newest_pid() != b""
@@ -72,7 +72,7 @@ def test_nothing_is_walked_again_while_no_process_was_born() -> None:
     _end(second)
 
 
-def test_a_forked_child_does_not_take_its_parents_list_for_its_own() -> None:
+def test_a_forked_child_does_not_use_its_parents_list() -> None:
     child = _start(WAIT)
     assert child.pid in descendants()
     forked = os.fork()

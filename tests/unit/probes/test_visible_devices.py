@@ -1,4 +1,4 @@
-"""What a ``*_VISIBLE_DEVICES`` variable selects; device 3 can only be named."""
+"""What a ``*_VISIBLE_DEVICES`` variable selects. Device 3 has no position, only a name."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb
         ("MIG-GPU-bb33/2/0", ()),
     ],
 )
-def test_selection_is_the_one_cuda_makes(value: str | None, selected: tuple[int, ...]) -> None:
+def test_the_selection_is_that_of_cuda(value: str | None, selected: tuple[int, ...]) -> None:
     assert select_visible(value, 3, NAMES) == selected

@@ -62,7 +62,7 @@ LATER = Reading(
 
 
 Columns = tuple[dict[str, object], dict[str, object]]
-"""All columns, and those of them that come from metrics of the program's own."""
+"""All columns, and the columns of the program's own metrics."""
 
 
 def at_checkpoint(
@@ -86,7 +86,7 @@ def _fresh_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FAULTS, "counts", {})
 
 
-def test_a_checkpoint_has_quarks_keys_in_its_order_units_and_rounding() -> None:
+def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
     columns, custom = at_checkpoint(ProgramMetrics(RESOURCES), "Calibration Start", LATER, BASELINE)
 
     assert list(columns.items()) == [
@@ -101,7 +101,7 @@ def test_a_checkpoint_has_quarks_keys_in_its_order_units_and_rounding() -> None:
     assert custom == {}
 
 
-def test_the_summary_has_quarks_keys_in_its_order_units_and_rounding(tmp_path: Path) -> None:
+def test_the_summary_has_the_keys_order_units_and_rounding_of_quark(tmp_path: Path) -> None:
     columns = ProgramMetrics(RESOURCES)
     columns.cache_directories.watch(tmp_path)
     (tmp_path / "cache").write_bytes(bytes(13 * MIB + MIB // 8))
@@ -177,10 +177,10 @@ class Broken(CheckpointMetric):
         raise RuntimeError("no words")
 
     def collect(self, context: MetricContext) -> float:
-        raise ZeroDivisionError("of its own making")
+        raise ZeroDivisionError("raised by the metric")
 
 
-def test_custom_metrics_stand_where_the_user_put_them_and_are_told_apart() -> None:
+def test_custom_metrics_keep_their_position_and_are_returned_separately() -> None:
     columns = ProgramMetrics(RESOURCES)
     columns.checkpoint_metrics.insert(1, Accuracy())
     columns.checkpoint_metrics.reverse()
@@ -207,7 +207,7 @@ def test_custom_metrics_stand_where_the_user_put_them_and_are_told_apart() -> No
     )
 
 
-def test_a_metric_that_raises_is_logged_once_and_the_others_stand(
+def test_a_metric_that_raises_is_logged_once_and_the_others_are_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     columns = ProgramMetrics(RESOURCES)
@@ -219,16 +219,16 @@ def test_a_metric_that_raises_is_logged_once_and_the_others_stand(
                 {"step": "a", "accuracy": 0.75},
                 {"accuracy": 0.75},
             )
-        told = definitions(columns.checkpoint_metrics)
+        defined = definitions(columns.checkpoint_metrics)
 
-    assert told[1:] == [("broken", ""), ("accuracy", "Top-1 accuracy.")]
+    assert defined[1:] == [("broken", ""), ("accuracy", "Top-1 accuracy.")]
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [
         "metric broken failed and is skipped",
         "definition of broken failed and is skipped",
     ]
 
 
-def test_a_metric_without_our_base_class_works_if_it_has_a_name_and_collects() -> None:
+def test_a_metric_needs_no_base_class_of_ours() -> None:
     class Duck:
         name = "duck"
 
@@ -246,7 +246,7 @@ def test_a_metric_without_our_base_class_works_if_it_has_a_name_and_collects() -
     assert custom == {"duck": [120 * MIB, True]}
 
 
-def test_a_metric_in_the_list_twice_has_one_key_and_the_last_ones_value() -> None:
+def test_of_two_metrics_with_the_same_name_the_last_one_counts() -> None:
     class Other(Accuracy):
         def collect(self, context: MetricContext) -> float:
             return 0.5
@@ -257,7 +257,7 @@ def test_a_metric_in_the_list_twice_has_one_key_and_the_last_ones_value() -> Non
     assert at_checkpoint(columns, "a", LATER, BASELINE)[0] == {"accuracy": 0.5}
 
 
-def test_the_built_in_metrics_work_from_a_context_that_only_has_quarks_fields() -> None:
+def test_the_built_in_metrics_work_with_a_context_that_has_only_quarks_fields() -> None:
     context = MetricContext(
         start_time=10.0, end_time=12.25, current_time=11.5, current_memory=5 * MIB, step_name="a"
     )
@@ -268,12 +268,12 @@ def test_the_built_in_metrics_work_from_a_context_that_only_has_quarks_fields() 
     assert CPUPeakMemoryMetric().collect(context) is None
 
 
-def test_every_metric_says_what_it_measures() -> None:
+def test_every_metric_has_a_definition() -> None:
     for metric in (*CHECKPOINT_METRICS, *SUMMARY_METRICS):
         assert len(metric().get_definition()) > 30
 
 
-def test_the_base_classes_ask_for_all_three_methods() -> None:
+def test_the_base_classes_require_all_three_methods() -> None:
     for base in (CheckpointMetric, SummaryMetric):
         with pytest.raises(TypeError, match="abstract"):
-            base()  # type: ignore[abstract]  # which is what the test is about
+            base()  # type: ignore[abstract]  # the error that is tested

@@ -1,4 +1,4 @@
-"""Which file a run writes."""
+"""The path of a run's file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_folder_gets_a_file_with_the_default_name(tmp_path: Path) -> None:
     assert profile_path(request, None, False, None) == tmp_path / "quark_profile.yaml"
 
 
-def test_a_path_that_the_program_named_for_one_run_is_taken_as_it_is() -> None:
+def test_an_exact_path_is_used_unchanged() -> None:
     request = ProfileRequest("mine.yaml", is_exact=True)
 
     assert profile_path(request, 3, True, "mine.yaml") == Path("mine.yaml")
@@ -55,15 +55,15 @@ def test_a_path_that_the_program_named_for_one_run_is_taken_as_it_is() -> None:
 ENVIRONMENT = Settings(profile_path="env.yaml", profile_wanted=True, yaml_strict=True)
 
 
-def test_no_file_is_written_that_nobody_asked_for() -> None:
+def test_without_a_request_there_is_no_file() -> None:
     assert requested_by(Settings(), None) is None
 
 
-def test_the_environment_asks_for_a_file_whose_folders_are_made() -> None:
+def test_the_environment_requests_a_file_and_its_folders() -> None:
     assert requested_by(ENVIRONMENT, None) == ProfileRequest("env.yaml", True, True)
 
 
-def test_what_the_program_asks_for_counts_more_than_the_environment() -> None:
+def test_the_programs_request_is_used_before_the_environments() -> None:
     program = ProgramRequest()
     program.ask()
     assert requested_by(ENVIRONMENT, program.latest) == ProfileRequest("env.yaml", True, True)
@@ -75,7 +75,7 @@ def test_what_the_program_asks_for_counts_more_than_the_environment() -> None:
     assert requested_by(Settings(), program.latest) == ProfileRequest("own.yaml", False, False)
 
 
-def test_the_span_exporter_asks_for_the_file_and_takes_no_span(
+def test_the_span_exporter_requests_the_file_and_ignores_spans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = ProgramRequest()
@@ -105,7 +105,7 @@ def profiler(**instance: Any) -> dict[str, Any]:
         ({"QUARK_PROFILING": "1"}, profiler(enabled=False, output_path="q.yaml"), None),
     ],
 )
-def test_quarks_own_file_is_known_before_quark_has_opened_it(
+def test_the_path_of_quarks_own_file_is_known_before_quark_opens_it(
     environ: dict[str, str], modules: dict[str, Any], expected: str | None
 ) -> None:
     assert quark_own_path(environ, modules) == expected

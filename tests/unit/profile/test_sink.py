@@ -44,7 +44,7 @@ def reading(second: int) -> Reading:
 
 
 class Script:
-    """A run that is told to a sink, one checkpoint a second."""
+    """Sends a run to a sink, with one checkpoint each second."""
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
         self.metrics = ProgramMetrics(RESOURCES)
@@ -131,24 +131,18 @@ DEFINED = """\
 # - timestamp: Wall clock at the reading: seconds since 1970-01-01 00:00 UTC.
 # - relative_time_secs: Seconds since the first checkpoint, by a clock that setting the time does not move.
 # - cpu_memory_mb: RAM held at that instant (RSS) by this process and all its living descendants together, in MiB. A page that several of them share counts for each.
-# - gpu_memory_mb: Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. Left out where there is no GPU or its driver does not tell.
+# - gpu_memory_mb: Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. Left out where there is no GPU or its driver does not report it.
 # - disk_read_mb: Fetched from storage since the first checkpoint by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
 # - disk_write_mb: Sent to storage since the first checkpoint by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
 #
 # Summary Metrics (overall):
 # - total_quantization_time_seconds: Seconds from the first checkpoint to the last.
 # - peak_memory_mb: Most RAM that this process alone, without its descendants, has held since it began, in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the system's mark if it keeps one, or the largest reading of the run.
-# - peak_gpu_memory_mb: Largest total of memory in use on all visible GPUs that any reading of the run saw, at checkpoints and between them, in MiB. Left out where gpu_memory_mb is.
+# - peak_gpu_memory_mb: Largest total of memory in use on all visible GPUs in any reading of the run, at checkpoints and between them, in MiB. Left out where gpu_memory_mb is.
 # - total_disk_read_mb: Fetched from storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
 # - total_disk_write_mb: Sent to storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
 # - peak_cache_dir_disk_usage_mb: Most that any one of the watched cache directories grew beyond what it held when its watch began, in MiB: the sizes of its files, added up at each checkpoint and once a second. Left out if none grew.
 """
-
-
-def without_gaps(path: Path) -> str:
-    """The text less the lines of blanks that fill a page."""
-    lines = path.read_text().splitlines(keepends=True)
-    return "".join(line for line in lines if line == "\n" or line.strip())
 
 
 def test_a_run_is_written_as_quark_writes_it(tmp_path: Path) -> None:
@@ -159,11 +153,11 @@ def test_a_run_is_written_as_quark_writes_it(tmp_path: Path) -> None:
     script.end()
 
     assert (
-        without_gaps(tmp_path / "p.yaml") == CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED
-    )
+        tmp_path / "p.yaml"
+    ).read_text() == CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED
 
 
-def test_every_checkpoint_is_in_the_file_when_it_has_been_told(tmp_path: Path) -> None:
+def test_every_checkpoint_is_in_the_file_at_once(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
     script.open("Calibration")
@@ -175,9 +169,7 @@ def test_every_checkpoint_is_in_the_file_when_it_has_been_told(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
-    tmp_path: Path, strict: bool
-) -> None:
+def test_errors_and_model_costs_are_written_unless_strict(tmp_path: Path, strict: bool) -> None:
     script = Script(tmp_path / "p.yaml", strict=strict)
     script.start()
     script.open("Calibration")
@@ -197,7 +189,7 @@ def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
     )
     if strict:
         error = cost = ""
-    text = without_gaps(tmp_path / "p.yaml")
+    text = (tmp_path / "p.yaml").read_text()
     assert text == CALIBRATION + CALIBRATION_ENDED + error + RUN_ENDED + DEFINED + cost
     assert yaml.safe_load(text).get("onnx_model_cost") == (
         None
@@ -211,7 +203,9 @@ def test_a_failed_step_and_the_models_cost_are_told_unless_strict(
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_run_that_an_exception_ended_says_so_unless_strict(tmp_path: Path, strict: bool) -> None:
+def test_the_exception_that_ended_the_run_is_written_unless_strict(
+    tmp_path: Path, strict: bool
+) -> None:
     script = Script(tmp_path / "p.yaml", strict=strict)
     script.start()
     script.end(error="RuntimeError")
@@ -255,7 +249,9 @@ class Ratio(SummaryMetric):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_peaks_between_checkpoints_are_comments_unless_strict(tmp_path: Path, strict: bool) -> None:
+def test_peaks_between_checkpoints_are_written_as_comments_unless_strict(
+    tmp_path: Path, strict: bool
+) -> None:
     script = Script(tmp_path / "profile.yaml", strict=strict)
     script.start()
     script.open("Calibration")
@@ -268,7 +264,7 @@ def test_peaks_between_checkpoints_are_comments_unless_strict(tmp_path: Path, st
     assert text == CALIBRATION + CALIBRATION_ENDED + ("" if strict else peaks)
 
 
-def test_custom_metrics_stand_in_the_records_the_summary_and_the_definitions(
+def test_custom_metrics_are_in_the_records_the_summary_and_the_definitions(
     tmp_path: Path,
 ) -> None:
     script = Script(tmp_path / "p.yaml")
@@ -277,7 +273,7 @@ def test_custom_metrics_stand_in_the_records_the_summary_and_the_definitions(
     script.start()
     script.end()
 
-    assert without_gaps(tmp_path / "p.yaml") == (
+    assert (tmp_path / "p.yaml").read_text() == (
         "# Quark Profiling Results\n\nmemory_usage:\n"
         '- step: "Start"\n  "tensor sizes": {conv1: [1, 2.5], nan: .nan}\n'
         '- step: "End"\n  "tensor sizes": {conv1: [1, 2.5], nan: .nan}\n'
@@ -307,7 +303,7 @@ def test_any_step_name_gives_a_valid_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_thousand_steps_are_a_valid_file_with_nothing_lost(tmp_path: Path) -> None:
+def test_a_file_of_a_thousand_steps_is_valid_and_complete(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
     for number in range(1000):
@@ -323,7 +319,7 @@ def test_a_thousand_steps_are_a_valid_file_with_nothing_lost(tmp_path: Path) -> 
     ]
 
 
-def test_a_forked_child_that_forgets_writes_nothing(tmp_path: Path) -> None:
+def test_a_forked_child_writes_nothing_after_forget(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
     pid = os.fork()
@@ -341,7 +337,9 @@ def test_a_forked_child_that_forgets_writes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "p.yaml").read_text() == CALIBRATION
 
 
-def test_a_path_that_cannot_be_written_is_told_once_and_then_left(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_raises_once_and_then_nothing_is_written(
+    tmp_path: Path,
+) -> None:
     script = Script(tmp_path / "gone" / "p.yaml")
 
     with pytest.raises(FileNotFoundError):
@@ -353,7 +351,7 @@ def test_a_path_that_cannot_be_written_is_told_once_and_then_left(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_makes_way_for_quarks_own(tmp_path: Path) -> None:
+def test_the_file_is_renamed_if_quarks_own_has_the_same_path(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
 

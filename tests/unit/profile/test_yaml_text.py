@@ -22,7 +22,7 @@ def read(text: str) -> list[Any]:
     return [yaml.load(text.encode(), Loader=reader)["value"] for reader in READERS]
 
 
-class Kind(str, enum.Enum):  # noqa: UP042 - the kind whose str() is not its text
+class Kind(str, enum.Enum):  # noqa: UP042 - str() of this kind is not its text
     STATIC = "static"
 
 
@@ -64,23 +64,23 @@ class Level(enum.IntEnum):
         (b"\x00", r'"b\'\\x00\'"'.replace("\\'", "'"), "b'\\x00'"),
     ],
 )  # fmt: skip
-def test_a_value_is_written_so_that_every_reader_gets_it_back(
+def test_every_reader_reads_the_value_that_was_written(
     value: object, text: str, back: object
 ) -> None:
     assert inline(value) == text
     assert read(f"value: {text}\n") == [back, back]
 
 
-def test_an_integer_longer_than_python_prints_is_written_all_the_same() -> None:
+def test_an_integer_with_more_digits_than_python_prints_is_written() -> None:
     assert read(f"value: {inline(10**5000)}\n") == [10**5000, 10**5000]
 
 
-def test_not_a_number_stays_one() -> None:
+def test_nan_is_written_and_read_as_nan() -> None:
     assert inline(math.nan) == ".nan"
     assert all(math.isnan(value) for value in read("value: .nan\n"))
 
 
-def test_a_value_that_holds_itself_ends() -> None:
+def test_a_value_that_contains_itself_is_cut_at_depth_16() -> None:
     loop: list[object] = []
     loop.append(loop)
 
@@ -88,7 +88,7 @@ def test_a_value_that_holds_itself_ends() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_any_string_comes_back(text: str) -> None:
+def test_any_string_is_read_as_it_was_written(text: str) -> None:
     line = f"value: {quoted(text)}\n"
 
     assert line.count("\n") == 1
@@ -96,7 +96,7 @@ def test_any_string_comes_back(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_string_at_all_is_one_line_of_valid_yaml(text: str) -> None:
+def test_any_string_with_surrogates_is_one_line_of_valid_yaml(text: str) -> None:
     line = f"{key(text)}: {quoted(text)}\n"
 
     assert len(line.splitlines()) == 1
@@ -115,7 +115,7 @@ def test_any_string_at_all_is_one_line_of_valid_yaml(text: str) -> None:
         ("1st", '"1st"'),
     ],
 )
-def test_a_key_is_quoted_only_where_it_must_be(name: str, text: str) -> None:
+def test_a_key_is_quoted_only_if_yaml_needs_it(name: str, text: str) -> None:
     assert key(name) == text
     assert list(yaml.safe_load(f"{text}: 1")) == [name]
 

@@ -1,4 +1,4 @@
-"""Quark's profiler API without Quark."""
+"""Quark's profiler API, without Quark installed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_public_name_of_quarks_profiler_is_here() -> None:
     assert all(hasattr(quark, name) for name in quark.__all__)
 
 
-def test_without_the_variable_no_file_is_written_and_steps_are_spans_all_the_same(
+def test_without_the_variable_there_is_no_file_but_steps_are_spans(
     tmp_path: Path,
 ) -> None:
     out = run(
@@ -116,7 +116,7 @@ second()
     ]  # fmt: skip
 
 
-def test_coroutines_and_generators_are_steps_for_as_long_as_they_run(tmp_path: Path) -> None:
+def test_the_step_of_a_coroutine_or_generator_lasts_until_it_ends(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
@@ -143,7 +143,7 @@ assert items.__name__ == "items"
     ]  # fmt: skip
 
 
-def test_only_the_first_path_counts_and_stop_is_the_end(tmp_path: Path) -> None:
+def test_the_first_path_is_used_and_nothing_is_recorded_after_stop(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
@@ -165,7 +165,7 @@ assert [record["step"] for record in profiler.records] == ["Start", "End"]
     assert steps(tmp_path / "first.yaml") == ["Start", "End"]
 
 
-def test_a_program_that_puts_the_singleton_back_gets_a_second_file(tmp_path: Path) -> None:
+def test_a_program_that_resets_the_singleton_gets_a_second_file(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
@@ -184,7 +184,7 @@ for name in ("first", "second", "second"):
     }
 
 
-def test_a_run_that_began_by_itself_takes_the_path_that_is_asked_for_later(
+def test_a_run_that_began_earlier_uses_the_path_that_is_given_later(
     tmp_path: Path,
 ) -> None:
     run(
@@ -266,7 +266,7 @@ for name, before, after in (("a", 5, 1), ("b", 1, 3)):
     assert read(tmp_path / "quark_profile.yaml")["peak_cache_dir_disk_usage_mb"] == 3.0
 
 
-def test_a_failing_block_fails_as_it_would_without_us(tmp_path: Path) -> None:
+def test_a_failing_block_fails_as_without_otel_quant(tmp_path: Path) -> None:
     _, err = run_script(
         tmp_path,
         """
@@ -298,7 +298,7 @@ def torch_with(devices: int) -> types.SimpleNamespace:
     )
 
 
-def test_torchs_memory_is_logged_where_torch_is_loaded_and_sees_a_gpu(
+def test_torchs_memory_is_logged_if_torch_is_loaded_and_has_a_gpu(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
     for torch in (None, torch_with(0)):

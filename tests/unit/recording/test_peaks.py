@@ -1,4 +1,4 @@
-"""Which peak follows from which readings. Figures are in MiB until they reach the tracker."""
+"""Peaks computed from readings. The figures in this file are in MiB, the tracker's in bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tracker_from(first: Reading) -> PeakTracker:
 
 
 def lower(tracker: PeakTracker, of: MemoryReading, pids: frozenset[int] = frozenset()) -> None:
-    """Tells a tracker that the kernel's marks have been lowered."""
+    """Notes in a tracker that the kernel's marks have been lowered."""
     tracker.marks_lowered(reading(of.with_marks_lowered(pids)))
 
 
@@ -50,19 +50,19 @@ def peak(total: int, source: str, process: int) -> Peaks:
     return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)  # type: ignore[dict-item] # a literal, in each call
 
 
-def test_a_mark_that_rose_is_the_peak_whatever_the_samples_saw() -> None:
+def test_a_mark_that_rose_is_the_peak_even_if_all_samples_are_lower() -> None:
     assert peaks_of(memory(100, 100), memory(120, 120), memory(100, 600)) == peak(
         600, "kernel", 600
     )
 
 
-def test_a_mark_of_an_earlier_step_is_no_peak_of_this_one() -> None:
+def test_a_mark_that_did_not_rise_during_the_step_does_not_count() -> None:
     assert peaks_of(memory(100, 900), memory(300, 900), memory(100, 900)) == peak(
         300, "sampled", 300
     )
 
 
-def test_a_mark_that_rose_before_the_step_is_no_peak_of_it() -> None:
+def test_a_mark_that_rose_before_the_step_does_not_count() -> None:
     assert peaks_of(memory(100, 900), memory(110, 900)) == peak(110, "sampled", 110)
 
 
@@ -72,19 +72,19 @@ def test_without_marks_the_largest_sample_is_the_peak() -> None:
     )
 
 
-def test_a_living_childs_mark_counts_with_what_the_others_held() -> None:
+def test_a_childs_mark_is_added_to_the_memory_of_the_other_processes() -> None:
     assert peaks_of(memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))) == peak(
         650, "kernel", 105
     )
 
 
-def test_others_count_with_the_less_of_what_they_held_at_the_two_readings() -> None:
+def test_the_smaller_memory_of_the_other_processes_at_two_readings_is_added() -> None:
     assert peaks_of(memory(400, 400, (7, 50, 50)), memory(100, 400, (7, 50, 300))) == peak(
         450, "sampled", 400
     )
 
 
-def test_at_its_mark_a_process_counts_with_what_the_others_hold_now() -> None:
+def test_the_present_memory_of_the_others_is_added_if_a_process_is_at_its_mark() -> None:
     start = memory(100, 100)
     assert peaks_of(start, memory(104, 104, (7, 500, 500)), memory(104, 104)) == peak(
         604, "kernel", 104
@@ -95,21 +95,21 @@ def test_at_its_mark_a_process_counts_with_what_the_others_hold_now() -> None:
     )
 
 
-def test_the_mark_of_a_child_that_is_new_counts() -> None:
+def test_the_mark_of_a_new_child_counts() -> None:
     assert peaks_of(memory(100, 100), memory(100, 100, (7, 20, 500))) == peak(600, "kernel", 100)
 
 
-def test_the_mark_that_a_child_brought_into_the_step_does_not_count() -> None:
+def test_the_mark_that_a_child_had_before_the_step_does_not_count() -> None:
     assert peaks_of(memory(100, 100, (7, 20, 500)), memory(100, 100, (7, 30, 500))) == peak(
         130, "sampled", 100
     )
 
 
-def test_the_mark_of_the_reaped_counts_when_it_rose() -> None:
+def test_the_mark_of_reaped_children_counts_if_it_rose() -> None:
     assert peaks_of(memory(100, 100), memory(100, 100, reaped=500)) == peak(600, "kernel", 100)
 
 
-def test_the_mark_of_those_reaped_before_the_step_does_not_count() -> None:
+def test_the_mark_of_children_reaped_before_the_step_does_not_count() -> None:
     assert peaks_of(memory(100, 100, reaped=500), memory(101, 101, reaped=500)) == peak(
         101, "kernel", 101
     )
@@ -119,25 +119,25 @@ def test_a_process_tree_that_cannot_be_read_has_no_peak() -> None:
     assert peaks_of(None, None) == Peaks()
 
 
-def test_a_reading_without_memory_takes_nothing_away() -> None:
+def test_a_reading_without_memory_does_not_change_the_peak() -> None:
     assert peaks_of(memory(100, 100), None, memory(100, 300)) == peak(300, "kernel", 300)
 
 
-def test_after_a_reset_the_mark_is_the_steps_own_even_below_an_earlier_one() -> None:
+def test_after_a_reset_a_mark_below_an_earlier_one_counts() -> None:
     tracker = tracker_from(reading(memory(100, 900)))
     lower(tracker, memory(100, 900))
     tracker.fold(reading(memory(100, 300)))
     assert tracker.result() == peak(300, "kernel", 300)
 
 
-def test_after_a_reset_a_mark_that_stands_still_is_the_kernels_word_too() -> None:
+def test_after_a_reset_a_mark_that_does_not_rise_is_an_exact_peak() -> None:
     tracker = tracker_from(reading(memory(100, 900)))
     lower(tracker, memory(100, 900))
     tracker.fold(reading(memory(100, 100)))
     assert tracker.result() == peak(100, "kernel", 100)
 
 
-def test_a_reset_in_an_inner_step_loses_nothing_of_the_outer_ones_peak() -> None:
+def test_a_reset_in_an_inner_step_keeps_the_peak_of_the_outer_step() -> None:
     outer = tracker_from(reading(memory(100, 100)))
     outer.fold(reading(memory(100, 600)))
     lower(outer, memory(100, 600))
@@ -145,7 +145,7 @@ def test_a_reset_in_an_inner_step_loses_nothing_of_the_outer_ones_peak() -> None
     assert outer.result() == peak(600, "kernel", 600)
 
 
-def test_after_a_reset_a_childs_mark_that_was_lowered_counts_when_it_rises() -> None:
+def test_after_a_reset_the_lowered_mark_of_a_child_counts_when_it_rises() -> None:
     before = memory(100, 100, (7, 50, 800))
     tracker = tracker_from(reading(before))
     lower(tracker, before, frozenset({7}))
@@ -153,7 +153,7 @@ def test_after_a_reset_a_childs_mark_that_was_lowered_counts_when_it_rises() -> 
     assert tracker.result() == peak(500, "kernel", 100)
 
 
-def test_after_a_reset_a_childs_mark_that_could_not_be_lowered_is_no_rise() -> None:
+def test_after_a_reset_a_childs_mark_that_was_not_lowered_does_not_count() -> None:
     before = memory(100, 100, (7, 50, 800))
     tracker = tracker_from(reading(before))
     lower(tracker, before)
@@ -161,7 +161,7 @@ def test_after_a_reset_a_childs_mark_that_could_not_be_lowered_is_no_rise() -> N
     assert tracker.result() == peak(150, "kernel", 100)
 
 
-def test_gpus_have_the_highest_sum_and_the_highest_of_each_device() -> None:
+def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:
     def gpu(index: int, used: int, own: int | None) -> GpuReading:
         return GpuReading(index=index, id=f"GPU-{index}", name=None, used=used, process_used=own)
 

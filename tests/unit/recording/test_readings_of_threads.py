@@ -1,4 +1,4 @@
-"""Readings that threads take at once: none of them sees what another has done halfway."""
+"""Readings of several threads at the same time: none uses a half-finished state of another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class Ended(Sink):
-    """Keeps the records of the steps that ended."""
+    """Stores the records of the steps that ended."""
 
     def __init__(self) -> None:
         self.records: list[StepRecord] = []
@@ -28,7 +28,7 @@ class Ended(Sink):
         self.records.append(record)
 
 
-def test_a_mark_that_another_thread_read_just_before_it_was_reset_is_no_peak_of_the_step(
+def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mark = 100 * MIB
@@ -60,7 +60,7 @@ def test_a_mark_that_another_thread_read_just_before_it_was_reset_is_no_peak_of_
         exact_peaks=True,
     )
     recorder.start()
-    mark = 900 * MIB  # of something between the run's start and the step's
+    mark = 900 * MIB  # rose between the start of the run and the start of the step
     step = recorder.open("Calibration")
     for other in others:
         other.join()
@@ -71,7 +71,7 @@ def test_a_mark_that_another_thread_read_just_before_it_was_reset_is_no_peak_of_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
+def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read, counted = threading.Event(), kernel_files._counted
@@ -82,7 +82,7 @@ def test_what_another_thread_of_ours_is_just_reading_is_not_the_programs(
             time.sleep(0.2)
         return counted(content)
 
-    monkeypatch.setattr(readers, "_PATIENCE", 60.0)
+    monkeypatch.setattr(readers, "_LONGEST_WAIT", 60.0)
     probes = Probes()
     before = probes.read().resources["disk"]
     monkeypatch.setattr(kernel_files, "_counted", counted_late)
@@ -105,7 +105,7 @@ def test_a_driver_that_hangs_in_one_thread_does_not_stop_another() -> None:
             leave.wait()
         return ()
 
-    def read_too() -> None:
+    def read_here() -> None:
         assert probes.read().memory is not None
         read.set()
 
@@ -113,17 +113,17 @@ def test_a_driver_that_hangs_in_one_thread_does_not_stop_another() -> None:
     hanging = threading.Thread(target=probes.sample, daemon=True)
     hanging.start()
     assert inside.wait(60)
-    threading.Thread(target=read_too, daemon=True).start()
+    threading.Thread(target=read_here, daemon=True).start()
     assert read.wait(60)
     leave.set()
     hanging.join()
 
 
-def test_a_step_that_ends_in_the_middle_of_a_reading_waits_for_no_one_who_waits_for_that_reading(
+def test_a_step_that_ends_during_a_reading_causes_no_deadlock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a collected generator does in the sampler's thread while another opens a step."""
-    monkeypatch.setattr(readers, "_PATIENCE", 0.2)
+    """A generator is garbage-collected in the sampler's thread while another opens a step."""
+    monkeypatch.setattr(readers, "_LONGEST_WAIT", 0.2)
     reading, opening, ended = threading.Event(), threading.Event(), threading.Event()
 
     def memory(pids: Collection[int]) -> None:

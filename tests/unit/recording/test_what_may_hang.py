@@ -1,4 +1,4 @@
-"""A driver or a metric of the program that waits holds up nobody but who called it."""
+"""A driver or a metric of the program that waits blocks only the thread that called it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otel_quant.records import Checkpoint, GpuReading, Peaks, Reading, StepRecor
 
 
 class Checkpoints(Sink):
-    """Keeps the names of the checkpoints, in the order in which they arrive."""
+    """Stores the names of the checkpoints, in the order in which they arrive."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -31,7 +31,7 @@ class Checkpoints(Sink):
 
 
 class Metrics(ProgramMetrics):
-    """One metric of a program, which does something whenever it is asked for its value."""
+    """One metric of a program; it calls ``act`` each time its value is collected."""
 
     def __init__(self, act: Callable[[str], None]) -> None:
         self._act = act
@@ -44,13 +44,13 @@ class Metrics(ProgramMetrics):
         return {}
 
 
-def test_a_driver_that_hangs_in_one_thread_holds_up_no_step_of_another() -> None:
-    hangs, goes_on = threading.Event(), threading.Event()
+def test_a_driver_that_hangs_in_one_thread_blocks_no_step_of_another() -> None:
+    hangs, resumes = threading.Event(), threading.Event()
 
     def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
         if threading.current_thread() is hanging:
             hangs.set()
-            goes_on.wait()
+            resumes.wait()
         return ()
 
     def one_step() -> None:
@@ -66,19 +66,19 @@ def test_a_driver_that_hangs_in_one_thread_holds_up_no_step_of_another() -> None
     recorder.close(recorder.open("Calibration"))
 
     assert sink.names == ["Start", "Calibration Start", "Calibration End"]
-    goes_on.set()
+    resumes.set()
     hanging.join()
     recorder.end()
     assert sink.names[3:] == ["Hanging Start", "Hanging End", "End"]
 
 
-def test_a_driver_that_hangs_when_the_run_begins_holds_up_no_other_thread() -> None:
-    hangs, goes_on = threading.Event(), threading.Event()
+def test_a_driver_that_hangs_at_the_runs_start_blocks_no_other_thread() -> None:
+    hangs, resumes = threading.Event(), threading.Event()
 
     def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
         if threading.current_thread() is hanging:
             hangs.set()
-            goes_on.wait()
+            resumes.wait()
         return ()
 
     sink = Checkpoints()
@@ -89,13 +89,13 @@ def test_a_driver_that_hangs_when_the_run_begins_holds_up_no_other_thread() -> N
 
     recorder.close(recorder.open("Calibration"))
 
-    goes_on.set()
+    resumes.set()
     hanging.join()
     recorder.end()
     assert sink.names == ["Start", "Calibration Start", "Calibration End", "End"]
 
 
-def test_a_metric_that_waits_for_a_thread_which_opens_a_step_gets_its_answer() -> None:
+def test_a_metric_may_wait_for_a_thread_that_opens_a_step() -> None:
     def one_step() -> None:
         recorder.close(recorder.open("Inner"))
 

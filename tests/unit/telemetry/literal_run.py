@@ -1,4 +1,4 @@
-"""One run in literal figures, told to a sink as the recorder tells it."""
+"""One run with literal figures, sent to a sink as the recorder does it."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ PEAKS: Final = Peaks(
     },
     process_memory=3900,
 )
-BLIND_START: Final = Reading(time_ns=BEGAN, clock_ns=50 * SECOND)
-BLIND_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECOND)
+UNMEASURED_START: Final = Reading(time_ns=BEGAN, clock_ns=50 * SECOND)
+UNMEASURED_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECOND)
 """Readings of which every probe has failed."""
 
 COSTED: Final = CostedModel(
@@ -104,7 +104,7 @@ UNCOSTED: Final = CostedModel(
 )
 
 
-def told(
+def send_run(
     sink: Sink,
     *,
     step: StepInfo = STEP,

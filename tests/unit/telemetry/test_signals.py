@@ -1,4 +1,4 @@
-"""Literal readings in, whole spans, points and log records out, through the real SDK."""
+"""Whole spans, metric points and log records made from literal readings by the real SDK."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from otel_quant.telemetry.spans import SpansSink
 from tests.unit.telemetry.literal_run import (
     BARE,
     BEGAN,
-    BLIND_LATER,
-    BLIND_START,
     COSTED,
     LATER,
     RUN,
     SECOND,
     START,
     STEP,
-    told,
+    UNMEASURED_LATER,
+    UNMEASURED_START,
+    send_run,
 )
 
-BLIND = {"step": BARE, "start": BLIND_START, "later": BLIND_LATER, "peaks": Peaks()}
+UNMEASURED = {"step": BARE, "start": UNMEASURED_START, "later": UNMEASURED_LATER, "peaks": Peaks()}
 
 USAGE = {
     "quant.memory.start": 1000,
@@ -79,7 +79,7 @@ USAGE = {
     "quant.gpu.1.memory.peak": 70,
 }
 CUSTOM = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
-STEP_SAYS = {
+STEP_ATTRIBUTES = {
     "quant.run.id": "0123456789abcdef",
     "quant.step.name": "My calibration",
     "quant.step.kind": "Calibration",
@@ -98,7 +98,7 @@ COST = {
     "quant.model.float.macs_contraction": 77,
     "quant.model.float.uncosted_ops": ("Odd:1",),
 }
-RUN_SAYS = {
+RUN_ATTRIBUTES = {
     "quant.run.id": "0123456789abcdef",
     "quant.run.rank": 1,
     "quant.run.world_size": 2,
@@ -139,9 +139,9 @@ def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
 
 
 def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> None:
-    told(SpansSink(RESOURCES))
+    send_run(SpansSink(RESOURCES))
     span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
-    assert plain(span.attributes) == {**STEP_SAYS, **USAGE, **CUSTOM}
+    assert plain(span.attributes) == {**STEP_ATTRIBUTES, **USAGE, **CUSTOM}
     assert (span.start_time, span.end_time) == (BEGAN, BEGAN + 2 * SECOND)
     assert (span.kind, span.status.status_code) == (SpanKind.INTERNAL, StatusCode.UNSET)
     assert span.parent is not None
@@ -151,13 +151,13 @@ def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> N
     assert span.events == ()
 
 
-def test_a_run_is_a_root_span_with_limits_totals_and_what_its_steps_and_models_said(
+def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
     spans: InMemorySpanExporter,
 ) -> None:
-    told(SpansSink(RESOURCES))
+    send_run(SpansSink(RESOURCES))
     root = by_name(spans)["quantization"]
     assert plain(root.attributes) == {
-        **RUN_SAYS,
+        **RUN_ATTRIBUTES,
         **DEVICES,
         **USAGE,
         **CUSTOM,
@@ -172,8 +172,8 @@ def test_a_run_is_a_root_span_with_limits_totals_and_what_its_steps_and_models_s
     assert (root.start_time, root.end_time) == (BEGAN, BEGAN + 2 * SECOND)
 
 
-def test_what_could_not_be_measured_is_absent(spans: InMemorySpanExporter) -> None:
-    told(SpansSink(RESOURCES), **BLIND)  # type: ignore[arg-type] # of mixed types
+def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExporter) -> None:
+    send_run(SpansSink(RESOURCES), **UNMEASURED)  # type: ignore[arg-type] # of mixed types
     assert plain(by_name(spans)["Bare"].attributes) == {
         "quant.run.id": "0123456789abcdef",
         "quant.step.name": "Bare",
@@ -186,7 +186,7 @@ def test_what_could_not_be_measured_is_absent(spans: InMemorySpanExporter) -> No
         **CUSTOM,
     }
     assert plain(by_name(spans)["quantization"].attributes) == {
-        **RUN_SAYS,
+        **RUN_ATTRIBUTES,
         **CUSTOM,
         **COST,
         "quant.run.failed_steps": 0,
@@ -195,26 +195,29 @@ def test_what_could_not_be_measured_is_absent(spans: InMemorySpanExporter) -> No
     }
 
 
-def test_a_step_that_failed_says_why(spans: InMemorySpanExporter) -> None:
-    told(SpansSink(RESOURCES), error=MemoryError("too big"))
+def test_the_span_of_a_failed_step_has_the_exception(spans: InMemorySpanExporter) -> None:
+    send_run(SpansSink(RESOURCES), error=MemoryError("too big"))
     span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
     assert plain(span.attributes) == {
-        **STEP_SAYS,
+        **STEP_ATTRIBUTES,
         **USAGE,
         **CUSTOM,
         "error.type": "MemoryError",
     }
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "too big")
     (event,) = span.events
-    said = plain(event.attributes)
+    exception = plain(event.attributes)
     assert (event.name, event.timestamp) == ("exception", BEGAN + 2 * SECOND)
-    assert (said["exception.type"], said["exception.message"]) == ("MemoryError", "too big")
+    assert (exception["exception.type"], exception["exception.message"]) == (
+        "MemoryError",
+        "too big",
+    )
     assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, "MemoryError")
     assert plain(root.attributes)["error.type"] == "MemoryError"
 
 
-def test_each_costed_model_is_a_span_beside_the_steps(spans: InMemorySpanExporter) -> None:
-    told(SpansSink(RESOURCES))
+def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
+    send_run(SpansSink(RESOURCES))
     good, bad = (span for span in spans.get_finished_spans() if span.name == "model cost")
     run = {"quant.run.id": "0123456789abcdef"}
     identity = {"quant.model.role": "float", "quant.model.path": "m.onnx"}
@@ -226,18 +229,18 @@ def test_each_costed_model_is_a_span_beside_the_steps(spans: InMemorySpanExporte
     ]
 
 
-def test_totals_of_the_last_quantization_stand_on_the_root_and_no_other(
+def test_the_root_span_has_only_the_totals_of_the_last_quantization(
     spans: InMemorySpanExporter,
 ) -> None:
     sink = SpansSink(RESOURCES)
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", BLIND_START, BLIND_START))
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", UNMEASURED_START, UNMEASURED_START))
     for figures in ({"params": 1, "precision.int8": 1.0}, {"params": 2, "precision.float16": 1.0}):
         sink.models_costed([replace(COSTED, figures=figures)])
-    record = RunRecord(RUN, BLIND_START, BLIND_LATER, Peaks(), 0, 0)
-    sink.run_ended(record, Checkpoint(1, "End", "end", BLIND_LATER, BLIND_START))
+    record = RunRecord(RUN, UNMEASURED_START, UNMEASURED_LATER, Peaks(), 0, 0)
+    sink.run_ended(record, Checkpoint(1, "End", "end", UNMEASURED_LATER, UNMEASURED_START))
 
-    said = plain(by_name(spans)["quantization"].attributes)
-    assert {key: value for key, value in said.items() if key.startswith("quant.model.")} == {
+    attributes = plain(by_name(spans)["quantization"].attributes)
+    assert {key: value for key, value in attributes.items() if key.startswith("quant.model.")} == {
         "quant.model.float.params": 2,
         "quant.model.float.precision.float16": 1.0,
     }
@@ -258,7 +261,7 @@ Points = dict[tuple[str, str], list[tuple[dict[str, Any], float]]]
 
 
 def points_of(reader: InMemoryMetricReader) -> Points:
-    """Returns (attributes, value) of all points, by metric and unit; a histogram's sum."""
+    """Returns attributes and value of all points, by metric and unit; sums of histograms."""
     data = reader.get_metrics_data()
     assert data is not None
     found: Points = {}
@@ -300,16 +303,16 @@ OF_STEPS = {
 }
 
 
-def test_after_a_run_its_figures_are_left_and_the_live_ones_are_gone(
+def test_live_metrics_end_with_the_run_and_the_others_stay(
     reader: InMemoryMetricReader,
 ) -> None:
     now: list[Reading | None] = [LATER]
-    told(MetricsSink(RESOURCES, lambda: now[0], lambda step: None))
+    send_run(MetricsSink(RESOURCES, lambda: now[0], lambda step: None))
     now[0] = None
     assert points_of(reader) == {**OF_STEPS, ("quant.step.active", "{step}"): [(STEP_LABELS, 0)]}
 
 
-def test_within_a_run_the_live_figures_are_those_of_this_moment(
+def test_live_metrics_show_the_present_figures_of_a_run(
     reader: InMemoryMetricReader,
 ) -> None:
     sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None)
@@ -327,7 +330,7 @@ def test_within_a_run_the_live_figures_are_those_of_this_moment(
     }
 
 
-def test_how_far_a_calibration_is_stands_until_the_next_of_its_name(
+def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts(
     reader: InMemoryMetricReader,
 ) -> None:
     sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
@@ -348,14 +351,14 @@ def test_how_far_a_calibration_is_stands_until_the_next_of_its_name(
     started(second)
     assert shown() == []
     sink.samples_expected(second, 2)
-    sink.samples_counted(STEP, 1)  # a thread that is still at the first one
+    sink.samples_counted(STEP, 1)  # a thread that still runs the first one
     sink.samples_counted(second, 2)
     assert shown() == [(STEP_LABELS, 1.0)]
-    sink.samples_counted(second, 1)  # more than the reader said there were
+    sink.samples_counted(second, 1)  # more samples than the reader's length
     assert shown() == []
 
 
-def test_how_far_a_calibration_is_is_unknown_where_the_reader_has_no_length(
+def test_there_is_no_progress_without_the_readers_length(
     reader: InMemoryMetricReader,
 ) -> None:
     sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
@@ -369,15 +372,17 @@ def test_how_far_a_calibration_is_is_unknown_where_the_reader_has_no_length(
     }
 
 
-def test_a_failed_step_is_told_apart(reader: InMemoryMetricReader) -> None:
-    told(MetricsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
+def test_metrics_of_a_failed_step_have_the_type_of_the_error(reader: InMemoryMetricReader) -> None:
+    send_run(MetricsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
     labels = {**STEP_LABELS, "error.type": "MemoryError"}
     assert points_of(reader)["quant.step.duration", "s"] == [(labels, 2.0)]
     assert points_of(reader)["quant.step.memory.peak", "By"] == [(labels, 4000)]
 
 
-def test_of_what_could_not_be_measured_there_is_no_point(reader: InMemoryMetricReader) -> None:
-    told(MetricsSink(RESOURCES, lambda: None, lambda step: None), **BLIND)  # type: ignore[arg-type] # of mixed types
+def test_a_figure_that_could_not_be_measured_has_no_metric_point(
+    reader: InMemoryMetricReader,
+) -> None:
+    send_run(MetricsSink(RESOURCES, lambda: None, lambda step: None), **UNMEASURED)  # type: ignore[arg-type] # of mixed types
     found = {name for name, _ in points_of(reader)} - {"quant.step.active"}
     assert found == {
         "quant.step.duration",
@@ -451,9 +456,11 @@ OF_STEP = {
 }
 
 
-def test_each_checkpoint_is_a_record_and_each_is_sent(records: InMemoryLogRecordExporter) -> None:
+def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
+    records: InMemoryLogRecordExporter,
+) -> None:
     sent: list[None] = []
-    told(LogsSink(RESOURCES, lambda: sent.append(None), lambda step: None))
+    send_run(LogsSink(RESOURCES, lambda: sent.append(None), lambda step: None))
     later, event = BEGAN + 2 * SECOND, "quant.checkpoint"
     first, last = "My calibration Start", "My calibration End"
     assert seen(records) == [
@@ -497,17 +504,17 @@ def test_each_checkpoint_is_a_record_and_each_is_sent(records: InMemoryLogRecord
 
 
 def test_the_record_of_a_failed_step_is_an_error(records: InMemoryLogRecordExporter) -> None:
-    told(LogsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
+    send_run(LogsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
     severities = [(body, severity) for _, body, severity, _, _ in seen(records)]
     assert ("My calibration End", "ERROR") in severities
     (attributes,) = (a for _, body, _, _, a in seen(records) if body == "My calibration End")
     assert attributes["error.type"] == "MemoryError"
 
 
-def test_a_record_without_figures_still_says_where_the_run_is(
+def test_a_log_record_without_figures_still_has_the_step(
     records: InMemoryLogRecordExporter,
 ) -> None:
-    told(LogsSink(RESOURCES, lambda: None, lambda step: None), **BLIND)  # type: ignore[arg-type] # of mixed types
+    send_run(LogsSink(RESOURCES, lambda: None, lambda step: None), **UNMEASURED)  # type: ignore[arg-type] # of mixed types
     _, _, _, _, attributes = seen(records)[1]
     assert attributes == {
         **checkpoint(1, "Bare Start", "start", 0.0),

@@ -44,14 +44,12 @@ SHARES_NOTHING: Final = "tests/stack/test_collector.py"
 """A file whose tests each start servers of their own, and take long."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expects the known failures of this Python to fail, and has each file run in one process."""
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Expects a known failure of this Python to fail, and has each file run in one process."""
     known = KNOWN_FAILURES.get(sys.version_info[:2], {})
-    for item in items:
-        if item.nodeid in known:
-            item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=True))
-        file = item.nodeid.partition("::")[0]
-        if file != SHARES_NOTHING:
-            group = "runs of Quark" if file in SHARE_RUNS else file
-            item.add_marker(pytest.mark.xdist_group(group))
+    if item.nodeid in known:
+        item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=True))
+    file = item.nodeid.partition("::")[0]
+    if file != SHARES_NOTHING:
+        group = "runs of Quark" if file in SHARE_RUNS else file
+        item.add_marker(pytest.mark.xdist_group(group))

@@ -37,7 +37,7 @@ OLDEST = (
 )
 """The lower ends of the ranges that the library asks for."""
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
-TWO = ("-n", "2", "--dist", "loadgroup")
+TWO = ("-n", "2", "--dist", "loadfile")
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")
 
 Stage = tuple[str, Callable[[], int]]

@@ -75,7 +75,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     return run
 
 
-TWO = "-n 2 --dist loadgroup"
+TWO = "-n 2 --dist loadfile"
 UNIT = ["tests/unit", "--noconftest tests/oldest"]
 SIDE_BY_SIDE = f"{TWO} -m not alone tests/oldest tests/integration"
 ALONE = "-m alone tests/integration"

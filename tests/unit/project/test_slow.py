@@ -26,7 +26,7 @@ LEFT_OUT = ["slow tests left out (--slow runs them): 1", "  test_it.py::test_kil
     ("options", "passed", "left_out"),
     [
         ([], "1 passed", LEFT_OUT),
-        (["-n", "2", "--dist", "loadgroup"], "1 passed", LEFT_OUT),
+        (["-n", "2", "--dist", "loadfile"], "1 passed", LEFT_OUT),
         (["--slow"], "2 passed", []),
     ],
     ids=["one process", "two processes", "asked for"],

@@ -21,13 +21,13 @@ import runpy
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_spent: Counter[str] = Counter()
-_elapsed: Counter[str] = Counter()
+_spent: defaultdict[str, float] = defaultdict(float)
+_elapsed: defaultdict[str, float] = defaultdict(float)
 _within = threading.local()
 
 
@@ -55,7 +55,7 @@ def count(owner: Any, name: str, part: str) -> None:
 def count_everything(report: Path) -> None:
     """Has everything of ours counted, and the sums written when the run is over."""
     began, began_wall = time.thread_time(), time.perf_counter()
-    from otel_quant.instruments import arguments, calls, hooks
+    from otel_quant.instruments.shared import arguments, entry_points, hooks, samples, steps
     from otel_quant.probes import sampler
     from otel_quant.recording.recorder import Recorder
     from otel_quant.runtime import Runtime
@@ -67,9 +67,10 @@ def count_everything(report: Path) -> None:
         count(Recorder, name, "checkpoints")
     count(hooks.Hooks, "_fire", "hooks")
     count(arguments.Arguments, "bound", "hooks")
-    count(calls, "attributes_of", "hooks")
-    count(calls, "count_sample", "checkpoints")
-    count(calls, "report_models", "model cost")
+    count(steps, "attributes_of", "hooks")
+    count(entry_points, "attributes_of", "hooks")
+    count(samples, "count_sample", "checkpoints")
+    count(entry_points, "report_models", "model cost")
     count(Runtime, "at_process_end", "exit")
     count(sampler.Sampler, "_run", "sampler")
     count(delivery, "_call", "delivery")

@@ -14,6 +14,7 @@ real Prometheus what a run's series take of its.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -48,7 +49,7 @@ from tests.stack.processes import (  # noqa: E402
     prometheus,
 )
 
-REQUESTS = {
+REQUESTS: dict[str, Any] = {
     "traces": trace_service_pb2.ExportTraceServiceRequest,
     "metrics": metrics_service_pb2.ExportMetricsServiceRequest,
     "logs": logs_service_pb2.ExportLogsServiceRequest,
@@ -304,7 +305,7 @@ def main() -> None:
         try:
             for kind in METHODS:
                 spent = cpu_seconds(
-                    process, lambda kind=kind: replay(gateway.grpc, kind, kept, runs)
+                    process, functools.partial(replay, gateway.grpc, kind, kept, runs)
                 )
                 figures[f"cpu_ms_{kind}"] = round(1000 * spent / runs, 3)
         finally:

@@ -13,13 +13,14 @@ what the SDK's queues hold at a time.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from measuring import print_table, quartiles, take_turns
 
@@ -38,7 +39,9 @@ def report(steps: int | None, profile: Path) -> None:
     configure(encode=True)
     if steps is not None:
         import otel_quant
+        from otel_quant.telemetry.automatic_providers import note_automatic_providers
 
+        note_automatic_providers()  # as under opentelemetry-instrument
         otel_quant.QuantInstrumentor().instrument()
         if steps:
             with otel_quant.run(str(profile)):
@@ -48,8 +51,9 @@ def report(steps: int | None, profile: Path) -> None:
             from opentelemetry import trace
             from opentelemetry._logs import get_logger_provider
 
-            trace.get_tracer_provider().force_flush()
-            get_logger_provider().force_flush()
+            providers: tuple[Any, Any] = (trace.get_tracer_provider(), get_logger_provider())
+            for provider in providers:  # of the SDK: the API's own have nothing to flush
+                provider.force_flush()
     print(rss())
 
 
@@ -85,7 +89,7 @@ def main() -> None:
     kinds |= {f"+ {steps:,} steps": steps for steps in sorted(arguments.steps)}
     taken = take_turns(
         arguments.rounds,
-        {name: (lambda steps=steps: in_a_process(steps)) for name, steps in kinds.items()},
+        {name: functools.partial(in_a_process, steps) for name, steps in kinds.items()},
     )
     medians = {name: statistics.median(figures) for name, figures in taken.items()}
     rows = []

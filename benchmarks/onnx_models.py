@@ -11,7 +11,7 @@ import argparse
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from onnx import TensorProto, helper
@@ -58,7 +58,7 @@ def bert_base(path: Path) -> None:
     )
 
 
-def _export_vision(model: object, path: Path) -> None:
+def _export_vision(model: Any, path: Path) -> None:
     import torch
 
     torch.onnx.export(
@@ -71,17 +71,18 @@ def _export_vision(model: object, path: Path) -> None:
     )
 
 
-def _Plain(model: object) -> object:  # noqa: N802  # stands for a class that needs torch
+def _Plain(model: Any) -> Any:  # noqa: N802  # stands for a class that needs torch
     """Returns a module that gives a tensor rather than a record, as the exporter wants."""
     import torch
 
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = model.eval()  # type: ignore[attr-defined]  # a torch module
+            self.model = model.eval()
 
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            return self.model(*inputs)[0]
+            output: torch.Tensor = self.model(*inputs)[0]
+            return output
 
     return Plain().eval()
 
@@ -183,7 +184,7 @@ class _Decoder:
         x = self.op("Expand", x, self.ints(1, _KV_HEADS, times, _TOKENS, size))
         return self.op("Reshape", x, self.ints(1, _HEADS, _TOKENS, size))
 
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         self._count += 1
         name = f"{kind}_{self._count}"
         self.graph.node.append(helper.make_node(kind, inputs, [name], name=name, **attributes))

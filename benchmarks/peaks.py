@@ -90,7 +90,15 @@ def program(milliseconds: float, below: bool, profile: Path | None) -> None:
             before = rss()
             spike(SPIKE, milliseconds)
     peaks = steps.records[-1].peaks
-    print(json.dumps({"before": before, "peak": peaks.memory, "source": peaks.memory_source}))
+    print(
+        json.dumps(
+            {
+                "before": before,
+                "peak": peaks.figures["memory"],
+                "source": peaks.sources.get("memory", "sampled"),
+            }
+        )
+    )
 
 
 def seen_by_us(milliseconds: float, below: bool, exact: bool) -> float:
@@ -110,8 +118,8 @@ def seen_by_us(milliseconds: float, below: bool, exact: bool) -> float:
             text=True,
             check=True,
         )
-    figures = json.loads(finished.stdout)
-    return (figures["peak"] - figures["before"]) / SPIKE  # type: ignore[no-any-return]  # JSON
+    figures: dict[str, float] = json.loads(finished.stdout)
+    return (figures["peak"] - figures["before"]) / SPIKE
 
 
 def seen_by_mprof(milliseconds: float, below: bool, interval: float) -> float:
@@ -134,7 +142,7 @@ def seen_by_mprof(milliseconds: float, below: bool, interval: float) -> float:
             )
             if kind == "MEM"
         ]
-    figures = json.loads(finished.stdout.splitlines()[-1])
+    figures: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
     within = [
         memory
         for when, memory in samples

@@ -13,6 +13,7 @@ Budget: 50 ms.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import resource
@@ -91,7 +92,7 @@ def main() -> None:
 def compare(rounds: int) -> None:
     """Measures the starts in turns and prints what was found."""
     python = [sys.executable, "-c", "pass"]
-    kinds = {
+    kinds: dict[str, tuple[list[str], Mapping[str, str]]] = {
         "python": (python, {}),
         "opentelemetry-instrument": ([INSTRUMENT, *python], {**QUIET, **DISABLED}),
         "... and otel_quant": ([INSTRUMENT, *python], QUIET),
@@ -100,7 +101,7 @@ def compare(rounds: int) -> None:
         run(command, environment)  # the first start compiles and fills the page cache
     taken = take_turns(
         rounds,
-        {name: (lambda kind=kind: run(*kind)) for name, kind in kinds.items()},
+        {name: functools.partial(run, *kind) for name, kind in kinds.items()},
     )
     rows = []
     medians = {}

@@ -47,6 +47,7 @@ from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
 from otel_quant.recording.recorder import Recorder, new_run_info
 from otel_quant.recording.sink import Sink
+from otel_quant.telemetry.automatic_providers import note_automatic_providers
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
@@ -125,7 +126,8 @@ def compare(
             pass
 
     rows: list[tuple[object, ...]] = []
-    warm_ratios, cold_ratios = {}, {}
+    warm_ratios: dict[str, float] = {}
+    cold_ratios: dict[str, float] = {}
     for name, children, threads, exact in VARIANTS:
         os.environ[OTEL_QUANT_EXACT_PEAKS] = str(exact).lower()
         with surroundings(children, threads), otel_quant.run(str(folder / "ours.yaml")):
@@ -202,6 +204,7 @@ def main() -> None:
         parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
 
     discard = configure(encode=arguments.encode)
+    note_automatic_providers()  # as under opentelemetry-instrument
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         profiler = GlobalProfiler(output_path=str(folder / "quark.yaml"))

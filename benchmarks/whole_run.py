@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -138,7 +138,7 @@ def main() -> None:
             "... and otel_quant": ([INSTRUMENT, *plain], everything),
             "Quark's own profiler": (plain, {"QUARK_PROFILING": "1"}),
         }
-        sums = []
+        sums: list[Any] = []
 
         def account() -> tuple[float, float, float]:
             figures = run(accounted, everything, core)
@@ -147,16 +147,15 @@ def main() -> None:
 
         account()  # compiles modules and fills the page cache
         sums.clear()
+        candidates: dict[str, Callable[[], tuple[float, float, float]]] = {
+            name: functools.partial(run, *kind, core)
+            for name, kind in kinds.items()
+            if not arguments.sums
+        }
+        candidates["accounted"] = account
         taken = take_turns(
             arguments.rounds,
-            {
-                **{
-                    name: functools.partial(run, *kind, core)
-                    for name, kind in kinds.items()
-                    if not arguments.sums
-                },
-                "accounted": account,
-            },
+            candidates,
         )
         os.chdir(HERE)
     del taken["accounted"]

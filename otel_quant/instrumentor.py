@@ -19,8 +19,9 @@ from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-de
 from otel_quant.environment import OTEL_QUANT_LIBRARIES, settings_from
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
-from otel_quant.instruments.hooks import HOOKS
 from otel_quant.instruments.processes import PROCESSES
+from otel_quant.instruments.shared.hooks import HOOKS
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 
 _log = logging.getLogger("otel_quant")
 
@@ -41,20 +42,27 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
         with FAULTS.kept_in("instrumentation"):
             wanted = settings_from(os.environ).libraries
             known = {library.name for library in LIBRARIES}
+            names = ", ".join(sorted(known))
             for name in sorted((wanted or set()) - known):
                 _log.warning(
                     "environment variable %s names %r; expected names out of %s",
                     OTEL_QUANT_LIBRARIES,
                     name,
-                    ", ".join(sorted(known)),
+                    names,
                 )
             chosen = [library for library in LIBRARIES if wanted is None or library.name in wanted]
             if not chosen:
                 _log.warning(
-                    "%s names no library that is known: none reports", OTEL_QUANT_LIBRARIES
+                    "no library is instrumented: environment variable %s is %r; "
+                    "expected one or more of %s; unset it to instrument all",
+                    OTEL_QUANT_LIBRARIES,
+                    os.environ.get(OTEL_QUANT_LIBRARIES),
+                    names,
                 )
             HOOKS.set([*chosen, PROCESSES])
+            WORKAROUNDS.apply_again()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
             HOOKS.remove()
+            WORKAROUNDS.undo()

@@ -32,9 +32,9 @@ from otel_quant.recording.recorder import OpenStep, Recorder, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Reading, RunInfo
 from otel_quant.telemetry.delivery import Delivery
-from otel_quant.telemetry.entropy import keep_from_the_program
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 from otel_quant.telemetry.spans import SpansSink
 
 _log = logging.getLogger("otel_quant")
@@ -63,7 +63,6 @@ class Runtime:
         self._gpu: GpuProbe | None = None
         self._operations = 0
         self._exiting = False
-        self._draining = False
         self._watches_exit = False
 
     # --- the run --------------------------------------------------------------------------
@@ -242,7 +241,6 @@ class Runtime:
             recorder.forget()
 
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
-        self._draining = True
         with FAULTS.kept_in("delivery"):
             if not send(timeout):
                 _log.warning(
@@ -251,7 +249,6 @@ class Runtime:
                     timeout,
                 )
                 self.delivery.abandon()
-        self._draining = False
 
     # --- making ---------------------------------------------------------------------------
 
@@ -263,7 +260,7 @@ class Runtime:
 
     def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
-            keep_from_the_program()
+            WORKAROUNDS.apply()
             self._settings = settings = settings_from(os.environ)
             info = new_run_info(os.environ, PARENT.carrier)
             wanted = request or requested_by(settings, PROGRAM_REQUEST.latest)
@@ -336,7 +333,7 @@ class Runtime:
             return recorder.reading_now()
         # The run is over when its metrics are collected for the last time. For a run that
         # is shorter than the interval of that, it is the first time as well.
-        return recorder.latest if self._draining else None
+        return recorder.latest if self._exiting else None
 
 
 RUNTIME: Final = Runtime()

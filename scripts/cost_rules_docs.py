@@ -1,32 +1,28 @@
-"""Writes docs/cost-rules.md from the table in `otel_quant/cost/rules/`.
-
-    python scripts/cost_rules_docs.py
-
-A test runs `document()` and compares, so the page cannot fall behind the code.
-"""
+"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/rules/`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from otel_quant.cost.operators import OPERATORS
 from otel_quant.cost.rules import formula
 from otel_quant.cost.rules.formula import CostRule
-from otel_quant.cost.rules.table import COST_RULES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cost-rules.md"
 
 _INTRO = """\
 # Cost rules
 
-<!-- Made by scripts/cost_rules_docs.py from the tables in otel_quant/cost/rules/. Edit those. -->
+<!-- Made by scripts/docs.py from the tables in otel_quant/cost/rules/. Edit those. -->
 
 What each operator costs in MACs; how they are read is in [cost.md](cost.md). `x` and `y` are
 the first operand and result, `W` and `R` weights, `K` the length that is summed over, `|t|` a
 tensor's number of elements, `b` batch and `s` sequence length. A **contraction** counts under
 `macs_contraction`; biases, activations and normalizations beside it only under `macs`. Where
 the rule set `onnx_tool` differs, its figure stands in brackets; where onnx_tool 1.0.1 aborts,
-it takes the same figure. An operator that is not here is counted in `uncosted_ops`.
+it takes the same figure. Nodes of an operator that is not costed, or not here, are counted in
+`uncosted_ops`, and each has its reason in `unknown_reason`.
 
 | constant | MACs |
 |---|---|
@@ -65,7 +61,8 @@ def _section(domain: str) -> str:
 def _rows(domain: str) -> Iterator[str]:
     """One row per rule; operators that share its words share the row."""
     rows: dict[tuple[bool, str], list[str]] = {}
-    for kind, rule in COST_RULES.items():
+    for kind, operator in OPERATORS.items():
+        rule = operator.cost
         home, _, name = kind.rpartition(":")
         if home == domain:
             rows.setdefault((rule.contraction is not None, _words(rule)), []).append(f"`{name}`")
@@ -75,7 +72,3 @@ def _rows(domain: str) -> Iterator[str]:
 
 def _words(rule: CostRule) -> str:
     return rule.source.replace("|", "\\|").replace("*", "\\*")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(document(), encoding="utf-8")

@@ -13,8 +13,11 @@ import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from workspace import ROOT, environment
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.workspace import ROOT, environment
 
 OUT = ROOT / "out"
 

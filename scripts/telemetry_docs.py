@@ -1,9 +1,4 @@
-"""Writes docs/telemetry.md from the tables in the code.
-
-    python scripts/telemetry_docs.py
-
-A test runs `document()` and compares, so the page cannot fall behind the code.
-"""
+"""Makes docs/telemetry.md from the tables in the code."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ _PLACES = {
 _INTRO = """\
 # Telemetry
 
-<!-- Made by scripts/telemetry_docs.py from otel_quant/telemetry/catalog.py and
+<!-- Made by scripts/docs.py from otel_quant/telemetry/catalog.py and
      otel_quant/environment.py. Edit those. -->
 
 What otel-quant sends, and what its environment variables do. Names in `quant.` are its
@@ -38,10 +33,13 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
-| log record | one per checkpoint, sent at once | event `{checkpoint}` |
+| log record | one per checkpoint | event `{checkpoint}` |
 | log record | the heaviest nodes of a costed model | event `{model_cost}` |
 | log record and span event | a warning: why a model could not be costed | `{cost_failed}` |
 | metrics | see below | `quant.*` |
+
+Under `opentelemetry-instrument`, checkpoint records and ended spans are sent at once. A program that
+makes its providers itself sends them when its own processors do, and flushes before it ends.
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 """
@@ -106,7 +104,3 @@ def _attributes() -> Iterator[tuple[str, list[str]]]:
             f"- example: `{attribute.example}`",
         ]
         yield attribute.name, lines
-
-
-if __name__ == "__main__":
-    PAGE.write_text(document(), encoding="utf-8")

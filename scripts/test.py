@@ -1,8 +1,10 @@
-"""All tests: sets up what they need, then runs the fast ones, then the real ones.
+"""All tests: sets up what they need, then runs them, those that fail soonest first.
 
 python3 scripts/test.py            everything; the stack's tests where their servers are built
 python3 scripts/test.py --servers  builds the servers that are missing, beside the other tests
-python3 scripts/test.py --fast     the unit tests only, within a minute
+python3 scripts/test.py --lint     ruff and mypy first
+python3 scripts/test.py --slow     the tests too that only repeat others for the sake of rare races
+python3 scripts/test.py --fast     the unit tests only, on this Python, within a minute
 python3 scripts/test.py -k yaml    what follows goes to pytest
 """
 
@@ -12,9 +14,17 @@ import os
 import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
 
-from workspace import ROOT, environment
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts import interpreters
+from scripts.workspace import ROOT, environment
 
 BUILD = ROOT / "scripts" / "servers" / "build.py"
 OLDEST = (
@@ -26,47 +36,135 @@ OLDEST = (
     "pytest>=8",
 )
 """The lower ends of the ranges that the library asks for."""
+LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
+TWO = ("-n", "2", "--dist", "loadgroup")
+OPTIONS = ("--fast", "--lint", "--servers", "--slow")
+
+Stage = tuple[str, Callable[[], int]]
+"""A name, and what runs it and returns an exit code."""
+Took = tuple[str, float, float]
+"""A stage's name, the seconds that it took and its seconds of CPU time."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the tests; the exit code is the first that is not 0."""
-    fast, servers = "--fast" in arguments, "--servers" in arguments
-    chosen = [argument for argument in arguments if argument not in ("--fast", "--servers")]
+    asked = {argument for argument in arguments if argument in OPTIONS}
+    chosen = [argument for argument in arguments if argument not in OPTIONS]
+    slow = ["--slow"] if "--slow" in asked else []
+    began = time.monotonic()
     programs = environment("test")
-    if fast or chosen:
-        code = _build(programs) if servers else 0
-        return code or _pytest(programs, *(chosen or ["tests/unit"]))
-    if servers:
-        return _beside_the_build(programs)
-    code = _without_servers(programs)
-    if code:
-        return code
-    if _build(programs, "--check"):
+    took = [("environment", time.monotonic() - began, _cpu())]
+    if chosen or "--fast" in asked:
+        code = _build(programs) if "--servers" in asked else 0
+        return code or _pytest(programs, *slow, *(chosen or ["tests/unit"]))
+    with ExitStack() as stack:
+        return _in_turn(_stages(programs, asked, slow, stack), took)
+
+
+def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) -> Iterator[Stage]:
+    if "--lint" in asked:
+        yield "lint", lambda: _lint(programs)
+    builder = _start_builder(programs, stack) if "--servers" in asked else None
+    yield "unit tests", lambda: _pytest(programs, *slow, "tests/unit")
+    yield "oldest versions", _oldest
+    yield from _other_pythons(slow)
+    yield (
+        "integration tests, two at a time",
+        lambda: _pytest(
+            programs, *TWO, "-m", "not alone", *slow,
+            "tests/oldest", "tests/integration",
+        ),
+    )  # fmt: skip
+    if builder is not None:
+        yield "waiting for the servers", builder.wait
+    yield (
+        "integration tests, one at a time",
+        lambda: _pytest(programs, "-m", "alone", *slow, "tests/integration"),
+    )
+    if builder is None and _build(programs, "--check"):
         command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
         print(f"tests/stack is left out: build its servers, once, in minutes, with {command}")
-        return 0
-    return _pytest(programs, "tests/stack")
+        return
+    yield (
+        "tests of the stack, two at a time",
+        lambda: _pytest(programs, *TWO, *slow, "tests/stack"),
+    )
+
+
+def _in_turn(stages: Iterator[Stage], took: list[Took]) -> int:
+    """Runs stages until one fails, and prints how long each took, those before included."""
+    code = 0
+    for name, run in stages:
+        print(f"--- {name}", flush=True)
+        began, cpu = time.monotonic(), _cpu()
+        code = run()
+        took.append((name, time.monotonic() - began, _cpu() - cpu))
+        if code:
+            break
+    if code:
+        print(f"\n{took[-1][0]}: failed with exit code {code}")
+    took.append(("in all", sum(row[1] for row in took), sum(row[2] for row in took)))
+    width = max(len(name) for name, *_ in took)
+    print(f"\n{'stage':{width}}   seconds  of CPU time")
+    for name, seconds, cpu in took:
+        print(f"{name:{width}} {seconds:9.0f} {cpu:12.0f}")
+    return code
+
+
+def _cpu() -> float:
+    """Returns the CPU time of all processes that have been waited for, in seconds."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+def _lint(programs: Path) -> int:
+    codes = (subprocess.run([programs / tool, *rest], cwd=ROOT).returncode for tool, *rest in LINT)
+    return next(filter(None, codes), 0)
 
 
 def _build(programs: Path, *arguments: str) -> int:
     return subprocess.run([programs / "python", BUILD, *arguments]).returncode
 
 
-def _beside_the_build(programs: Path) -> int:
-    # The servers take minutes to build the first time, and one core: the tests have the other.
-    servers = subprocess.Popen([programs / "python", BUILD], preexec_fn=_step_back)
-    try:
-        return _without_servers(programs) or servers.wait() or _pytest(programs, "tests/stack")
-    finally:
-        servers.terminate()
+def _start_builder(programs: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
+    """Builds the servers beside the tests, which go first where both want a core."""
+    builder = subprocess.Popen([programs / "python", BUILD], preexec_fn=_step_back)
+    stack.callback(builder.terminate)
+    return builder
 
 
-def _without_servers(programs: Path) -> int:
-    return (
-        _pytest(programs, "tests/unit")
-        or _oldest()
-        or _pytest(programs, "tests/oldest", "tests/integration")
-    )
+def _other_pythons(slow: list[str]) -> Iterator[Stage]:
+    """Yields the unit tests on the other versions that the classifiers name."""
+    this = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found: dict[str, str] = {}
+    for version in interpreters.supported():
+        python = None if version == this else interpreters.find(version)
+        if python is not None:
+            found[version] = python
+        elif version != this:
+            yield f"unit tests, Python {version}: left out, none on PATH or in pyenv", lambda: 0
+    if found:
+        yield f"unit tests, Python {' and '.join(found)}", lambda: _side_by_side(found, slow)
+
+
+def _side_by_side(pythons: dict[str, str], slow: list[str]) -> int:
+    """Runs the unit tests on several Pythons at once, and prints what each said in turn."""
+    with ExitStack() as stack:
+        running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+        for version, python in pythons.items():
+            programs = environment("unit", name=f".venv-{version}", python=python)
+            output: IO[bytes] = stack.enter_context(TemporaryFile())
+            process = subprocess.Popen(
+                **_command(programs, *slow, "tests/unit"), stdout=output, stderr=subprocess.STDOUT
+            )
+            stack.callback(process.kill)
+            running[version] = (process, output)
+        codes = []
+        for version, (process, output) in running.items():
+            codes.append(process.wait())
+            output.seek(0)
+            print(f"Python {version}:\n{output.read().decode(errors='replace')}", flush=True)
+    return next(filter(None, codes), 0)
 
 
 def _oldest() -> int:
@@ -77,6 +175,11 @@ def _oldest() -> int:
 
 
 def _pytest(programs: Path, *arguments: str) -> int:
+    return subprocess.run(**_command(programs, *arguments)).returncode
+
+
+def _command(programs: Path, *arguments: str) -> dict[str, Any]:
+    """Returns what `subprocess` needs to run pytest with the programs of an environment."""
     env = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONUNBUFFERED": "1",
@@ -85,9 +188,8 @@ def _pytest(programs: Path, *arguments: str) -> int:
         # compiles again what another has, under the feet of who is loading it.
         "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
     }
-    return subprocess.run(
-        [programs / "python", "-m", "pytest", "-q", "--durations=8", *arguments], cwd=ROOT, env=env
-    ).returncode
+    command = [programs / "python", "-m", "pytest", "-q", "--durations=8", *arguments]
+    return {"args": command, "cwd": ROOT, "env": env}
 
 
 def _step_back() -> None:

@@ -17,18 +17,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
+MAIN = ".venv"
 _OLDEST_PYTHON = (3, 11)
 
 
 def environment(
-    extra: str, *, name: str = ".venv", pins: tuple[str, ...] = (), constrained: bool = True
+    extra: str,
+    *,
+    name: str = MAIN,
+    python: str = sys.executable,
+    pins: tuple[str, ...] = (),
+    constrained: bool = True,
 ) -> Path:
     """Makes sure that a virtual environment holds this checkout with one of its extras.
 
     Args:
         extra: Name of the extra.
         name: Folder of the environment, in the checkout.
-        pins: Requirements beside it.
+        python: The interpreter that it is made for.
+        pins: Requirements beside the extra.
         constrained: Whether the versions of `constraints.txt` hold.
 
     Returns:
@@ -38,25 +45,40 @@ def environment(
         found, needed = (".".join(map(str, v[:2])) for v in (sys.version_info, _OLDEST_PYTHON))
         sys.exit(f"this is Python {found} ({sys.executable}); expected {needed} or newer")
     folder = ROOT / name
-    programs = folder / ("Scripts" if os.name == "nt" else "bin")
-    python = programs / ("python.exe" if os.name == "nt" else "python")
-    wanted = _fingerprint(extra, pins, constrained)
+    installed = _python_in(folder)
+    wanted = _fingerprint(extra, python, pins, constrained)
     stamp = folder / f"otel-quant-{extra}.stamp"
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return programs
-    if not python.exists():
+    if installed.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return installed.parent
+    uv = _uv()
+    if not installed.exists():
         print(f"making {name} ...", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        _make(folder)
-    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+        _run(*uv, "venv", "--quiet", "--python", python, folder)
     print(f"installing otel-quant[{extra}] into {name} ...", flush=True)
     constraints = ("--constraints", str(CONSTRAINTS)) if constrained else ()
     _run(
-        python, "-m", "uv", "pip", "install", "--quiet", "--python", str(python),
+        *uv, "pip", "install", "--quiet", "--python", installed,
         *constraints, "--editable", f"{ROOT}[{extra}]", *pins,
     )  # fmt: skip
     stamp.write_text(wanted)
-    return programs
+    return installed.parent
+
+
+def _uv() -> tuple[str, ...]:
+    """Returns the command of the uv in `MAIN`, which is made if it is not there."""
+    python = _python_in(ROOT / MAIN)
+    if not python.exists():
+        print(f"making {MAIN} ...", flush=True)
+        shutil.rmtree(ROOT / MAIN, ignore_errors=True)
+        _make(ROOT / MAIN)
+    if not python.with_name("uv").exists():
+        _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+    return (str(python), "-m", "uv")
+
+
+def _python_in(folder: Path) -> Path:
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def _make(folder: Path) -> None:
@@ -72,8 +94,8 @@ def _make(folder: Path) -> None:
             )
 
 
-def _fingerprint(extra: str, pins: tuple[str, ...], constrained: bool) -> str:
-    digest = hashlib.sha256(repr((extra, pins, constrained, sys.version)).encode())
+def _fingerprint(extra: str, python: str, pins: tuple[str, ...], constrained: bool) -> str:
+    digest = hashlib.sha256(repr((extra, python, pins, constrained, sys.version)).encode())
     for source in (ROOT / "pyproject.toml", CONSTRAINTS):
         digest.update(source.read_bytes())
     return digest.hexdigest()

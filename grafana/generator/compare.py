@@ -39,7 +39,7 @@ def dashboard() -> builders.Dashboard:
     )  # fmt: skip
 
 
-def _matrix() -> object:
+def _matrix() -> panels.Panel:
     model, method = names.span(semconv.INPUT_PATH), names.span(semconv.CALIBRATION_METHOD)
     query = (
         f'{{ name = "{semconv.ROOT_SPAN}" && {panels.TRACES_OF_RUNS} && {method} != nil }}'
@@ -59,7 +59,7 @@ def _matrix() -> object:
     )  # fmt: skip
 
 
-def _variants() -> object:
+def _variants() -> panels.Panel:
     shown = (
         semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME, semconv.MEMORY_PEAK,
         semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK, semconv.DISK_READ, semconv.DISK_WRITE,
@@ -109,7 +109,7 @@ def _mean(metric: str, by: str) -> str:
     return f"{total} / ({count} > 0)"
 
 
-def _by_step(title: str, metric: str, unit: str, description: str) -> object:
+def _by_step(title: str, metric: str, unit: str, description: str) -> panels.Panel:
     return (
         panels.grid(title, description, unit, panels.promql_table(_mean(metric, f"instance, {STEP}")))
         .span(12)
@@ -117,7 +117,7 @@ def _by_step(title: str, metric: str, unit: str, description: str) -> object:
     )  # fmt: skip
 
 
-def _ratio(title: str, metric: str, description: str) -> object:
+def _ratio(title: str, metric: str, description: str) -> panels.Panel:
     own = _mean(metric, f"instance, {STEP}")
     baseline = _mean(metric, STEP).replace(*BASELINE)
     return (
@@ -132,7 +132,7 @@ def _ratio(title: str, metric: str, description: str) -> object:
     )  # fmt: skip
 
 
-def _median() -> object:
+def _median() -> panels.Panel:
     step = "{{job}} {{" + STEP + "}}"
     return panels.chart(
         "Median duration of the last 14 days",
@@ -142,7 +142,7 @@ def _median() -> object:
     )  # fmt: skip
 
 
-def _slowest() -> object:
+def _slowest() -> panels.Panel:
     buckets = names.series(semconv.STEP_DURATION, ENDED, part="bucket")
     return panels.chart(
         "Duration of ended steps",

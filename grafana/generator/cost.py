@@ -65,7 +65,7 @@ def _sum(metric: str, role: str) -> str:
     return f"sum(max by (instance) (last_over_time({chosen}[$__range])))"
 
 
-def _both(title: str, metric: str, unit: str, description: str) -> object:
+def _both(title: str, metric: str, unit: str, description: str) -> panels.Panel:
     return panels.grid(
         title,
         f"{description} One row for each run, one column for each model.",
@@ -83,7 +83,7 @@ def _costed(role: str) -> str:
     )
 
 
-def _figures(role: str) -> object:
+def _figures(role: str) -> panels.Panel:
     selected = ", ".join(
         [names.span(semconv.MODEL_PATH), *(names.model(role, figure) for figure in FIGURES)]
     )
@@ -111,7 +111,7 @@ def _figures(role: str) -> object:
     return table
 
 
-def _heaviest() -> object:
+def _heaviest() -> panels.Panel:
     costed = (
         f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {ROLE}!=""'
         f' | {names.label(semconv.CHECKPOINT_NAME)}=""'
@@ -146,7 +146,7 @@ def _heaviest() -> object:
     )  # fmt: skip
 
 
-def _precision(role: str) -> object:
+def _precision(role: str) -> panels.Panel:
     figures = [f"precision.{precision}" for precision in PRECISIONS]
     selected = ", ".join(names.model(role, figure) for figure in figures)
     prefix = f"quant.model.{role}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from grafana_foundation_sdk.builders import (
     dashboard,
@@ -15,6 +15,7 @@ from grafana_foundation_sdk.builders import (
     tempo,
     timeseries,
 )
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.common import (
     LegendDisplayMode,
     LegendPlacement,
@@ -23,6 +24,7 @@ from grafana_foundation_sdk.models.common import (
 from grafana_foundation_sdk.models.dashboard import (
     AnnotationQuery,
     DashboardCursorSync,
+    DashboardLinkType,
     DataSourceRef,
     DataTransformerConfig,
     DynamicConfigValue,
@@ -34,11 +36,15 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
     VariableSort,
 )
+from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.tempo import MetricsQueryType, SearchTableType
 
 from grafana.generator import names
 from otel_quant.telemetry import semconv
+
+Panel: TypeAlias = Builder[BuiltPanel]
+"""A panel of any kind, as a dashboard takes it."""
 
 PROMETHEUS = DataSourceRef(type_val="prometheus", uid="${prometheus_datasource}")
 TEMPO = DataSourceRef(type_val="tempo", uid="${tempo_datasource}")
@@ -171,7 +177,9 @@ def _legend() -> Any:
 
 def _datasource(targets: Sequence[Any]) -> DataSourceRef:
     """Returns the targets' data source, or Grafana's way to say that they have several."""
-    found = {target.build().datasource.uid: target.build().datasource for target in targets}
+    found: dict[str, DataSourceRef] = {
+        target.build().datasource.uid: target.build().datasource for target in targets
+    }
     if len(found) == 1:
         return next(iter(found.values()))
     return DataSourceRef(type_val="datasource", uid="-- Mixed --")
@@ -276,7 +284,7 @@ class _Marks(AnnotationQuery):
         return {**super().to_json(), **self.extra}
 
 
-class Marks:
+class Marks(Builder[AnnotationQuery]):
     """Marks on every chart of a dashboard, from a query."""
 
     def __init__(self, name: str, source: DataSourceRef, expr: str, color: str, **extra: Any):
@@ -296,7 +304,7 @@ def board(uid: str, title: str, description: str) -> dashboard.Dashboard:
         .readonly().tooltip(DashboardCursorSync.CROSSHAIR).refresh("30s")
         .time("now-6h", "now").timezone("browser")
         .link(
-            dashboard.DashboardLink("Quantization").type("dashboards").tags(["quantization"])
+            dashboard.DashboardLink("Quantization").type(DashboardLinkType.DASHBOARDS).tags(["quantization"])
             .as_dropdown(False).keep_time(True).include_vars(True).tooltip("").url("").icon("")
         )
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import logs
+from grafana_foundation_sdk.models.common import BigValueTextMode
 from grafana_foundation_sdk.models.dashboard import VariableOption
 
 from grafana.generator import names, panels
@@ -85,16 +86,16 @@ def _open_steps() -> panels.Marks:
     )  # fmt: skip
 
 
-def _now() -> object:
+def _now() -> panels.Panel:
     return panels.figure(
         "Open now",
         "The steps that are open. The one that stays longer than in earlier runs is where to look; none means the run has ended or is between steps.",
         "none",
         panels.promql(f"sum by ({STEP}) ({ACTIVE}) > 0", f"{{{{{STEP}}}}}"),
-    ).no_value("no step is open").text_mode("name")  # fmt: skip
+    ).no_value("no step is open").text_mode(BigValueTextMode.NAME)  # fmt: skip
 
 
-def _progress() -> object:
+def _progress() -> panels.Panel:
     return panels.figure(
         "Calibration done",
         "Share of the data reader's samples that the calibration has consumed. If it stands still, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
@@ -103,7 +104,7 @@ def _progress() -> object:
     ).no_value("the reader does not say")  # fmt: skip
 
 
-def _samples() -> object:
+def _samples() -> panels.Panel:
     return panels.figure(
         "Calibration samples",
         "Samples consumed so far. Compare with what earlier runs took to see how far this one is.",
@@ -112,7 +113,7 @@ def _samples() -> object:
     )  # fmt: skip
 
 
-def _rate() -> object:
+def _rate() -> panels.Panel:
     return panels.figure(
         "Samples per second",
         "Speed of calibration now. Falling while memory rises means the host swaps or the collected histograms grow.",
@@ -121,7 +122,7 @@ def _rate() -> object:
     )  # fmt: skip
 
 
-def _earlier() -> object:
+def _earlier() -> panels.Panel:
     total = names.span(semconv.CALIBRATION_SAMPLE_COUNT)
     return panels.figure(
         "Samples in ended runs",
@@ -133,7 +134,7 @@ def _earlier() -> object:
     )  # fmt: skip
 
 
-def _share() -> object:
+def _share() -> panels.Panel:
     return panels.figure(
         "Peak share of the limit",
         "Highest memory that was reported, once a minute, as a share of what the process may use; a step's peak, in the table below, may be higher. From 90 % on expect to be killed next time.",
@@ -142,7 +143,7 @@ def _share() -> object:
     ).thresholds(panels.SHARE_OF_LIMIT)  # fmt: skip
 
 
-def _memory() -> object:
+def _memory() -> panels.Panel:
     memory = names.label(semconv.CHECKPOINT_MEMORY)
     return (
         panels.chart(
@@ -162,7 +163,7 @@ def _memory() -> object:
     )  # fmt: skip
 
 
-def _steps_over_time() -> object:
+def _steps_over_time() -> panels.Panel:
     return panels.timeline(
         "Steps over time",
         "Which step was open when. A gap is time that no step accounts for: the script's own.",
@@ -170,7 +171,7 @@ def _steps_over_time() -> object:
     ).mappings([panels.value_map({"0": ("closed", "transparent"), "1": ("open", panels.BLUE)})])  # fmt: skip
 
 
-def _gpu() -> object:
+def _gpu() -> panels.Panel:
     return panels.chart(
         "GPU memory",
         "Memory in use on each visible GPU, by anyone. Another process' share is in it: if the run is small and this is full, look for a neighbour. Empty where the process sees no GPU.",
@@ -179,7 +180,7 @@ def _gpu() -> object:
     ).no_value("The run sees no GPU").span(8)  # fmt: skip
 
 
-def _disk() -> object:
+def _disk() -> panels.Panel:
     direction = names.label(semconv.DISK_IO_DIRECTION)
     return panels.chart(
         "Disk",
@@ -189,7 +190,7 @@ def _disk() -> object:
     ).span(8)  # fmt: skip
 
 
-def _cpu() -> object:
+def _cpu() -> panels.Panel:
     mode = names.label(semconv.CPU_MODE)
     return panels.chart(
         "CPU",
@@ -203,7 +204,7 @@ def _cpu() -> object:
     ).span(8)  # fmt: skip
 
 
-def _steps() -> object:
+def _steps() -> panels.Panel:
     selected = [name for name in STEP_COLUMNS if name.startswith(("quant.", "error."))]
     query = (
         f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
@@ -232,7 +233,7 @@ def _steps() -> object:
     return table
 
 
-def _trace() -> object:
+def _trace() -> panels.Panel:
     return (
         builders.Panel().type("traces").title("Trace")
         .description("The run as a trace: steps inside steps, with the exception on the one that failed. Click a trace in the table above to choose it.")
@@ -240,7 +241,7 @@ def _trace() -> object:
     )  # fmt: skip
 
 
-def _log() -> object:
+def _log() -> panels.Panel:
     return (
         logs.Panel().title("Checkpoints")
         .description("What the run said at each step's start and end, sent at once: after a kill the last line is the last thing it did, with its size. Open a line for all its figures.")

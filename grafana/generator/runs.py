@@ -80,13 +80,13 @@ def dashboard() -> builders.Dashboard:
     )  # fmt: skip
 
 
-def _count(state: int, title: str, description: str, color: str) -> object:
+def _count(state: int, title: str, description: str, color: str) -> panels.Panel:
     return panels.figure(
         title, description, "none", panels.promql_table(f"count(({STATE}) == {state})")
     ).no_value("0").thresholds(panels.thresholds((None, panels.GREY), (1, color)))  # fmt: skip
 
 
-def _table() -> object:
+def _table() -> panels.Panel:
     disk = names.series(semconv.RUN_DISK_IO)
     gpu = names.series(semconv.RUN_GPU_MEMORY_USAGE)
     shown = (

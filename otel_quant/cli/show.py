@@ -182,7 +182,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 def _warning(profile: Profile, steps: Sequence[Step]) -> str:
     """Returns what is missing, the open steps and the last figures; empty if nothing is missing."""
-    if profile.whole:
+    if profile.complete:
         return ""
     records = profile.records
     if not records:
@@ -211,7 +211,7 @@ def _as_json(profiles: Mapping[str, Profile]) -> str:
         documents.append(
             {
                 "file": name,
-                "truncated": not profile.whole,
+                "truncated": not profile.complete,
                 "steps": [
                     {
                         "step": step.name,

@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.infer import Walk
+from otel_quant.cost.execution import Run, executions
+from otel_quant.cost.file_size import file_bytes
+from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
-from otel_quant.cost.ir import Model
 from otel_quant.cost.liveness import peak_bytes
-from otel_quant.cost.onnxfile import read_model
-from otel_quant.cost.op import Op
-from otel_quant.cost.payload import Source, bytes_source, file_source, proto_source
-from otel_quant.cost.precision import DEQUANTIZE, QUANTIZE, precision_of
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.precision import precision_of
+from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
-from otel_quant.cost.rules.table import RULE_SETS, Macs, RuleSet
+from otel_quant.cost.rule_sets import RULE_SETS, RuleSet
+from otel_quant.cost.structure import Model
 from otel_quant.cost.values import Value
-
-_BODY_OWNERS: Final = frozenset({"If"})
-"""Operators whose results are those of a body, which has them already."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """An operation as it is executed.
-
-    Attributes:
-        op: The operation.
-        times: How often; None if that is not known.
-        macs: Of one execution.
-        idle: Operations of branches not taken, whose constants it answers for.
-    """
-
-    op: Op
-    times: int | None
-    macs: Macs | None
-    idle: list[Op]
 
 
 def cost_of(
@@ -60,20 +42,20 @@ def cost_of(
             data is not opened, and need not exist, unless ``sparsity`` is asked for.
         rules: ``corrected``, or ``onnx_tool`` for that tool's figures.
         inputs: Shapes of inputs by name, for dimensions that the model leaves open. What
-            nobody gives is assumed to be 1, and ``symbolic_dims`` says so. A length that the
+            is not given is assumed to be 1, and listed in ``symbolic_dims``. A length that the
             model fixes may be given otherwise, to see what the model would cost then;
-            ``overridden_dims`` says so, and nodes that do not fit it have no known MACs.
+            ``overridden_dims`` lists them, and nodes that do not fit it have no known MACs.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         time_limit: Seconds after which to give up, or None.
 
     Raises:
-        CostError: It is no ONNX model, a damaged or hostile one, or took too long; or an
+        CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
     rule_set = RULE_SETS.get(rules)
     if rule_set is None:
         raise CostError(
-            "rules", f"{printable(str(rules))!r} is no rule set", expected=" or ".join(RULE_SETS)
+            "rules", f"{printable(str(rules))!r} is not a rule set", expected=" or ".join(RULE_SETS)
         )
     deadline = None if time_limit is None else monotonic() + time_limit
     structure = _structure(model, deadline)
@@ -86,30 +68,24 @@ def cost_of(
         deadline=deadline,
     )
     ops = walk.run()
-    runs = list(_flattened(ops, 1, rule_set))
+    runs = list(executions(ops, rule_set))
     weights = _Weights(rule_set)
     makers = {id(value): run.op for run in runs for value in run.op.outputs}
     nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
     executed = [run.op for run in runs]
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
-        nodes, zeros = _with_sparsity(nodes, executed, _source(model), walk)
+        nodes, zeros = _with_sparsity(nodes, executed, model, walk)
     return _summed(structure, rule_set, nodes, walk, executed, bound, zeros)
 
 
-def _source(model: object) -> Source:
-    if isinstance(model, bytes | bytearray | memoryview):
-        return bytes_source(bytes(model))
-    if isinstance(model, str | os.PathLike):
-        return file_source(Path(model))
-    return proto_source(model)
-
-
 def _with_sparsity(
-    nodes: tuple[NodeCost, ...], executed: list[Op], source: Source, walk: Walk
+    nodes: tuple[NodeCost, ...], executed: list[Operation], model: object, walk: Walk
 ) -> tuple[tuple[NodeCost, ...], tuple[WeightSparsity, ...]]:
+    from otel_quant.cost.reader.weights import source_of
     from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
+    source = source_of(model)
     result: list[NodeCost] = []
     found: dict[str, WeightSparsity] = {}
     for node, op in zip(nodes, executed, strict=True):
@@ -125,32 +101,11 @@ def _structure(model: object, deadline: float | None) -> Model:
         return read_model(model, deadline)
     if isinstance(model, bytearray | memoryview):
         return read_model(bytes(model), deadline)
-    from otel_quant.cost.protos import structure_of  # only for callers that have onnx anyway
+    from otel_quant.cost.reader.model_proto import (
+        structure_of,  # only for callers that have onnx anyway
+    )
 
     return structure_of(model, deadline)
-
-
-def _flattened(ops: Iterable[Op], times: int | None, rules: RuleSet) -> Iterator[_Run]:
-    """Yields operations in order of execution, bodies in place; of branches the dearest."""
-    for op in ops:
-        idle: list[Op] = []
-        inner: list[_Run] = []
-        for body in op.bodies:
-            often = None if times is None or body.times is None else times * body.times
-            inner.extend(_flattened(body.ops, often, rules))
-        if op.branches:
-            costed = [list(_flattened(body.ops, times, rules)) for body in op.branches]
-            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
-            inner.extend(costed[dearest])
-            idle = [run.op for i, runs in enumerate(costed) if i != dearest for run in runs]
-        if not op.inlined:
-            known = all(body.times is not None for body in op.bodies)
-            yield _Run(op, times, rules.macs(op) if known else None, idle)
-        yield from inner
-
-
-def _total(runs: list[_Run]) -> int:
-    return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
 
 
 class _Weights:
@@ -180,7 +135,9 @@ class _Weights:
         return elements, size
 
 
-def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, Op]) -> NodeCost:
+def _node_cost(
+    run: Run, rules: RuleSet, weights: _Weights, makers: dict[int, Operation]
+) -> NodeCost:
     op = run.op
     params, held = weights.take(op.inputs)
     for idle in run.idle:
@@ -188,7 +145,7 @@ def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, O
         params += more
         held += bytes_more
     memory: int | None = held
-    if op.kind not in _BODY_OWNERS and op.kind != "Constant":
+    if not operator_of(op.kind).results_in_bodies and op.kind != "Constant":
         results = _result_bytes(op, rules)
         memory = None if results is None else held + results
     macs = inner = backward = None
@@ -209,10 +166,40 @@ def _node_cost(run: _Run, rules: RuleSet, weights: _Weights, makers: dict[int, O
         tuple(None if value is None else value.shape for value in op.inputs),
         tuple(value.shape for value in op.outputs),
         precision_of(op, makers) if inner else None,
+        unknown_reason=_unknown_reason(run, rules, macs, memory),
     )
 
 
-def _counted(op: Op, rules: RuleSet) -> list[Value]:
+def _unknown_reason(run: Run, rules: RuleSet, macs: int | None, memory: int | None) -> str | None:
+    """Why a node's MACs, its memory or the shape of a result is not known; None if all are."""
+    op = run.op
+    if macs is None:
+        return run.unknown
+    if memory is None:
+        unsized = next(value for value in _counted(op, rules) if value.bytes is None)
+        return _unsized_reason(op, unsized)
+    for value in op.outputs:
+        if value.kind == "tensor" and value.size is None:
+            return _unsized_reason(op, value)
+    return None
+
+
+def _unsized_reason(op: Operation, value: Value) -> str:
+    result = f"{op.title}: its result '{printable(value.name, _SHOWN)}'"
+    if value.kind in ("tensor", "unknown") and value.unknown is not None:
+        return value.unknown
+    if value.kind != "tensor":
+        return f"{result} is of kind {value.kind}, whose size is not counted"
+    if value.dtype == dtypes.UNKNOWN:
+        return f"{result} is of an element type that is not known"
+    return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+
+
+_SHOWN: Final = 80
+"""Characters of a name that a reason shows."""
+
+
+def _counted(op: Operation, rules: RuleSet) -> list[Value]:
     """Results that take memory when the model runs."""
     return [
         value
@@ -221,7 +208,7 @@ def _counted(op: Op, rules: RuleSet) -> list[Value]:
     ]
 
 
-def _result_bytes(op: Op, rules: RuleSet) -> int | None:
+def _result_bytes(op: Operation, rules: RuleSet) -> int | None:
     total = 0
     for value in _counted(op, rules):
         size = value.bytes
@@ -237,7 +224,7 @@ def _summed(
     rules: RuleSet,
     nodes: tuple[NodeCost, ...],
     walk: Walk,
-    executed: list[Op],
+    executed: list[Operation],
     bound: BoundInputs,
     sparsity: tuple[WeightSparsity, ...] | None,
 ) -> ModelCost:
@@ -265,8 +252,12 @@ def _summed(
         file_bytes=file_bytes(model, walk.weights),
         nodes=nodes,
         op_counts=dict(counts.most_common()),
-        quantize_nodes=sum(counts[kind] for kind in QUANTIZE),
-        dequantize_nodes=sum(counts[kind] for kind in DEQUANTIZE),
+        quantize_nodes=sum(
+            count for kind, count in counts.items() if operator_of(kind).precision.quantizes
+        ),
+        dequantize_nodes=sum(
+            count for kind, count in counts.items() if operator_of(kind).precision.dequantizes
+        ),
         precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
         symbolic_dims=dict(bound.assumed),
         overridden_dims=dict(bound.overridden),
@@ -280,38 +271,3 @@ def _summed(
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
         sparsity=sparsity,
     )
-
-
-_MAX_LOCATIONS: Final = 10_000
-"""External files that are asked for their size; of more the model is believed."""
-
-
-def file_bytes(model: Model, weights: Iterable[Value]) -> int:
-    """Returns the bytes of a model's file and of the files its tensors lie in.
-
-    External files are only asked for their size, and only within the model's folder; one
-    that is missing counts what the model says of it.
-    """
-    declared: dict[str, int] = {}
-    for value in weights:
-        if value.weight is None or value.weight.external is None:
-            continue
-        place = value.weight.external
-        end = place.offset + (value.weight.stored if place.length is None else place.length)
-        declared[place.location] = max(declared.get(place.location, 0), end)
-    total = model.size
-    folder = None if model.source.startswith("<") else Path(model.source).parent
-    for i, (location, size) in enumerate(declared.items()):
-        found = _external_size(folder, location) if i < _MAX_LOCATIONS else None
-        total += found or size
-    return total
-
-
-def _external_size(folder: Path | None, location: str) -> int | None:
-    if folder is None or not location:
-        return None
-    try:
-        inside = (folder / location).resolve().is_relative_to(folder.resolve())
-        return (folder / location).stat().st_size if inside else None
-    except (OSError, ValueError):
-        return None

@@ -1,4 +1,4 @@
-"""What a walk over a model may take: operations, work, depth and time.
+"""The limits of a walk over a model: operations, work, depth and time.
 
 A small file can unfold into much: functions that call functions, loops of loops, constants
 that are computed again at every node.
@@ -55,7 +55,9 @@ class Budget:
         self.operations += 1
         if self.operations > MAX_OPS:
             raise CostError(
-                self._source, f"unfolds into more than {MAX_OPS} operations", expected="fewer"
+                self._source,
+                f"unfolds into more than {MAX_OPS:,} operations, functions and bodies included",
+                expected=f"at most {MAX_OPS:,}; a larger model is not costed",
             )
         if not self.operations & _LOOK_EVERY:
             self.check_time()
@@ -71,8 +73,8 @@ class Budget:
         if self._work > MAX_WORK:
             raise CostError(
                 self._source,
-                f"unfolds into operations with more than {MAX_WORK} operands and attributes",
-                expected="fewer",
+                f"unfolds into operations with more than {MAX_WORK:,} operands and attributes",
+                expected=f"at most {MAX_WORK:,}; a larger model is not costed",
             )
 
     def allows(self, effort: int) -> bool:
@@ -92,8 +94,8 @@ class Budget:
         if self.depth > MAX_CALL_DEPTH:
             raise CostError(
                 self._source,
-                f"functions or graphs nested more than {MAX_CALL_DEPTH} deep",
-                expected="functions that do not call themselves",
+                f"functions or graphs are nested more than {MAX_CALL_DEPTH} deep",
+                expected="no function that calls itself",
             )
 
     def check_time(self) -> None:

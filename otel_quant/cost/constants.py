@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.ir import Attribute, Node, SparseTensor, Tensor
+from otel_quant.cost import dtypes
+from otel_quant.cost.structure import Attribute, Node, SparseTensor, Tensor
 from otel_quant.cost.values import MAX_DATA, Value
 
 _CONSTANT_ATTRIBUTES: Final = (
-    ("value_ints", elements.INT64),
-    ("value_floats", elements.FLOAT),
-    ("value_int", elements.INT64),
-    ("value_float", elements.FLOAT),
-    ("value_string", elements.STRING),
-    ("value_strings", elements.STRING),
+    ("value_ints", dtypes.INT64),
+    ("value_floats", dtypes.FLOAT),
+    ("value_int", dtypes.INT64),
+    ("value_float", dtypes.FLOAT),
+    ("value_string", dtypes.STRING),
+    ("value_strings", dtypes.STRING),
 )
 """Attributes of a Constant node, one of which it has, beside its tensor ones."""
 
@@ -97,7 +97,7 @@ class Constants:
         self, dtype: int, dims: tuple[int, ...], data: tuple[int | float, ...] | None
     ) -> Value:
         count = dims[0] if dims else 1
-        stored = elements.stored_bytes(dtype, count) or 0
+        stored = dtypes.stored_bytes(dtype, count) or 0
         value = Value(dtype, dims, data)
         value.weight = Tensor("", dtype, dims, stored, data)
         value.constant = True

@@ -1,15 +1,15 @@
-"""The one error of this folder: a model that cannot be costed, and why."""
+"""The error of this package: a model that cannot be costed, and why."""
 
 from __future__ import annotations
 
 
 class CostError(ValueError):
-    """A model cannot be read or costed, or what was asked of it makes no sense.
+    """A model cannot be read or costed, or an argument makes no sense.
 
     Attributes:
         source: The file's path as the caller gave it, or ``<bytes>`` or ``<ModelProto>``.
         problem: What is wrong, naming the value.
-        expected: What would have been right; empty if the problem says it all.
+        expected: What would have been right; empty if the problem leaves no doubt.
         offset: Position in the file in bytes, or None if the problem has none.
         reason: All of this but the source, for those who may not name files.
     """
@@ -32,7 +32,7 @@ class CostError(ValueError):
 def printable(text: str, limit: int = 200) -> str:
     """Returns text from a file as it may be shown on a terminal.
 
-    Names come out of files that nobody vouches for: newlines and escape sequences are
+    Names come from files that may be hostile: newlines and escape sequences are
     written as escapes, and a name longer than ``limit`` characters is cut.
     """
     if len(text) > limit:

@@ -1,4 +1,4 @@
-"""What the caller says of a model's inputs: shapes for those that the model leaves open.
+"""Shapes that the caller gives for a model's inputs, where the model leaves them open.
 
 Two notations: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further colon
 (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``.
@@ -12,35 +12,36 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost import elements
+from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.ir import Graph, Type
+from otel_quant.cost.structure import Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
 
 MAX_LENGTH: Final = 1 << 40
-"""Largest length of a dimension that is taken for one."""
+"""Largest length that a dimension may be given."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input as the caller wants it.
+    """One input as the caller gives it.
 
     Attributes:
         shape: Lengths; empty for a scalar.
         dtype: Element type code, or UNKNOWN to take the model's.
         data: Elements, row-major, for inputs that carry shapes; None if they do not matter.
-        origin: Where the caller said so, for errors; may be empty.
+        origin: The option and text that it was given with, for errors; may be empty.
     """
 
     shape: tuple[int, ...]
-    dtype: int = elements.UNKNOWN
+    dtype: int = dtypes.UNKNOWN
     data: tuple[int | float, ...] | None = None
     origin: str = field(default="", compare=False)
 
 
 InputShape: TypeAlias = Sequence[int] | InputSpec
 
-_SHAPE: Final = re.compile(r"\d+(?:[x,]\d+)*\Z")
+_SHAPE: Final = r"\d+(?:[x,]\d+)*\Z"
+"""A shape in text. Compiled when it is first needed: most models are costed without."""
 
 
 def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSpec]:
@@ -50,7 +51,7 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
         texts: Each ``name=1x128``, ``name:1x128``, ``name:i64:1x128`` or
             ``name:i64:2:3x4``; a shape left empty (``name=``) is a scalar's. A name may
             contain colons and equals signs.
-        option: What the texts were given with, ``--input`` say, for errors.
+        option: What the texts were given with, for errors: ``--input``, for example.
 
     Returns:
         The inputs by name.
@@ -69,16 +70,16 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
 
 def _parse(text: str) -> tuple[str, InputSpec]:
     name, equals, shape = text.rpartition("=")
-    if equals and name and (not shape or _SHAPE.match(shape)):
+    if equals and name and (not shape or re.match(_SHAPE, shape)):
         return name, InputSpec(_lengths(shape, text))
     parts = text.split(":")
     for at in range(len(parts) - 1, 0, -1):  # the name may contain colons: look from the right
-        dtype = elements.code_of(parts[at])
-        if dtype == elements.UNKNOWN or len(parts) - at not in (2, 3):
+        dtype = dtypes.code_of(parts[at])
+        if dtype == dtypes.UNKNOWN or len(parts) - at not in (2, 3):
             continue
         shape = parts[at + 1]
         name = ":".join(parts[:at])
-        if not name or not (not shape or _SHAPE.match(shape)):
+        if not name or not (not shape or re.match(_SHAPE, shape)):
             continue
         data = _numbers(parts[at + 2], dtype, text) if len(parts) - at == 3 else None
         lengths = _lengths(shape, text)
@@ -89,7 +90,7 @@ def _parse(text: str) -> tuple[str, InputSpec]:
                 expected=f"{prod(lengths)} for shape {list(lengths)}",
             )
         return name, InputSpec(lengths, dtype, data)
-    if len(parts) > 1 and _SHAPE.match(parts[-1]) and parts[0]:
+    if len(parts) > 1 and re.match(_SHAPE, parts[-1]) and parts[0]:
         return ":".join(parts[:-1]), InputSpec(_lengths(parts[-1], text))
     raise CostError(
         "input shape",
@@ -103,33 +104,33 @@ def _lengths(text: str, whole: str) -> tuple[int, ...]:
     if any(length > MAX_LENGTH for length in lengths):
         raise CostError(
             "input shape",
-            f"{printable(whole)!r} has a length beyond {MAX_LENGTH}",
-            expected="lengths of a tensor that exists",
+            f"{printable(whole)!r} has a length above {MAX_LENGTH:,}",
+            expected=f"lengths from 0 to {MAX_LENGTH:,}",
         )
     return lengths
 
 
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
     try:
-        if dtype in elements.FLOATS:
+        if dtype in dtypes.FLOATS:
             return tuple(float(part) for part in re.split("[x,]", text))
         return tuple(int(part) for part in re.split("[x,]", text))
     except ValueError:
         raise CostError(
             "input shape",
             f"{printable(whole)!r} has values {printable(text)!r}",
-            expected=f"{elements.name_of(dtype)} numbers joined by x",
+            expected=f"{dtypes.name_of(dtype)} numbers joined by x",
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BoundInputs:
     """The main graph's inputs with every length set.
 
     Attributes:
         values: By name.
         symbols: Length of each symbol that a caller's shape decides.
-        assumed: Length of each symbol that nobody decided; an unnamed one is called after
+        assumed: Length of each symbol that neither decides; an unnamed one is called after
             its input and axis, ``input[0]``.
         overridden: The model's length and the caller's wherever the caller changes one that
             the model fixes; by input and axis, as above.
@@ -200,7 +201,7 @@ def _spec(name: str, shape: InputShape) -> InputSpec:
             raise CostError(
                 "input shape",
                 f"{printable(name)!r} has a length {length!r}",
-                expected="integers from 0",
+                expected=f"integers from 0 to {MAX_LENGTH:,}",
             )
     return spec
 
@@ -222,7 +223,7 @@ def _names(names: list[str]) -> str:
 
 
 def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> None:
-    """Raises CostError if an input is of another kind, type or rank than the caller says."""
+    """Raises CostError if an input has another kind, type or rank than the caller gives."""
     title = f"input {printable(name)!r}"
     if declared.kind not in ("tensor", "sparse", "unknown"):
         raise CostError(
@@ -230,11 +231,11 @@ def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> N
             f"{title} is given a shape{_by(spec)}",
             expected=f"none, as it is of type {declared.kind}",
         )
-    if elements.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+    if dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
         raise CostError(
             source,
-            f"{title} is given type {elements.name_of(spec.dtype)}{_by(spec)}",
-            expected=f"{elements.name_of(declared.dtype)} as the model declares it",
+            f"{title} is given type {dtypes.name_of(spec.dtype)}{_by(spec)}",
+            expected=f"{dtypes.name_of(declared.dtype)} as the model declares it",
         )
     if declared.shape is not None and len(declared.shape) != len(spec.shape):
         raise CostError(

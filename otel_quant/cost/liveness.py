@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
-from otel_quant.cost.op import Op
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
 
-VIEWS: Final = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators whose result is their first operand under another shape: no bytes of their own."""
 
-
-def peak_bytes(ops: Sequence[Op], inputs: Iterable[Value], outputs: Iterable[Value]) -> int:
+def peak_bytes(ops: Sequence[Operation], inputs: Iterable[Value], outputs: Iterable[Value]) -> int:
     """Returns the most bytes of activations alive at once.
 
     A tensor lives from the operation that makes it to its last reader; inputs from the
@@ -30,7 +27,7 @@ def peak_bytes(ops: Sequence[Op], inputs: Iterable[Value], outputs: Iterable[Val
         return behind.get(id(value), value)
 
     for op in ops:
-        if op.kind in VIEWS and op.outputs and op.has(0):
+        if operator_of(op.kind).view and op.outputs and op.has(0):
             # The root of its operand, not the operand: views of views may be many.
             behind[id(op.outputs[0])] = root(op.input(0))
     last: dict[int, int] = {}

@@ -2,69 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op
-from otel_quant.cost.shapes.microsoft import QUARK_DOMAINS
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
 
-QUANTIZE: Final = (
-    "QuantizeLinear",
-    "DynamicQuantizeLinear",
-    "com.microsoft:QuantizeLinear",
-    *(f"{domain}:ExtendedQuantizeLinear" for domain in QUARK_DOMAINS),
-)
-DEQUANTIZE: Final = (
-    "DequantizeLinear",
-    "com.microsoft:DequantizeLinear",
-    *(f"{domain}:ExtendedDequantizeLinear" for domain in QUARK_DOMAINS),
-)
-FAKE_QUANTIZE: Final = {
-    f"{domain}:{name}": precision
-    for domain in QUARK_DOMAINS
-    for name, precision in (
-        ("BFPQuantizeDequantize", "block float"),
-        ("BFPFixNeuron", "block float"),
-        ("MXQuantizeDequantize", "microscaling"),
-    )
-}
-"""Operators that quantize and dequantize at once, and what they quantize to."""
-
-_SEEN_THROUGH: Final = frozenset(
-    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Gather",
-     "Slice", "Split", "Concat", "Cast"}
-)  # fmt: skip
-"""What may stand between a DequantizeLinear and the contraction that it feeds."""
-
 _MAX_STEPS: Final = 16
-
-_WEIGHT_ONLY: Final[dict[str, Callable[[Op], str]]] = {
-    "com.microsoft:MatMulNBits": lambda op: f"int{op.attr('bits', 4)} weight-only",
-    "com.microsoft:MatMulBnb4": lambda op: "4-bit float weight-only",
-    "com.microsoft:MatMulFpQ4": lambda op: "4-bit float weight-only",
-    "com.microsoft:QMoE": lambda op: f"int{op.attr('expert_weight_bits', 4)} weight-only",
-    "com.microsoft:DynamicQuantizeLSTM": lambda op: "int8",
-    "com.microsoft:DynamicQuantizeMatMul": lambda op: "int8",
-    "com.microsoft:MatMulInteger16": lambda op: "int16",
-}
-
-_OPERANDS: Final = {
-    "QLinearConv": (0, 3),
-    "com.microsoft:QLinearConv": (0, 3),
-    "QLinearMatMul": (0, 3),
-    "com.microsoft:QGemm": (0, 3),
-}
-"""Where the two operands are, if not first and second."""
+"""Operators that are looked through behind one operand."""
 
 _FAMILY: Final = {
-    elements.UINT8: "int8",
-    elements.INT8: "int8",
-    elements.UINT16: "int16",
-    elements.INT16: "int16",
-    elements.UINT4: "int4",
-    elements.INT4: "int4",
+    dtypes.UINT8: "int8",
+    dtypes.INT8: "int8",
+    dtypes.UINT16: "int16",
+    dtypes.INT16: "int16",
+    dtypes.UINT4: "int4",
+    dtypes.INT4: "int4",
     25: "int2",
     26: "int2",
     17: "float8",
@@ -78,7 +32,7 @@ _FAMILY: Final = {
 _WIDTH: Final = ("int2", "int4", "float4", "float8", "int8", "int16")
 
 
-def precision_of(op: Op, makers: dict[int, Op]) -> str:
+def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
     """Returns what a contraction executes in.
 
     Two quantized operands execute in the wider of their types; a quantized weight against a
@@ -89,11 +43,13 @@ def precision_of(op: Op, makers: dict[int, Op]) -> str:
         op: The contraction.
         makers: The operation that makes each value, by the value's ``id``.
     """
-    by_kind = _WEIGHT_ONLY.get(op.kind)
-    if by_kind is not None:
-        return by_kind(op)
-    at = _OPERANDS.get(op.kind, (0, 1))
-    values = [op.inputs[i] for i in at if i < len(op.inputs)]
+    rule = operator_of(op.kind).precision
+    if rule.executes_in is not None:
+        try:
+            return rule.executes_in(op)
+        except UnknownError:  # an attribute of the wrong type
+            return "unknown"
+    values = [op.inputs[i] for i in rule.operands if i < len(op.inputs)]
     stored = [_stored(value, makers) for value in values if value is not None]
     quantized = [name for name in stored if name is not None]
     if quantized and len(quantized) == len(stored):
@@ -101,10 +57,10 @@ def precision_of(op: Op, makers: dict[int, Op]) -> str:
     if len(stored) == 2 and stored[1] is not None:
         return f"{stored[1]} weight-only"
     first = values[0] if values else None
-    return elements.name_of(first.dtype) if first is not None else "unknown"
+    return dtypes.name_of(first.dtype) if first is not None else "unknown"
 
 
-def _stored(value: Value, makers: dict[int, Op]) -> str | None:
+def _stored(value: Value, makers: dict[int, Operation]) -> str | None:
     """The quantized type behind an operand, or None if it is a float one."""
     for _ in range(_MAX_STEPS):
         if value.dtype in _FAMILY:
@@ -115,14 +71,15 @@ def _stored(value: Value, makers: dict[int, Op]) -> str | None:
         source = maker.inputs[0]
         if source is None:
             return None
-        if maker.kind in FAKE_QUANTIZE:
-            return FAKE_QUANTIZE[maker.kind]
-        if maker.kind in DEQUANTIZE:
+        rule = operator_of(maker.kind).precision
+        if rule.rounds_to:
+            return rule.rounds_to
+        if rule.dequantizes:
             if source.dtype in _FAMILY:
                 return _FAMILY[source.dtype]
-            name = elements.name_of(source.dtype)
-            return None if source.dtype in (elements.UNKNOWN, elements.INT32) else name
-        if maker.kind not in _SEEN_THROUGH:
+            name = dtypes.name_of(source.dtype)
+            return None if source.dtype in (dtypes.UNKNOWN, dtypes.INT32) else name
+        if not rule.moves:
             return None
         value = source
     return None

@@ -1,4 +1,4 @@
-"""What a caller learns of a model's cost: immutable records, and the JSON made of them."""
+"""The cost of a model as immutable records, and the JSON made of them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ class NodeCost:
         outputs: Shapes of its results.
         precision: What a contraction executes in (``float32``, ``int8`` ...); None for others.
         sparsity: Of its heaviest weight, if it was asked for.
+        unknown_reason: Why its MACs, its memory or the shape of a result is not known: the
+            first cause, with the name of the node where it lies; None if all are known.
     """
 
     name: str
@@ -59,14 +61,15 @@ class NodeCost:
     outputs: tuple[Shape | None, ...]
     precision: str | None = None
     sparsity: WeightSparsity | None = None
+    unknown_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
     """What a model costs.
 
-    Sums leave out what is not known: ``uncosted_ops`` says how many nodes have no MACs, and
-    ``unsized_tensors`` how many results have no size.
+    Sums leave out what is not known: ``uncosted_ops`` counts the nodes without MACs,
+    ``unsized_tensors`` the results without a size, and each node has its ``unknown_reason``.
 
     Attributes:
         path: The file as given, or ``<bytes>`` or ``<ModelProto>``.
@@ -83,8 +86,8 @@ class ModelCost:
         file_bytes: Bytes of the file with its external data.
         nodes: In order of execution.
         op_counts: Nodes by operator.
-        quantize_nodes: QuantizeLinear and its kin.
-        dequantize_nodes: DequantizeLinear and its kin.
+        quantize_nodes: Nodes that only quantize: QuantizeLinear and others like it.
+        dequantize_nodes: Nodes that only dequantize: DequantizeLinear and others like it.
         precision: Share of ``macs_contraction`` by what it executes in.
         symbolic_dims: Length that was assumed for each dimension that neither the model
             nor the caller gives.
@@ -122,8 +125,8 @@ class ModelCost:
         """Returns the model object of the JSON contract, schema 1.
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
-        depend on it. Nodes have a key ``sparsity`` only if it was asked for, and the model
-        has ``overridden_dims`` only if there are any.
+        depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
+        ``unknown_reason`` only if something of them is not known; the model has ``overridden_dims`` only if there are any.
         """
         found: JsonObject = {
             "path": self.path,
@@ -160,6 +163,8 @@ class ModelCost:
             "inputs": [None if shape is None else list(shape) for shape in node.inputs],
             "outputs": [None if shape is None else list(shape) for shape in node.outputs],
         }
+        if node.unknown_reason is not None:
+            found["unknown_reason"] = node.unknown_reason
         if self.sparsity is not None:
             found["sparsity"] = (
                 None

@@ -16,18 +16,18 @@ from collections.abc import Callable
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.ir import Tensor
-from otel_quant.cost.op import Op
-from otel_quant.cost.payload import Source, pieces
-from otel_quant.cost.precision import DEQUANTIZE
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.reader.weights import Source, pieces
 from otel_quant.cost.results import WeightSparsity
+from otel_quant.cost.structure import Tensor
 
 if TYPE_CHECKING:
     import numpy as np
 
 MIN_ELEMENTS: Final = 256
-"""A smaller tensor says nothing: a few zeros in it are a large share."""
+"""A smaller tensor is not looked at: a few zeros in it are a large share."""
 
 MAX_ELEMENTS: Final = 1 << 33
 """Elements up to which a tensor is looked at: a gigabyte of bits."""
@@ -43,36 +43,25 @@ LARGEST_BLOCK: Final = 64
 _ROWS: Final = 1 << 22
 """Elements whose bits are unpacked at a time."""
 
-_ZERO_POINTS: Final = {
-    # operator: (weight, zero point) operands
-    **dict.fromkeys(DEQUANTIZE, (0, 2)),
-    "QLinearConv": (3, 5),
-    "com.microsoft:QLinearConv": (3, 5),
-    "QLinearMatMul": (3, 5),
-    "com.microsoft:QGemm": (3, 5),
-    "ConvInteger": (1, 3),
-    "MatMulInteger": (1, 3),
-    "com.microsoft:MatMulIntegerToFloat": (1, 5),
-    "com.microsoft:DynamicQuantizeMatMul": (1, 3),
-}
-
 _NUMPY: Final = {
-    elements.FLOAT: "<f4",
-    elements.DOUBLE: "<f8",
-    elements.FLOAT16: "<f2",
-    elements.INT8: "i1",
-    elements.UINT8: "u1",
-    elements.INT16: "<i2",
-    elements.UINT16: "<u2",
-    elements.INT32: "<i4",
-    elements.UINT32: "<u4",
-    elements.INT64: "<i8",
-    elements.UINT64: "<u8",
-    elements.BFLOAT16: "<u2",
+    dtypes.FLOAT: "<f4",
+    dtypes.DOUBLE: "<f8",
+    dtypes.FLOAT16: "<f2",
+    dtypes.INT8: "i1",
+    dtypes.UINT8: "u1",
+    dtypes.INT16: "<i2",
+    dtypes.UINT16: "<u2",
+    dtypes.INT32: "<i4",
+    dtypes.UINT32: "<u4",
+    dtypes.INT64: "<i8",
+    dtypes.UINT64: "<u8",
+    dtypes.BFLOAT16: "<u2",
 }
 
 
-def weight_sparsity(op: Op, source: Source, check: Callable[[], None]) -> WeightSparsity | None:
+def weight_sparsity(
+    op: Operation, source: Source, check: Callable[[], None]
+) -> WeightSparsity | None:
     """Returns the sparsity of an operation's largest weight.
 
     Args:
@@ -111,16 +100,16 @@ def weight_sparsity(op: Op, source: Source, check: Callable[[], None]) -> Weight
     return WeightSparsity(name, ratio, block, block_ratio, two_of_four)
 
 
-def _input_axis(op: Op) -> int:
+def _input_axis(op: Operation) -> int:
     """The axis that is summed over: the one along which hardware wants two of four."""
     if op.kind == "Gemm":
         return 1 if op.attributes.get("transB", 0) else 0
     return 0 if "MatMul" in op.kind else 1
 
 
-def _zero_point(op: Op, i: int) -> tuple[int, ...]:
+def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
     """The stored values that mean zero: one, or one per channel."""
-    where = _ZERO_POINTS.get(op.kind)
+    where = operator_of(op.kind).precision.zero_point
     if where is None or where[0] != i or not op.has(where[1]):
         return (0,)
     data = op.inputs[where[1]]
@@ -135,7 +124,7 @@ def _zero_bits(
     """Reads a tensor once; returns one bit per element, packed, set where it is zero."""
     import numpy as np
 
-    four_bit = tensor.dtype in (elements.INT4, elements.UINT4)
+    four_bit = tensor.dtype in (dtypes.INT4, dtypes.UINT4)
     code = _NUMPY.get(tensor.dtype)
     if code is None and not four_bit:
         return None
@@ -172,7 +161,7 @@ def _packed(
         zero_point = tuple(item & 15 for item in zero_point)
     else:
         array = np.frombuffer(data, code)
-        if tensor.dtype == elements.BFLOAT16:
+        if tensor.dtype == dtypes.BFLOAT16:
             array = array & 0x7FFF  # minus zero is zero
     if len(set(zero_point)) == 1:
         return np.packbits(array == zero_point[0])

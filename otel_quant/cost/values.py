@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.ir import Tensor
+from otel_quant.cost import dtypes
+from otel_quant.cost.structure import Tensor
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Lengths; None for one that is not known. A shape of unknown rank is None itself."""
@@ -36,12 +36,12 @@ class Value:
         weight: The constant that it is, if it stands in the file as one.
         constant: It depends on nothing but constants and no contraction, so that it is computed
             once.
-        alias: The value whose bytes it is a view of, or None.
         producer: Number of the operation that made it; None for inputs and initializers.
+        unknown: Why something of it is not known, the first cause with its node's name; None
+            if all of it is known or no reason is.
     """
 
     __slots__ = (
-        "alias",
         "constant",
         "data",
         "dtype",
@@ -51,12 +51,13 @@ class Value:
         "name",
         "producer",
         "shape",
+        "unknown",
         "weight",
     )
 
     def __init__(
         self,
-        dtype: int = elements.UNKNOWN,
+        dtype: int = dtypes.UNKNOWN,
         shape: Shape | None = None,
         data: Data | None = None,
         *,
@@ -72,11 +73,11 @@ class Value:
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
         self.constant = False
-        self.alias: Value | None = None
         self.producer: int | None = None
+        self.unknown: str | None = None
 
     def __repr__(self) -> str:
-        return f"Value({self.name!r}, {elements.name_of(self.dtype)}, {self.shape}, {self.kind})"
+        return f"Value({self.name!r}, {dtypes.name_of(self.dtype)}, {self.shape}, {self.kind})"
 
     @property
     def size(self) -> int | None:
@@ -89,7 +90,7 @@ class Value:
         count = self.size
         if count is None or self.kind != "tensor":
             return None
-        return elements.stored_bytes(self.dtype, count)
+        return dtypes.stored_bytes(self.dtype, count)
 
 
 def volume(shape: Shape | None) -> int | None:
@@ -108,6 +109,7 @@ def merged(values: list[Value]) -> Value:
     """Returns what is true of every one of ``values``, as after an If."""
     first = values[0]
     result = Value(kind=first.kind)
+    result.unknown = next((value.unknown for value in values if value.unknown is not None), None)
     if any(value.kind != first.kind for value in values):
         result.kind = "unknown"
         return result

@@ -1,7 +1,9 @@
 """Instrumentors: what makes a quantization library report its steps.
 
-A library is a table (:class:`~otel_quant.instruments.library.Library`) in a file of its
-own; :data:`LIBRARIES` lists them.
+A library is a table (:class:`~otel_quant.instruments.shared.library.Library`) in a file of
+its own, or in the ``__init__`` of a folder where it needs wrappers of its own. ``hqq.py`` is
+the one to copy; :data:`LIBRARIES` lists them. ``shared`` is what they have in common, and
+``processes`` hooks the functions of Python that start child processes.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from typing import Final
 
 from otel_quant.instruments.auto_round import AUTO_ROUND
 from otel_quant.instruments.hqq import HQQ
-from otel_quant.instruments.library import Library
 from otel_quant.instruments.llmcompressor import LLMCOMPRESSOR
 from otel_quant.instruments.neural_compressor import NEURAL_COMPRESSOR
 from otel_quant.instruments.nncf import NNCF
@@ -18,6 +19,7 @@ from otel_quant.instruments.onnxruntime import ONNXRUNTIME
 from otel_quant.instruments.optimum_onnx import OPTIMUM_ONNX
 from otel_quant.instruments.quanto import QUANTO
 from otel_quant.instruments.quark import QUARK
+from otel_quant.instruments.shared.library import Library
 from otel_quant.instruments.torch import TORCH
 from otel_quant.instruments.torchao import TORCHAO
 from otel_quant.instruments.transformers import TRANSFORMERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.shared.library import LAYER, STEP, Hook, Library
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 
@@ -16,9 +16,10 @@ _CONFIG: Final = (
 HQQ: Final = Library(
     name="hqq",
     distribution="hqq",
-    covers=frozenset({"torch"}),
+    versions_seen="0.2.8",
+    built_on=frozenset({"torch"}),
     hooks=(
-        Hook("hqq.models.base", "BaseHQQModel.quantize_model", "otel_quant.instruments.calls:step", ProfileStep.MODEL_QUANTIZATION, reads=_CONFIG),
-        Hook("hqq.core.quantize", "HQQLinear.quantize", "otel_quant.instruments.calls:layer"),
+        Hook("hqq.models.base", "BaseHQQModel.quantize_model", STEP, ProfileStep.MODEL_QUANTIZATION, sources=_CONFIG),
+        Hook("hqq.core.quantize", "HQQLinear.quantize", LAYER),
     ),
 )  # fmt: skip

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.shared.library import SAMPLES, STEP, Hook, Library
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 
-_STEP: Final = "otel_quant.instruments.calls:step"
 _MODULE: Final = "nncf.quantization.quantize_model"
 
 _QUANTIZE: Final = (
@@ -20,13 +19,14 @@ _COMPRESS: Final = (("mode", semconv.CONFIG_NAME), ("group_size", semconv.BLOCK_
 NNCF: Final = Library(
     name="nncf",
     distribution="nncf",
-    covers=frozenset({"torch"}),
+    versions_seen="3.4",
+    built_on=frozenset({"torch"}),
     nests=True,
     hooks=(
-        Hook(_MODULE, "quantize", _STEP, ProfileStep.MODEL_QUANTIZATION, reads=_QUANTIZE),
-        Hook(_MODULE, "quantize_with_accuracy_control", _STEP, ProfileStep.MODEL_QUANTIZATION, reads=_QUANTIZE),
-        Hook(_MODULE, "compress_weights", _STEP, ProfileStep.MODEL_QUANTIZATION, reads=_COMPRESS),
-        Hook("nncf.quantization.algorithms.pipeline", "collect_statistics", _STEP, ProfileStep.CALIBRATION),
-        Hook("nncf.data.dataset", "DataProvider.__iter__", "otel_quant.instruments.calls:samples"),
+        Hook(_MODULE, "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, sources=_QUANTIZE),
+        Hook(_MODULE, "quantize_with_accuracy_control", STEP, ProfileStep.MODEL_QUANTIZATION, sources=_QUANTIZE),
+        Hook(_MODULE, "compress_weights", STEP, ProfileStep.MODEL_QUANTIZATION, sources=_COMPRESS),
+        Hook("nncf.quantization.algorithms.pipeline", "collect_statistics", STEP, ProfileStep.CALIBRATION),
+        Hook("nncf.data.dataset", "DataProvider.__iter__", SAMPLES),
     ),
 )  # fmt: skip

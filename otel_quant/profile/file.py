@@ -1,44 +1,43 @@
-"""A text file that is whole at every moment, and that never replaces another unasked.
+"""A file that is valid YAML at every moment, whenever the process is killed.
 
-Whole: what is appended goes to the kernel at once, with no buffer that a kill would lose
-or a forked child would write again. The kernel cuts a write short only between two
-pages (when the process is killed, or the disk is full), so a piece that would lie
-across the border of two is put behind it; the gap is a line of blanks. A piece that the
-disk did not take whole is taken back, and tried again before the next.
+What is appended is handed to the kernel at once: there is no buffer that a kill would
+lose or that a forked child would write again. The kernel cuts a write short only between
+two pages, when the process is killed or the disk is full (so it was in 6,000 kills on ext4
+and tmpfs). So a piece of text that lies within one page is written completely or not at
+all.
 
-Its own: a file is written under a hidden name, locked, and then given its path, so a
-path that exists belongs to a run whose lock tells whether it still lives. If it lives,
-this run takes a path with its process id; if not, the old file gets the next free
-number and this run takes the path. An old file is linked under its number before its
-path is given away, so no reader finds the path empty and no race loses a file.
+A piece that reaches into another page is written twice. First, each of its lines has a
+"#" for its first byte: comments are valid YAML wherever they are cut. Then the text
+itself is written over them, page after page; after each of these writes the file is valid
+YAML too. A kill in between leaves comments, or a record without its last keys. A program
+that follows the file (``tail -f``) may see the comments for some microseconds.
 """
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
+import re
 import secrets
 import stat
 import threading
-from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from otel_quant.profile.path import beside
+from otel_quant.profile import no_replace
 
-try:
-    import fcntl
-except ImportError:  # not POSIX: whether another run lives cannot be told
-    fcntl = None  # type: ignore[assignment]  # the module is an object or None
+_PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
+_FLAGS: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_FIRST_BYTE_OF_LINE: Final = re.compile(rb"^[^\n]", re.MULTILINE)
 
-_PAGE: Final = 4096  # or a divisor of the page size, where pages are larger
-_TRIES: Final = 100
-_MAX_WAITING: Final = 1000  # pieces; what comes after them is lost
-_FLAGS: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_NO_LINKS: Final = frozenset(
-    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
-)
+
+def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.write(descriptor, data)
+
+
+_pwrite: Final = getattr(os, "pwrite", _seek_and_write)  # Windows has no pwrite
 
 
 class ProfileFile:
@@ -55,78 +54,81 @@ class ProfileFile:
         self._identity = (status.st_dev, status.st_ino)
         self._regular = stat.S_ISREG(status.st_mode)
         self._size = status.st_size
-        self._writing = False
-        self._waiting: deque[bytes] = deque()
+        # The offset and bytes of the piece that is being written. A signal handler that
+        # appends in the middle of it, or the next append after a handler has raised, first
+        # writes it again from its beginning.
+        self._unfinished: tuple[int, bytes] | None = None
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
     def append(self, text: str) -> None:
-        """Appends a piece; after a kill it is in the file whole or not at all.
+        """Appends a piece; it is in the file when this returns.
 
         Args:
-            text: Whole lines, a page (4096 bytes) at most for the promise to hold.
+            text: Complete lines of YAML, each of which is valid YAML after those before
+                it and begins with an ASCII character. A character of several bytes that
+                would lie across the border of two pages is written as its escape.
 
         Raises:
-            OSError: The piece was not written, and nothing of it is in the file: no
-                space, over the limit on file sizes, or the file is no longer ours. It
-                is kept, and written before the next piece if that can be.
+            OSError: The piece is lost, and nothing of it is in the file: there is no
+                space, the file would exceed the limit on file sizes, or another program
+                has changed, removed or closed it. The next piece is tried again.
         """
         data = text.encode()
         with self._lock:
+            descriptor = self._checked_descriptor()
             try:
-                descriptor = self._checked()
-                while self._waiting:
-                    self._write_whole(descriptor, self._waiting[0])
-                    self._waiting.popleft()
-                self._write_whole(descriptor, data)
-            except OSError:
-                # A later and shorter piece might fit: none goes before one that waits.
-                if len(self._waiting) < _MAX_WAITING:
-                    self._waiting.append(data)
+                if self._regular:
+                    self._write_unfinished(descriptor)
+                    # No call within: signal handlers run after calls.
+                    self._unfinished = (self._size, data)
+                    self._write_unfinished(descriptor)
+                else:
+                    while data:
+                        data = data[os.write(descriptor, data) :]
+            except OSError as error:
+                error.filename = str(self.path)
                 raise
 
-    def _write_whole(self, descriptor: int, data: bytes) -> None:
-        room = _PAGE - self._size % _PAGE
-        if room < len(data) <= _PAGE and self._regular:
-            self._write(descriptor, b" " * (room - 1) + b"\n")
-        self._write(descriptor, data)
-
-    def append_lines(self, text: str) -> None:
-        """Appends lines of which each is in the file whole or not at all after a kill.
-
-        Args:
-            text: Whole lines.
-
-        Raises:
-            OSError: As for :meth:`append`; earlier lines may have been written.
-        """
-        with self._lock:
-            piece, room = "", _PAGE - self._size % _PAGE
-            for line in text.splitlines(keepends=True):
-                length = len(line.encode())
-                if length > room and piece:
-                    self.append(piece)
-                    piece, room = "", _PAGE
-                piece += line
-                room -= length
-            if piece:
-                self.append(piece)
+    def _write_unfinished(self, descriptor: int) -> None:
+        piece = self._unfinished
+        if piece is None:
+            return
+        start, data = piece
+        data = _without_split_characters(data, start)
+        end = start + len(data)
+        try:
+            for offset, part in _writes(data, start):
+                rest = part
+                # A signal handler that appends finishes this piece: then nothing is left.
+                while rest and self._unfinished is piece:
+                    written = _pwrite(descriptor, rest, offset)
+                    rest, offset = rest[written:], offset + written
+        except OSError:
+            if self._unfinished is piece:
+                os.ftruncate(descriptor, start)
+                self._unfinished = None
+            raise
+        if self._unfinished is piece:  # no call from here on: signal handlers run after calls
+            self._size = end
+            self._unfinished = None
 
     def move(self, path: Path) -> None:
-        """Goes on under another path; what is there is dealt with as :func:`create` does.
+        """Moves the file; what is at the path is dealt with as :func:`create` does.
 
         Args:
             path: The new path.
 
         Raises:
-            OSError: The file could not be moved; it goes on where it is.
+            OSError: The file could not be moved and is still where it was.
         """
         with self._lock:
-            self.path = _publish(self.path, path.resolve())
+            self.path = no_replace.move(self.path, path.resolve())
 
     def close(self) -> None:
         """Closes the file and gives up its lock. In a forked child: the child's copy."""
         descriptor, self._descriptor = self._descriptor, None
+        self._unfinished = None
         if descriptor is None:
             return
         try:
@@ -139,52 +141,81 @@ class ProfileFile:
     def _is_ours(self, status: os.stat_result) -> bool:
         return (status.st_dev, status.st_ino) == self._identity
 
-    def _checked(self) -> int:
-        """Makes sure that the descriptor still is our file and nobody else's."""
+    def _checked_descriptor(self) -> int:
+        """Returns the descriptor if it still is this file's and no one else has changed it."""
         if self._descriptor is None:
-            raise OSError(errno.EBADF, "the profile has been closed", str(self.path))
-        size = self._size
+            raise self._error(errno.EBADF, "this file is closed, as its run has ended")
+        size, unfinished = self._size, self._unfinished
         try:
             status = os.fstat(self._descriptor)
         except OSError as error:
             error.filename = str(self.path)
             raise
         if not self._is_ours(status):
-            # The program closed our descriptor and has opened something of its own.
+            # The program closed our descriptor and has opened something under its number.
             self._descriptor = None
-            raise OSError(errno.EBADF, "the program has closed the profile", str(self.path))
-        if self._regular and status.st_nlink == 0:
-            raise OSError(errno.ENOENT, "the profile has been removed", str(self.path))
-        if self._regular and status.st_size != size == self._size and not self._writing:
-            raise OSError(errno.EBUSY, "another program writes to the profile", str(self.path))
+            raise self._error(
+                errno.EBADF,
+                "the program has closed this file's descriptor and used its number again; "
+                "it must close only what it has opened",
+            )
+        if not self._regular:
+            return self._descriptor
+        if status.st_nlink == 0:
+            raise self._error(errno.ENOENT, "this file has been removed while its run wrote it")
+        # A signal handler may have appended since the size was read.
+        undisturbed = unfinished is None and self._unfinished is None and self._size == size
+        if undisturbed and status.st_size != size:
+            raise self._error(
+                errno.EBUSY,
+                "another program has written to this file; give each program a path of its own",
+            )
         return self._descriptor
 
-    def _write(self, descriptor: int, data: bytes) -> None:
-        written, length = 0, len(data)
-        outer, self._writing = self._writing, True
-        try:
-            while written < length:
-                written += os.write(descriptor, data[written:])
-            self._size += length  # no call within: a signal handler would get in between
-        except OSError as error:
-            if written and self._regular:
-                os.ftruncate(descriptor, self._size)
-            error.filename = str(self.path)
-            raise
-        except BaseException:  # Ctrl-C, just after the kernel had it
-            self._size = os.fstat(descriptor).st_size
-            raise
-        finally:
-            self._writing = outer
+    def _error(self, number: int, message: str) -> OSError:
+        return OSError(number, message, str(self.path))
+
+
+def _writes(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    """Yields the writes, with their offsets, after each of which the file is valid YAML."""
+    first_border = _PAGE - start % _PAGE
+    if len(data) <= first_border:
+        yield start, data
+        return
+    yield start, _FIRST_BYTE_OF_LINE.sub(b"#", data)
+    begin = 0
+    for border in (*range(first_border, len(data), _PAGE), len(data)):
+        yield start + begin, data[begin:border]
+        begin = border
+
+
+def _without_split_characters(data: bytes, start: int) -> bytes:
+    """Escapes each character that lies across two pages: half of it would not be UTF-8."""
+    border = _PAGE - start % _PAGE
+    while border < len(data):
+        first = last = border
+        while _continues_a_character(data[first]):
+            first -= 1
+        while first < border and last < len(data) and _continues_a_character(data[last]):
+            last += 1
+        # YAML has the same escapes as Python.
+        escaped = data[first:last].decode().encode("ascii", "backslashreplace")
+        data = data[:first] + escaped + data[last:]
+        border += _PAGE
+    return data
+
+
+def _continues_a_character(byte: int) -> bool:
+    return byte & 0b1100_0000 == 0b1000_0000
 
 
 def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
     """Creates a file with its first piece in it.
 
     Args:
-        path: Where it should be. A file that a living run writes is left alone and this
-            one is created beside it, with the process id in its name; any other file
-            there is kept under the next free number. A device is written to as it is.
+        path: Where it should be. If a living run writes the file there, this one is
+            created beside it, with the process id in its name; any other file there is
+            kept under the next free number. A character device is written to directly.
         text: The first piece; see :meth:`ProfileFile.append`.
         parents: Whether folders that are missing on the way there are made.
 
@@ -199,152 +230,12 @@ def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
         if parents and not target.parent.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
         mode = _mode(target)
-        if mode is not None and not stat.S_ISREG(mode):
-            return _on_device(target, mode, text)
-        return _create_plainly(target, text) if fcntl is None else _create_locked(target, text)
+        if mode is None or stat.S_ISREG(mode):
+            return _create_file(target, text)
+        return _open_device(target, mode, text)
     except OSError as error:
         # Another error: this one may name the hidden file, and a second.
         raise OSError(error.errno, error.strerror, str(target)) from error
-
-
-def _on_device(target: Path, mode: int, text: str) -> ProfileFile:
-    if not stat.S_ISCHR(mode):
-        raise OSError(errno.EINVAL, "the profile's path is not a regular file")
-    file = ProfileFile(os.open(target, _FLAGS), target)
-    file.append(text)
-    return file
-
-
-def _create_locked(target: Path, text: str) -> ProfileFile:
-    hidden = target.with_name(f".otel-quant-{secrets.token_hex(8)}")
-    descriptor = os.open(hidden, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
-    published = False
-    try:
-        file = ProfileFile(descriptor, hidden)
-        _is_free(descriptor)
-        file.append(text)
-        file.path = _publish(hidden, target)
-        published = True
-    finally:
-        if not published:
-            os.close(descriptor)
-            hidden.unlink()
-    return file
-
-
-def _create_plainly(target: Path, text: str) -> ProfileFile:
-    """Creates a file where there are no locks, and an open file cannot be moved."""
-    for _ in range(_TRIES):
-        try:
-            descriptor = os.open(target, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileExistsError:
-            try:
-                _keep(target, by_link=False)
-            except PermissionError:  # open in another process
-                target = beside(target, str(os.getpid()))
-            continue
-        file = ProfileFile(descriptor, target)
-        file.append(text)
-        return file
-    raise OSError(errno.EBUSY, "other runs keep taking the profile's path")
-
-
-def _publish(source: Path, target: Path) -> Path:
-    """Gives a file its path, or one beside it, without replacing any other."""
-    for _ in range(_TRIES):
-        if _take_free(source, target):
-            return target
-        try:
-            # Holding the old file's lock keeps another starting run from moving it too.
-            descriptor = _open_to_lock(target)
-        except FileNotFoundError:
-            continue
-        try:
-            if descriptor is not None and not _is_free(descriptor):
-                target = beside(target, str(os.getpid()))
-                continue
-            if descriptor is not None and not _same(descriptor, target):
-                continue
-            if descriptor is None or os.fstat(descriptor).st_size:
-                _keep(target)
-            source.replace(target)
-            return target
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-    raise OSError(errno.EBUSY, "other runs keep taking the profile's path", str(target))
-
-
-def _take_free(source: Path, target: Path) -> bool:
-    """Moves a file to a path if that is free; False if it is taken."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # A file system without links: the path is reserved, then replaced.
-        try:
-            os.close(os.open(target, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666))
-        except FileExistsError:
-            return False
-        source.replace(target)
-        return True
-    source.unlink()
-    return True
-
-
-def _keep(path: Path, *, by_link: bool = True) -> None:
-    """Gives an old file the next free number; its path stays until it is given away."""
-    for number in itertools.count(1):
-        kept = beside(path, str(number))
-        if os.path.lexists(kept):
-            continue
-        if not by_link:
-            path.rename(kept)
-            return
-        try:
-            os.link(path, kept)
-            return
-        except FileExistsError:
-            continue
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            path.rename(kept)
-            return
-
-
-def _open_to_lock(path: Path) -> int | None:
-    """Opens a file to see its lock; None if this process may not."""
-    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-    for access in (os.O_RDWR, os.O_RDONLY):
-        try:
-            return os.open(path, flags | access)
-        except PermissionError:
-            continue
-    return None
-
-
-def _is_free(descriptor: int) -> bool:
-    """Takes a file's lock; False if another run has it."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks
-    return True
-
-
-def _same(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _mode(path: Path) -> int | None:
@@ -352,3 +243,33 @@ def _mode(path: Path) -> int | None:
         return path.stat().st_mode
     except FileNotFoundError:
         return None
+
+
+def _open_device(target: Path, mode: int, text: str) -> ProfileFile:
+    if not stat.S_ISCHR(mode):
+        raise OSError(errno.EINVAL, "not a regular file; give the path of a file")
+    file = ProfileFile(os.open(target, _FLAGS), target)
+    file.append(text)
+    return file
+
+
+def _create_file(target: Path, text: str) -> ProfileFile:
+    if not no_replace.locks_exist():
+        file = ProfileFile(*no_replace.create_unlocked(target, _FLAGS))
+        file.append(text)
+        return file
+    # Under a hidden name until it is locked and has its first piece.
+    hidden = target.with_name(f".otel-quant-{secrets.token_hex(8)}")
+    descriptor = os.open(hidden, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
+    moved = False
+    try:
+        file = ProfileFile(descriptor, hidden)
+        no_replace.try_lock(descriptor)
+        file.append(text)
+        file.path = no_replace.move(hidden, target)
+        moved = True
+    finally:
+        if not moved:
+            os.close(descriptor)
+            hidden.unlink()
+    return file

@@ -1,7 +1,8 @@
 """Reads a ``quark_profile.yaml``: ours or Quark's own, complete or truncated at any byte.
 
-It is read line by line and not as YAML: a truncated file is not always valid YAML, and Quark does
-not escape quoted text. Text after the last line break is ignored, because it may be incomplete.
+It is read line by line and not as YAML. Our file is valid YAML at every moment, but a copy may be
+truncated, Quark's own file ends with the last buffer that was written, and Quark does not escape
+quoted text. A last line without a line break is ignored, because it may be incomplete.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _ENTRY: Final = re.compile(
     r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
 )
 _DEFINITION: Final = "# - "
-# The comments that otel-quant adds below the End record of a step.
-_NOTE: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
+# A comment that otel-quant adds below the End record of a step.
+_PEAK: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -31,7 +32,7 @@ Record = dict[str, object]
 
 
 class NotAProfileError(ValueError):
-    """The text is not a profile, and not the beginning of one."""
+    """The text is not a profile, nor the beginning of one."""
 
 
 @dataclass(slots=True)
@@ -39,16 +40,17 @@ class Profile:
     """Content of a file.
 
     Attributes:
-        records: The complete checkpoints, in order.
-        summary: The figures of the whole run, by key.
+        records: The checkpoints that are complete, in order.
+        summary: The figures of the run, by key.
         costs: Static cost of the models, one mapping for each.
-        whole: Whether the file is complete, as far as can be detected.
+        complete: Whether the file has its End record, summary and definitions. False for
+            a run that still runs or was killed.
     """
 
     records: list[Record] = field(default_factory=list)
     summary: Record = field(default_factory=dict)
     costs: list[Record] = field(default_factory=list)
-    whole: bool = True
+    complete: bool = True
 
 
 def parse(text: str) -> Profile:
@@ -61,15 +63,16 @@ def parse(text: str) -> Profile:
         The complete parts of it.
 
     Raises:
-        NotAProfileError: The text is not a profile.
+        NotAProfileError: The text has no line ``memory_usage:``, and is not a profile that was
+            truncated before that line.
     """
     body, line_break, rest = text.rpartition("\n")
     lines = body.split("\n") if line_break else []
     if "memory_usage:" not in lines:
         if not HEADER.startswith(text[: len(HEADER)]):
             raise NotAProfileError("no line 'memory_usage:'")
-        return Profile(whole=False)
-    profile = Profile(whole=not rest)
+        return Profile(complete=False)
+    profile = Profile(complete=not rest)
     sections = {"memory_usage": profile.records, "onnx_model_cost": profile.costs}
     definitions: list[str] = []
     section: list[Record] | None = None
@@ -83,14 +86,14 @@ def parse(text: str) -> Profile:
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
-            note = _NOTE.fullmatch(line)
-            if note is not None and section:
-                section[-1][note[1]] = float(note[2])
+            peak = _PEAK.fullmatch(line)
+            if peak is not None and section:
+                section[-1][peak[1]] = float(peak[2])
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
             # Quark does not escape a line break in a name.
-            value, position = _joined(value, lines, position)
+            value, position = _join_lines(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
             section = sections.get(key) if not value else None
@@ -101,12 +104,12 @@ def parse(text: str) -> Profile:
                 section.append({})
             if section:
                 section[-1][key] = _value(value)
-    _check_completeness(profile, definitions)
+    _check_the_end(profile, definitions)
     return profile
 
 
-def _check_completeness(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it is incomplete, and sets ``profile.whole``."""
+def _check_the_end(profile: Profile, definitions: list[str]) -> None:
+    """Drops the last record if it is incomplete, and sets ``profile.complete``."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
     if not ended and len(records) > 1:
@@ -115,15 +118,15 @@ def _check_completeness(profile: Profile, definitions: list[str]) -> None:
         if always and always[-1] not in records[-1]:
             records.pop()
     expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {"error"}
-    profile.whole = (
-        profile.whole
+    profile.complete = (
+        profile.complete
         and ended
         and all(any(line.startswith(f"{key}: ") for line in definitions) for key in expected)
     )
 
 
-def _joined(value: str, lines: list[str], position: int) -> tuple[str, int]:
-    """Joins the lines of a quoted value that has several lines."""
+def _join_lines(value: str, lines: list[str], position: int) -> tuple[str, int]:
+    """Joins the lines of a quoted value; returns it with the number of the next line."""
     for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
         if lines[end].endswith('"'):
             return "\n".join((value, *lines[position : end + 1])), end + 1
@@ -150,8 +153,8 @@ def _value(text: str) -> object:
 
 
 def _from_yaml(text: str) -> object:
-    """Reads a quoted string or a collection; None if it is malformed."""
-    import yaml  # imported here because it is slow to load and few values need it
+    """Reads a quoted string or a collection; returns None if it is not valid YAML."""
+    import yaml  # only here: it is slow to load, and few values need it
 
     try:
         return yaml.safe_load(text)

@@ -9,7 +9,7 @@ section ``onnx_model_cost`` with the static cost of the models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -134,22 +134,25 @@ class QuarkYamlSink(Sink):
         if file is None:
             return
         try:
-            file.append(self._record(checkpoint, record.error))
-            file.append(
-                _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
-            )
-            file.append(
-                _DEFINITIONS
-                + _RECORD_DEFINITIONS
-                + self._definitions("checkpoint_metrics")
-                + _SUMMARY_DEFINITIONS
-                + self._definitions("summary_metrics")
-            )
-            if self._costs and not self._strict:
-                models = (_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
-                file.append_lines(_COST + "".join(models))
+            for piece in self._last_pieces(record, checkpoint):
+                # If the disk has no room for one piece, the next ones are still tried.
+                with FAULTS.kept_in(f"sink {self.name}"):
+                    file.append(piece)
         finally:
             file.close()
+
+    def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
+        yield self._record(checkpoint, record.error)
+        yield _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
+        yield (
+            _DEFINITIONS
+            + _RECORD_DEFINITIONS
+            + self._definitions("checkpoint_metrics")
+            + _SUMMARY_DEFINITIONS
+            + self._definitions("summary_metrics")
+        )
+        if self._costs and not self._strict:
+            yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
 
     def forget(self) -> None:
         """Closes the child's copy of the descriptor."""

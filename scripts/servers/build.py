@@ -5,7 +5,8 @@
     python scripts/servers/build.py --check    # exit status 0 if all are built, else 1; silent
 
 Collector, Prometheus with promtool, and Loki come from their Go modules, in the versions
-that docker-compose.yml pins. They go to the folder that OTEL_QUANT_SERVERS names (default
+that docker-compose.yml pins; beside them the schema of compose files, and actionlint for the
+workflows of GitHub Actions. They go to the folder that OTEL_QUANT_SERVERS names (default
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
 
@@ -78,7 +79,10 @@ PROMETHEUS = Server(
 )
 LOKI = Server("loki", HERE / "loki" / "go.mod", ("loki",))
 COMPOSE_SCHEMA = Server("compose-schema", None, ("compose-spec.json",), SCHEMA_MODULE)
-SERVERS = (COMPOSE_SCHEMA, COLLECTOR, PROMETHEUS, LOKI)
+ACTIONLINT = Server(
+    "actionlint", None, ("actionlint",), "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
+)
+SERVERS = (COMPOSE_SCHEMA, ACTIONLINT, COLLECTOR, PROMETHEUS, LOKI)
 
 
 def cache() -> Path:
@@ -115,7 +119,7 @@ def go_version(binary: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:3])
 
 
-def run(command: list[str], what: str, *, cwd: Path | None = None) -> str:
+def run(command: list[str], what: str, *, cwd: Path | None = None, **variables: str) -> str:
     """Runs one command of a build.
 
     Returns:
@@ -126,6 +130,7 @@ def run(command: list[str], what: str, *, cwd: Path | None = None) -> str:
     """
     environment = {
         **os.environ,
+        **variables,
         "CGO_ENABLED": "0",
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
@@ -145,7 +150,10 @@ def build(server: Server, scratch: Path) -> None:
     out = scratch / "out"
     out.mkdir()
     binary = go()
-    if server.source is None:
+    if server is ACTIONLINT:
+        install = [binary, "install", "-trimpath", "-ldflags=-s -w", server.detail]
+        run(install, server.name, GOBIN=str(out))
+    elif server.source is None:
         said = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)
         shutil.copyfile(Path(json.loads(said)["Dir"]) / SCHEMA_FILE, out / server.binaries[0])
     elif server is COLLECTOR:

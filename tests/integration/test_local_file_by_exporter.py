@@ -24,7 +24,7 @@ STEPS = [
 def assert_file_is_whole(workshop: Workshop) -> None:
     profile = parse((workshop.folder / "quark_profile.yaml").read_text())
     assert [record["step"] for record in profile.records] == STEPS
-    assert profile.whole
+    assert profile.complete
 
 
 def test_alone_it_writes_the_file(workshop: Workshop) -> None:

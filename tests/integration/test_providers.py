@@ -79,14 +79,67 @@ def test_what_begins_after_the_providers_are_set_is_reported_to_the_end(
     assert otlp.point("quant.run.memory.usage").value > 0
 
 
+AUTOMATIC = """
+import atexit, time
+atexit.register(time.sleep, 1)  # what is registered first runs last: after the SDK's own handlers
+from opentelemetry.instrumentation.auto_instrumentation import initialize
+initialize()
+import otel_quant
+with otel_quant.step("First"):
+    pass
+"""
+
+LEFT_ALONE = """
+import multiprocessing
+import otel_quant
+from opentelemetry import metrics, trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+
+def telling(kind):
+    class Telling(kind):
+        def force_flush(self, *args, **kwargs):
+            print(kind.__name__, "is flushed")
+            return super().force_flush(*args, **kwargs)
+        def shutdown(self, *args, **kwargs):
+            print(kind.__name__, "is shut down")
+            return super().shutdown(*args, **kwargs)
+    return Telling(shutdown_on_exit=False)
+
+def work():
+    with otel_quant.step("work"):
+        pass
+
+trace.set_tracer_provider(telling(TracerProvider))
+metrics.set_meter_provider(telling(MeterProvider))
+set_logger_provider(telling(LoggerProvider))
+otel_quant.QuantInstrumentor().instrument()
+with otel_quant.step("main"):
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+trace.get_tracer_provider().force_flush()
+"""
+
+
 def test_nothing_is_sent_once_the_providers_have_been_shut_down(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
-    # What is registered first runs last: the process lives on after the SDK's own handlers.
-    lives_on = "import atexit, time\natexit.register(time.sleep, 1)\n"
-    _, errors = run_script(
-        tmp_path, lives_on + SCRIPT, "before instrument()", **otlp.environment("http/protobuf")
-    )
+    _, errors = run_script(tmp_path, AUTOMATIC, **otlp.environment("http/protobuf"))
 
     assert errors == ""
-    assert otlp.tree() == [("quantization", [("First", [("Inner", [])]), ("Second", [])])]
+    assert otlp.tree() == [("quantization", [("First", [])])]
+    assert [record.body for record in otlp.records_of("quant.checkpoint")] == [
+        "Start", "First Start", "First End", "End"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("exit_timeout", ["0", "5000"])
+def test_providers_of_the_program_are_neither_flushed_nor_shut_down(
+    tmp_path: Path, exit_timeout: str
+) -> None:
+    said = run_script(tmp_path, LEFT_ALONE, OTEL_QUANT_EXIT_TIMEOUT=exit_timeout)
+
+    assert said == ("TracerProvider is flushed\n", ""), "by the program itself, and once"

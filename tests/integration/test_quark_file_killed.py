@@ -63,8 +63,10 @@ def test_the_file_of_a_killed_run_is_valid_and_lacks_nothing_that_had_begun(
             for name in (f"Outer {number} Start", "Inner Start", "Inner End", f"Outer {number} End")
         ]
         assert steps == ["Start", *expected[: len(steps) - 1]]
-        assert {len(record) for record in records} == {len(records[0])}
-        assert not parse(data.decode()).whole
+        # The last record may be cut between two of its keys.
+        assert {len(record) for record in records[:-1]} <= {len(records[0])}
+        assert list(records[-1]) == list(records[0])[: len(records[-1])]
+        assert not parse(data.decode()).complete
 
 
 @pytest.mark.quark

@@ -32,14 +32,19 @@ T = TypeVar("T")
 _GIVEN: set[int] = set()
 
 
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+"""Which of the processes that run these tests side by side this is."""
+
+
 def free_port() -> int:
     """Returns a port below those that the kernel gives to outgoing connections.
 
     A server that is stopped and started again finds its port free: no client can have been
-    given it in the meantime.
+    given it in the meantime, and no other of the processes that run these tests.
     """
     while True:
-        port = random.randrange(15000, 32000)
+        port = random.randrange(15000 + WORKER, 32000, WORKERS)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

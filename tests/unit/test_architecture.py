@@ -48,7 +48,7 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
         "scope",
         "telemetry",
     },
-    "instrumentor": WORDS | {"environment", "instruments"},
+    "instrumentor": WORDS | {"environment", "instruments", "telemetry"},
     "quark": WORDS | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
     "cli": WORDS | {"cost", "profile"},
     "__main__": frozenset({"cli"}),

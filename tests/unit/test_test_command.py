@@ -1,4 +1,4 @@
-"""`scripts/test.py` asks nobody to build servers, and CI leaves none of their tests out.
+"""`scripts/test.py` runs every stage, those that fail soonest first, and says what it leaves out.
 
 The real command runs here, with an interpreter that writes down what it is asked to run.
 """
@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from scripts import interpreters
 from scripts.servers import build
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "scripts" / "servers" / "build.py"
+OTHERS = [
+    version
+    for version in interpreters.supported()
+    if version != f"{sys.version_info.major}.{sys.version_info.minor}"
+]
 
 RunTests = Callable[..., tuple[int, list[str]]]
 
@@ -25,24 +32,42 @@ RunTests = Callable[..., tuple[int, list[str]]]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     """Returns what runs the command and gives its exit code and what it ran, in order."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
     spec = importlib.util.spec_from_file_location("test_command", ROOT / "scripts" / "test.py")
     assert spec is not None
     assert spec.loader is not None
     command = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(command)
     log = tmp_path / "log"
-    python = tmp_path / "python"
+    log.touch()
 
-    def run(*arguments: str, built: bool = True, failing: str = "nothing") -> tuple[int, list[str]]:
-        python.write_text(
-            "#!/bin/sh\n"
-            f'echo "$*" >> {log}\n'
-            f'case "$*" in *pytest*) echo "$TORCH_EXTENSIONS_DIR" >> {tmp_path}/compiled;; esac\n'
-            f'case "$*" in *--check) exit {0 if built else 1};; *"{failing}") exit 3;; esac\n'
+    def programs(folder: Path, said: str, built: bool, failing: str) -> None:
+        folder.mkdir(exist_ok=True)
+        for program, name in (("python", ""), ("ruff", "ruff "), ("mypy", "mypy")):
+            script = folder / program
+            script.write_text(
+                "#!/bin/sh\n"
+                f'echo "{said}{name}$*" >> {log}\n'
+                f'case "$*" in *pytest*) echo "$TORCH_EXTENSIONS_DIR" >> {tmp_path}/compiled;; esac\n'
+                f'case "$*" in *--check) exit {0 if built else 1};; esac\n'
+                f'case "{said}{name}$*" in *"{failing}") exit 3;; esac\n'
+            )
+            script.chmod(0o755)
+
+    def run(
+        *arguments: str,
+        built: bool = True,
+        failing: str = "nothing",
+        pythons: Mapping[str, str] = {},
+    ) -> tuple[int, list[str]]:
+        programs(tmp_path, "", built, failing)
+        for version in pythons:
+            programs(tmp_path / version, f"{version}: ", built, failing)
+        monkeypatch.setattr(
+            command,
+            "environment",
+            lambda *_, python="", **__: tmp_path / python,
         )
-        python.chmod(0o755)
-        monkeypatch.setattr(command, "environment", lambda *_, **__: tmp_path)
+        monkeypatch.setattr(interpreters, "find", pythons.get)
         code = command.main(list(arguments))
         said = log.read_text().replace("-m pytest -q --durations=8 ", "")
         return code, said.replace(str(BUILD), "build.py").splitlines()
@@ -50,11 +75,65 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     return run
 
 
-WITHOUT_SERVERS = ["tests/unit", "--noconftest tests/oldest", "tests/oldest tests/integration"]
+TWO = "-n 2 --dist loadgroup"
+UNIT = ["tests/unit", "--noconftest tests/oldest"]
+SIDE_BY_SIDE = f"{TWO} -m not alone tests/oldest tests/integration"
+ALONE = "-m alone tests/integration"
+STACK = f"{TWO} tests/stack"
 
 
 def test_where_the_servers_are_built_everything_runs(run: RunTests) -> None:
-    assert run() == (0, [*WITHOUT_SERVERS, "build.py --check", "tests/stack"])
+    assert run() == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
+
+
+def test_lint_comes_first(run: RunTests) -> None:
+    code, ran = run("--lint")
+    assert (code, ran[:4]) == (0, ["ruff check .", "ruff format --check .", "mypy", UNIT[0]])
+
+
+def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
+    assert run("--slow") == (
+        0,
+        [
+            "--slow tests/unit",
+            UNIT[1],
+            f"{TWO} -m not alone --slow tests/oldest tests/integration",
+            "-m alone --slow tests/integration",
+            "build.py --check",
+            f"{TWO} --slow tests/stack",
+        ],
+    )
+
+
+def test_fast_is_the_unit_tests_alone(run: RunTests) -> None:
+    assert run("--fast") == (0, ["tests/unit"])
+
+
+def test_every_other_python_runs_the_unit_tests(run: RunTests) -> None:
+    code, ran = run(pythons={version: version for version in OTHERS})
+    assert (code, ran[:2], ran[4:]) == (0, UNIT, [SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
+    assert sorted(ran[2:4]) == [f"{version}: tests/unit" for version in OTHERS]
+
+
+def test_the_end_says_where_the_time_went_and_which_python_was_left_out(
+    run: RunTests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    found, missing = OTHERS
+    run(pythons={found: found})
+    head, *table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert head.split() == ["stage", "seconds", "of", "CPU", "time"]
+    assert [re.sub(r"( +\d+){2}$", "", line) for line in table] == [
+        "environment",
+        "unit tests",
+        "oldest versions",
+        f"unit tests, Python {missing}: left out, none on PATH or in pyenv",
+        f"unit tests, Python {found}",
+        "integration tests, two at a time",
+        "integration tests, one at a time",
+        "tests of the stack, two at a time",
+        "in all",
+    ]
 
 
 def test_quark_compiles_its_operators_within_the_environment(run: RunTests, tmp_path: Path) -> None:
@@ -62,7 +141,7 @@ def test_quark_compiles_its_operators_within_the_environment(run: RunTests, tmp_
     # while it compiles leaves a lock there that every other waits for.
     run()
     place = str(tmp_path.parent / "torch_extensions")
-    assert (tmp_path / "compiled").read_text().splitlines() == [place] * 4
+    assert (tmp_path / "compiled").read_text().splitlines() == [place] * 5
 
 
 def test_where_they_are_not_one_line_says_how_to_build_them(
@@ -70,26 +149,29 @@ def test_where_they_are_not_one_line_says_how_to_build_them(
 ) -> None:
     monkeypatch.chdir(ROOT)
     capsys.readouterr()
-    assert run(built=False) == (0, [*WITHOUT_SERVERS, "build.py --check"])
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert run(built=False) == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check"])
+    assert (
         "tests/stack is left out: build its servers, once, in minutes, with "
         f"{os.path.relpath(tmp_path / 'python')} scripts/servers/build.py"
-    ]
+    ) in capsys.readouterr().out.splitlines()
 
 
 def test_it_can_be_asked_to_build_them(run: RunTests) -> None:
     code, ran = run("--servers", built=False)
-    assert (code, sorted(ran)) == (0, sorted(["build.py", *WITHOUT_SERVERS, "tests/stack"]))
-    assert ran[-1] == "tests/stack"
+    assert code == 0
+    assert [line for line in ran if line != "build.py"] == [*UNIT, SIDE_BY_SIDE, ALONE, STACK]
+    # They are built beside the tests, but not beside those that measure.
+    assert ran.index("build.py") < ran.index(ALONE)
 
 
 @pytest.mark.parametrize(
     ("arguments", "failing", "ran"),
     [
-        ([], "tests/unit", WITHOUT_SERVERS[:1]),
-        ([], "tests/integration", WITHOUT_SERVERS),
-        (["--servers"], "servers/build.py", ["build.py", *WITHOUT_SERVERS]),
-        (["--servers"], "tests/stack", ["build.py", *WITHOUT_SERVERS, "tests/stack"]),
+        (["--lint"], "mypy", ["ruff check .", "ruff format --check .", "mypy"]),
+        ([], "tests/unit", UNIT[:1]),
+        ([], "-m alone tests/integration", [*UNIT, SIDE_BY_SIDE, ALONE]),
+        (["--servers"], "servers/build.py", ["build.py", *UNIT, SIDE_BY_SIDE]),
+        (["--servers"], "tests/stack", ["build.py", *UNIT, SIDE_BY_SIDE, ALONE, STACK]),
     ],
 )
 def test_what_fails_is_its_exit_code(
@@ -99,12 +181,23 @@ def test_what_fails_is_its_exit_code(
     assert (code, sorted(said)) == (3, sorted(ran))
 
 
+def test_what_fails_on_another_python_is_its_exit_code(run: RunTests) -> None:
+    version = OTHERS[0]
+    assert run(
+        failing=f"{version}: -m pytest -q --durations=8 tests/unit", pythons={version: version}
+    ) == (
+        3,
+        [*UNIT, f"{version}: tests/unit"],
+    )
+
+
 def test_what_it_does_not_know_goes_to_pytest(run: RunTests) -> None:
     assert run("-k", "yaml") == (0, ["-k yaml"])
 
 
-def test_ci_builds_them() -> None:
-    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1].endswith("scripts/test.py --servers")
+def test_ci_lints_and_builds_the_servers() -> None:
+    last = (ROOT / ".ci" / "run").read_text().splitlines()[-1]
+    assert last.endswith("scripts/test.py --lint --servers")
 
 
 def build_servers(folder: Path, *arguments: str) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost.op import Op
+from otel_quant.cost.operation import Operation
 
 MUL: Final = 1
 ADD: Final = 1
@@ -25,16 +25,16 @@ ATAN: Final = SQRT + 4 * MUL + DIV
 ERF: Final = EXP + DIV + 10
 """Abramowitz and Stegun 7.1.26: |x|, 1+px, a reciprocal, five Horner steps, x^2, exp, 1-, sign."""
 
-Formula: TypeAlias = Callable[[Op], int]
+Formula: TypeAlias = Callable[[Operation], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CostRule:
-    """What one operator costs.
+    """What one operator costs; a rule with neither formula is that of an operator not costed.
 
     Attributes:
-        source: Where the formula comes from, for the documentation.
+        source: The formula in words, or why there is none; for the documentation and reasons.
         contraction: Multiply-adds of its contractions (Conv, MatMul ...), None if it has none.
         rest: Everything else, in MACs.
         as_onnx_tool: onnx_tool's own figure; None where it is ``contraction + rest``, or where
@@ -52,7 +52,12 @@ def volume0(shape: tuple[int, ...]) -> int:
     return prod(shape) if shape else 0
 
 
-def zero(op: Op) -> int:
+def not_costed(why: str, as_onnx_tool: Formula | None = None) -> CostRule:
+    """A rule without a formula, and the reason."""
+    return CostRule(f"not costed: {why}", as_onnx_tool=as_onnx_tool)
+
+
+def zero(op: Operation) -> int:
     """Nothing is computed."""
     return 0
 
@@ -87,3 +92,15 @@ def elementwise(source: str, macs: int, tool: int | None = None) -> CostRule:
     return CostRule(
         source, rest=per_output(macs), as_onnx_tool=per_output0(macs if tool is None else tool)
     )
+
+
+FREE: Final = CostRule("moves or makes elements", rest=zero)
+
+GELU_ERF: Final = ERF + 4
+GELU_TANH: Final = TANH + 8
+
+SOFTMAX: Final = EXP + 4
+"""Per element: exp and division."""
+
+ROW: Final = ADD + SQRT + DIV
+"""Per normalized row: epsilon, square root, reciprocal."""

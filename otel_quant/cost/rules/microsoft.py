@@ -1,34 +1,47 @@
-"""Costs of the operators of onnxruntime's own domain, and of AMD Quark's.
+"""Operators of onnxruntime's own domain.
 
 A fused operator costs what the operators that it fuses cost.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op, UnknownError, known
-from otel_quant.cost.rules.contractions import SOFTMAX, attention_products, attention_scores
-from otel_quant.cost.rules.contractions import TABLE as CONTRACTIONS
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError, known
+from otel_quant.cost.rules import contractions, layout, pointwise, windows
+from otel_quant.cost.rules.contractions import (
+    attention_products,
+    attention_scores,
+    conv_products,
+    gemm_products,
+)
 from otel_quant.cost.rules.formula import (
     ADD,
-    CMP,
     DIV,
     EXP,
+    FREE,
+    GELU_ERF,
+    GELU_TANH,
     MUL,
+    ROW,
+    SOFTMAX,
     CostRule,
     Formula,
     added,
+    not_costed,
     per_input,
     per_output,
-    zero,
 )
-from otel_quant.cost.rules.simple import GELU_ERF, GELU_TANH, ROW
-from otel_quant.cost.rules.simple import TABLE as SIMPLE
-from otel_quant.cost.shapes.attention import attention_sizes
-from otel_quant.cost.shapes.microsoft import QUARK_DOMAINS, fused_operands
+from otel_quant.cost.rules.operator import Operator, Precision
+from otel_quant.cost.shapes import attention, microsoft
+from otel_quant.cost.shapes.attention import AttentionSizes, SizesOf
+from otel_quant.cost.shapes.contraction import gemm, matmul
+from otel_quant.cost.shapes.microsoft import fused_operands
+from otel_quant.cost.shapes.rule import FLOAT, INT32, SAME, T0, T1, ShapeRule, like, same_shape
+from otel_quant.cost.shapes.windowed import conv, conv_nhwc, pool_nhwc
 
 _ACTIVATIONS: Final = {
     "": 0,
@@ -43,9 +56,9 @@ _ACTIVATIONS: Final = {
 }
 
 
-def _activation(op: Op) -> int:
+def _activation(op: Operation) -> int:
     """The activation fused behind a contraction."""
-    return _ACTIVATIONS[op.attr_str("activation", "")] * op.out_size()
+    return op.attr_choice("activation", "", _ACTIVATIONS) * op.out_size()
 
 
 def _present(i: int, macs: int = 1) -> Formula:
@@ -53,63 +66,72 @@ def _present(i: int, macs: int = 1) -> Formula:
     return lambda op: macs * op.out_size() if op.has(i) else 0
 
 
-def _fused_matmul(op: Op) -> int:
+def _fused_matmul(op: Operation) -> int:
     left, _ = fused_operands(op)
-    return op.out_size() * known(left)[-1]
+    return op.out_size() * known(left, "operand 0", op.input(0).unknown)[-1]
 
 
-def _by_attribute(op: Op) -> int:
+def _by_attribute(op: Operation) -> int:
     """Weights packed in blocks: K products per result."""
     return op.out_size() * op.attr("K", 0)
 
 
-def _last_axis(op: Op) -> int:
+def _last_axis(op: Operation) -> int:
     return op.out_size() * op.dims(0)[-1]
 
 
-def _conv_nhwc(op: Op) -> int:
-    return op.out_size() * prod(op.dims(1)[1:])
+def _tokens(op: Operation, found: AttentionSizes) -> int:
+    return prod(known((found.batch, found.queries), "batch or queries", op.input(0).unknown))
 
 
-def _projected(op: Op) -> int:
+def _projected(sizes: SizesOf) -> Formula:
     """Attention that also projects its input: batch * length * |W|."""
-    found = attention_sizes(op)
-    batch, queries = known((found.batch, found.queries))
-    return batch * queries * op.size(1) + attention_products(op)
+    products = attention_products(sizes)
+    return lambda op: _tokens(op, sizes(op)) * op.size(1) + products(op)
 
 
-def _projected_rest(mask: int) -> Formula:
-    def macs(op: Op) -> int:
-        found = attention_sizes(op)
-        batch, queries = known((found.batch, found.queries))
-        bias = batch * queries * op.dims(1)[1] if op.has(2) else 0
+def _projected_rest(sizes: SizesOf, mask: int) -> Formula:
+    def macs(op: Operation) -> int:
+        found = sizes(op)
+        bias = _tokens(op, found) * op.dims(1)[1] if op.has(2) else 0
         per_score = SOFTMAX + 1 + (1 if op.has(mask) else 0)
-        return bias + per_score * attention_scores(op)
+        return bias + per_score * attention_scores(op, found)
 
     return macs
 
 
-def _scored(masks: tuple[int, ...]) -> Formula:
-    def macs(op: Op) -> int:
+def _scored(sizes: SizesOf, masks: tuple[int, ...]) -> Formula:
+    def macs(op: Operation) -> int:
         per_score = SOFTMAX + 1 + sum(1 for mask in masks if op.has(mask))
         rotary = 3 * op.size(0) if op.attr("do_rotary", 0) else 0
-        return per_score * attention_scores(op) + rotary
+        return per_score * attention_scores(op, sizes(op)) + rotary
 
     return macs
+
+
+def _decoder_bias(op: Operation) -> int:
+    """One addition per element of what the bias is added to, the query alone across attention."""
+    if not op.has(10):
+        return 0
+    found = attention.decoder_sizes(op)
+    if not op.has(1) or len(op.shape(1)) == 3:
+        return _tokens(op, found) * op.size(10)
+    lengths = (found.heads, found.size)
+    return _tokens(op, found) * prod(known(lengths, "the heads", op.input(0).unknown))
 
 
 def _experts(weights: tuple[int, ...], bits: str) -> Formula:
     """Each token through k experts: tokens * k * weights of one expert."""
 
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         tokens = prod(op.dims(0)[:-1])
         total = 0
         for i in weights:
             if op.has(i):
-                packed = 8 // op.attr(bits, 4) if bits and op.dtype(i) == elements.UINT8 else 1
+                packed = 8 // op.attr(bits, 4) if bits and op.dtype(i) == dtypes.UINT8 else 1
                 total += op.size(i) * packed // op.dims(i)[0]
         if not total:
-            raise UnknownError
+            raise UnknownError("the experts have no weights")
         return tokens * op.attr("k", 1) * total
 
     return macs
@@ -118,7 +140,7 @@ def _experts(weights: tuple[int, ...], bits: str) -> Formula:
 def _skip_normalization(per_element: int, bias: int) -> Formula:
     """A residual, perhaps a bias, and the normalization of the last axis."""
 
-    def macs(op: Op) -> int:
+    def macs(op: Operation) -> int:
         shape = op.dims(0)
         rows = prod(shape[:-1])
         return (per_element + 1 + (1 if op.has(bias) else 0)) * prod(shape) + ROW * rows
@@ -126,35 +148,35 @@ def _skip_normalization(per_element: int, bias: int) -> Formula:
     return macs
 
 
-def _group_norm(op: Op) -> int:
+def _group_norm(op: Operation) -> int:
     swish = (EXP + MUL) * op.size(0) if op.attr("activation", 0) else 0
-    return 7 * op.size(0) + ROW * op.dims(0)[0] * op.attr("groups", 1) + swish
+    return 7 * op.size(0) + ROW * op.dims(0, 1)[0] * op.attr("groups", 1) + swish
 
 
-def _embedding(op: Op) -> int:
+def _embedding(op: Operation) -> int:
     """Two or three embeddings added, then a LayerNormalization."""
     rows = prod(op.out()[:-1])
     return (7 + (2 if op.has(1) else 1)) * op.out_size() + ROW * rows
 
 
-def _dynamic_lstm(op: Op) -> int:
-    length, batch, _ = op.dims(0)
+def _dynamic_lstm(op: Operation) -> int:
+    length, batch, _ = op.dims(0, exactly=3)
     return (op.size(1) + op.size(2)) * length * batch
 
 
-def _dynamic_lstm_rest(op: Op) -> int:
-    length, batch, _ = op.dims(0)
+def _dynamic_lstm_rest(op: Operation) -> int:
+    length, batch, _ = op.dims(0, exactly=3)
     directions, hidden = op.dims(1)[0], op.attr("hidden_size", 0)
     bias = op.size(3) if op.has(3) else 0
     return length * batch * (bias + 180 * directions * hidden)
 
 
-def _q_pool(op: Op) -> int:
+def _q_pool(op: Operation) -> int:
     return op.out_size() * prod(op.attr_ints("kernel_shape") or ())
 
 
-def _distances(op: Op) -> int:
-    return op.out_size() * op.dims(0)[1]
+def _distances(op: Operation) -> int:
+    return op.out_size() * op.dims(0, 2)[1]
 
 
 REQUANTIZE: Final = 4
@@ -162,117 +184,221 @@ REQUANTIZE: Final = 4
 
 _conv_rest = added(_present(2), _present(3), _activation)
 
-_onnxruntime: Final[dict[str, CostRule]] = {
-    "Gelu": CostRule(
-        "erf 50 per result (onnx_tool: 34)",
-        rest=per_output(GELU_ERF),
-        as_onnx_tool=SIMPLE["Gelu"].as_onnx_tool,
-    ),
-    "BiasGelu": CostRule("an addition and a Gelu", rest=per_output(ADD + GELU_ERF)),
-    "FastGelu": CostRule(
-        "tanh and the polynomial around it", rest=added(per_output(GELU_TANH), _present(1))
-    ),
-    "QuickGelu": CostRule("x * sigmoid(ax)", rest=per_output(EXP + 2 * MUL)),
-    "ScaledSiLU": CostRule("x * sigmoid(x), scaled", rest=per_output(EXP + 2 * MUL)),
-    "BiasSplitGelu": CostRule("bias, Gelu, product", rest=per_output(2 * ADD + GELU_ERF + MUL)),
-    "BiasAdd": CostRule("bias and residual", rest=per_output(2 * ADD)),
-    "BiasSoftmax": CostRule("bias and softmax", rest=per_output(ADD + SOFTMAX)),
-    "SkipLayerNormalization": CostRule(
-        "residual, bias, 7 per element, 29 per row", rest=_skip_normalization(7, 4)
-    ),
-    "SkipSimplifiedLayerNormalization": CostRule(
-        "residual, bias, 3 per element, 29 per row", rest=_skip_normalization(3, 3)
-    ),
-    "EmbedLayerNormalization": CostRule("sums and LayerNormalization", rest=_embedding),
-    "GroupNorm": CostRule("7 per element, 29 per group", rest=_group_norm),
-    "SkipGroupNorm": CostRule(
-        "residual, bias, GroupNorm", rest=added(_group_norm, per_input(ADD), _present(4))
-    ),
-    "RotaryEmbedding": SIMPLE["RotaryEmbedding"],
-    "FusedConv": CostRule(
-        "Conv, bias, residual, activation", CONTRACTIONS["Conv"].contraction, _conv_rest
-    ),
-    "NhwcConv": CostRule("|y|*|W[1:]|, bias", _conv_nhwc, _present(2)),
-    "NhwcFusedConv": CostRule("|y|*|W[1:]|, bias, residual, activation", _conv_nhwc, _conv_rest),
-    "NhwcMaxPool": CostRule("window size per result", rest=_q_pool),
-    "FusedGemm": CostRule(
-        "Gemm, activation", CONTRACTIONS["Gemm"].contraction, added(_present(2), _activation)
-    ),
-    "FusedMatMul": CostRule("|y|*K", _fused_matmul),
-    "FusedMatMulActivation": CostRule("|y|*K, activation", _fused_matmul, _activation),
-    "TransposeMatMul": CostRule("|y|*K", _fused_matmul),
-    "GemmFastGelu": CostRule(
-        "|y|*K, bias, Gelu", _last_axis, added(_present(2), per_output(GELU_TANH))
-    ),
-    "MatMulNBits": CostRule("|y|*K, bias", _by_attribute, _present(5)),
-    "MatMulBnb4": CostRule("|y|*K", _by_attribute),
-    "MatMulFpQ4": CostRule("|y|*K", _last_axis),
-    "MatMulInteger16": CostRule("|y|*K", _last_axis),
-    "MatMulIntegerToFloat": CostRule(
-        "|y|*K, scale, bias", _last_axis, added(per_output(MUL), _present(6))
-    ),
-    "DynamicQuantizeMatMul": CostRule(
-        "|y|*K, quantization of the input, scale, bias",
-        _last_axis,
-        added(per_input(4), per_output(MUL), _present(4)),
-    ),
-    "QGemm": CostRule("Gemm, bias", CONTRACTIONS["Gemm"].contraction, _present(6)),
-    "QLinearConv": CONTRACTIONS["QLinearConv"],
-    "QLinearAdd": CostRule("operands rescaled", rest=per_output(ADD + REQUANTIZE)),
-    "QLinearMul": CostRule("operands rescaled", rest=per_output(MUL + REQUANTIZE)),
-    "QLinearSigmoid": CostRule("by table or sigmoid", rest=per_output(EXP + REQUANTIZE)),
-    "QLinearLeakyRelu": CostRule("by table or rescaled", rest=per_output(2 + REQUANTIZE)),
-    "QLinearSoftmax": CostRule("softmax, rescaled", rest=per_output(SOFTMAX + REQUANTIZE)),
-    "QLinearConcat": CostRule("operands rescaled", rest=per_output(REQUANTIZE)),
-    "QLinearWhere": CostRule("operands rescaled", rest=per_output(REQUANTIZE)),
-    "QLinearGlobalAveragePool": CostRule(
-        "|x| + 4|y|, rescaled", rest=added(per_input(ADD), per_output(DIV + REQUANTIZE))
-    ),
-    "QLinearAveragePool": CostRule(
-        "window size per result, rescaled", rest=added(_q_pool, per_output(REQUANTIZE))
-    ),
-    "QLinearReduceMean": CostRule(
-        "|x| + 4|y|, rescaled", rest=added(per_input(ADD), per_output(DIV + REQUANTIZE))
-    ),
-    "QuantizeLinear": SIMPLE["QuantizeLinear"],
-    "DequantizeLinear": SIMPLE["DequantizeLinear"],
-    "DynamicQuantizeLSTM": CostRule(
-        "(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, _dynamic_lstm_rest
-    ),
-    "Attention": CostRule("projection, scores, weighted values", _projected, _projected_rest(3)),
-    "QAttention": CostRule("projection, scores, weighted values", _projected, _projected_rest(5)),
-    "MultiHeadAttention": CostRule(
-        "scores and weighted values", attention_products, _scored((4, 5))
-    ),
-    "GroupQueryAttention": CostRule(
-        "scores and weighted values", attention_products, _scored((10,))
-    ),
-    "MoE": CostRule("k experts per token", _experts((2, 4, 6), "")),
-    "QMoE": CostRule("k experts per token", _experts((2, 5, 8), "expert_weight_bits")),
-    "GatherBlockQuantized": CostRule("a multiplication per result", rest=per_output(MUL + ADD)),
-    "CDist": CostRule("|y|*K", _distances, per_output(MUL)),
-    "GridSample": SIMPLE["GridSample"],
-    **{
-        name: CostRule("moves or makes elements", rest=zero)
-        for name in ("ExpandDims", "GatherND", "Pad", "Range", "Trilu")
-    },
-}
 
-_quark: Final[dict[str, CostRule]] = {
-    "ExtendedQuantizeLinear": SIMPLE["QuantizeLinear"],
-    "ExtendedDequantizeLinear": SIMPLE["DequantizeLinear"],
-    "BFPQuantizeDequantize": CostRule(
-        "maximum, scale, round, scale", rest=per_output(CMP + 2 * MUL + ADD)
-    ),
-    "MXQuantizeDequantize": CostRule(
-        "maximum, scale, round, scale", rest=per_output(CMP + 2 * MUL + ADD)
-    ),
-    "BFPFixNeuron": CostRule("maximum, scale, round, scale", rest=per_output(CMP + 2 * MUL + ADD)),
-    "ExtendedInstanceNormalization": SIMPLE["InstanceNormalization"],
-    "ExtendedLSTM": CONTRACTIONS["LSTM"],
-}
+def _same(source: str, rest: Formula) -> Operator:
+    """An operator whose results have the first operand's shape and type."""
+    return Operator(SAME, CostRule(source, rest=rest))
 
-TABLE: Final[dict[str, CostRule]] = {
-    **{f"com.microsoft:{name}": rule for name, rule in _onnxruntime.items()},
-    **{f"{domain}:{name}": rule for domain in QUARK_DOMAINS for name, rule in _quark.items()},
+
+_SELF: Final = attention.self_attention(4)
+_Q_SELF: Final = attention.self_attention(8)
+_FOUR_BIT: Final = Precision(executes_in=lambda op: "4-bit float weight-only")
+_EXPERTS: Final = "k experts per token"
+_SKIPPED: Final = ShapeRule(microsoft.skip_layer_normalization, (T0, FLOAT, FLOAT, T0))
+_FUSED: Final = ShapeRule(microsoft.fused_matmul, (T0,))
+_Q_BINARY: Final = ShapeRule(microsoft.q_binary, (T0,))
+
+TABLE: Final[dict[str, Operator]] = {
+    "Gelu": Operator(
+        SAME,
+        CostRule(
+            "erf 50 per result (onnx_tool: 34)",
+            rest=per_output(GELU_ERF),
+            as_onnx_tool=pointwise.TABLE["Gelu"].cost.as_onnx_tool,
+        ),
+    ),
+    "BiasGelu": _same("an addition and a Gelu", per_output(ADD + GELU_ERF)),
+    "FastGelu": _same(
+        "tanh and the polynomial around it", added(per_output(GELU_TANH), _present(1))
+    ),
+    "QuickGelu": _same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
+    "ScaledSiLU": _same("x * sigmoid(x), scaled", per_output(EXP + 2 * MUL)),
+    "BiasSplitGelu": Operator(
+        ShapeRule(microsoft.half_last, (T0,)),
+        CostRule("bias, Gelu, product", rest=per_output(2 * ADD + GELU_ERF + MUL)),
+    ),
+    "BiasAdd": _same("bias and residual", per_output(2 * ADD)),
+    "BiasSoftmax": _same("bias and softmax", per_output(ADD + SOFTMAX)),
+    "SkipLayerNormalization": Operator(
+        _SKIPPED,
+        CostRule("residual, bias, 7 per element, 29 per row", rest=_skip_normalization(7, 4)),
+    ),
+    "SkipSimplifiedLayerNormalization": Operator(
+        _SKIPPED,
+        CostRule("residual, bias, 3 per element, 29 per row", rest=_skip_normalization(3, 3)),
+    ),
+    "EmbedLayerNormalization": Operator(
+        ShapeRule(microsoft.embedding, (like(2), INT32, like(2))),
+        CostRule("sums and LayerNormalization", rest=_embedding),
+    ),
+    "GroupNorm": _same("7 per element, 29 per group", _group_norm),
+    "SkipGroupNorm": _same(
+        "residual, bias, GroupNorm", added(_group_norm, per_input(ADD), _present(4))
+    ),
+    "RotaryEmbedding": pointwise.TABLE["RotaryEmbedding"],
+    "FusedConv": Operator(
+        ShapeRule(conv(0, 1), (T0,)),
+        CostRule("Conv, bias, residual, activation", conv_products(1), _conv_rest),
+    ),
+    "NhwcConv": Operator(
+        ShapeRule(conv_nhwc, (T0,)), CostRule("|y|*|W[1:]|, bias", conv_products(1), _present(2))
+    ),
+    "NhwcFusedConv": Operator(
+        ShapeRule(conv_nhwc, (T0,)),
+        CostRule("|y|*|W[1:]|, bias, residual, activation", conv_products(1), _conv_rest),
+    ),
+    "NhwcMaxPool": Operator(
+        ShapeRule(pool_nhwc, (T0,)), CostRule("window size per result", rest=_q_pool)
+    ),
+    "FusedGemm": Operator(
+        ShapeRule(gemm(0, 1), (T0,)),
+        CostRule("Gemm, activation", gemm_products(0), added(_present(2), _activation)),
+    ),
+    "FusedMatMul": Operator(_FUSED, CostRule("|y|*K", _fused_matmul)),
+    "FusedMatMulActivation": Operator(
+        _FUSED, CostRule("|y|*K, activation", _fused_matmul, _activation)
+    ),
+    "TransposeMatMul": Operator(_FUSED, CostRule("|y|*K", _fused_matmul)),
+    "GemmFastGelu": Operator(
+        ShapeRule(matmul(0, 1), (T0,)),
+        CostRule("|y|*K, bias, Gelu", _last_axis, added(_present(2), per_output(GELU_TANH))),
+    ),
+    "MatMulNBits": Operator(
+        ShapeRule(microsoft.block_quantized, (T0,)),
+        CostRule("|y|*K, bias", _by_attribute, _present(5)),
+        precision=Precision(executes_in=lambda op: f"int{op.attr('bits', 4)} weight-only"),
+    ),
+    "MatMulBnb4": Operator(
+        ShapeRule(microsoft.block_quantized, (T0,)),
+        CostRule("|y|*K", _by_attribute),
+        precision=_FOUR_BIT,
+    ),
+    "MatMulFpQ4": Operator(
+        ShapeRule(microsoft.float_q4, (T0,)), CostRule("|y|*K", _last_axis), precision=_FOUR_BIT
+    ),
+    "MatMulInteger16": Operator(
+        ShapeRule(matmul(0, 1), (INT32,)),
+        CostRule("|y|*K", _last_axis),
+        precision=Precision(executes_in=lambda op: "int16"),
+    ),
+    "MatMulIntegerToFloat": Operator(
+        ShapeRule(matmul(0, 1), (like(2),)),
+        CostRule("|y|*K, scale, bias", _last_axis, added(per_output(MUL), _present(6))),
+        precision=Precision(zero_point=(1, 5)),
+    ),
+    "DynamicQuantizeMatMul": Operator(
+        ShapeRule(matmul(0, 1), (T0,)),
+        CostRule(
+            "|y|*K, quantization of the input, scale, bias",
+            _last_axis,
+            added(per_input(4), per_output(MUL), _present(4)),
+        ),
+        precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3)),
+    ),
+    "QGemm": Operator(
+        ShapeRule(gemm(0, 3), (microsoft.q_gemm_type,)),
+        CostRule("Gemm, bias", gemm_products(0), _present(6)),
+        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
+    ),
+    "QLinearConv": replace(
+        contractions.TABLE["QLinearConv"], shape=ShapeRule(microsoft.q_conv, (like(7),))
+    ),
+    "QLinearAdd": Operator(
+        _Q_BINARY, CostRule("operands rescaled", rest=per_output(ADD + REQUANTIZE))
+    ),
+    "QLinearMul": Operator(
+        _Q_BINARY, CostRule("operands rescaled", rest=per_output(MUL + REQUANTIZE))
+    ),
+    "QLinearSigmoid": _same("by table or sigmoid", per_output(EXP + REQUANTIZE)),
+    "QLinearLeakyRelu": _same("by table or rescaled", per_output(2 + REQUANTIZE)),
+    "QLinearSoftmax": _same("softmax, rescaled", per_output(SOFTMAX + REQUANTIZE)),
+    "QLinearConcat": Operator(
+        ShapeRule(microsoft.q_concat, (T1,)),
+        CostRule("operands rescaled", rest=per_output(REQUANTIZE)),
+    ),
+    "QLinearWhere": Operator(
+        ShapeRule(microsoft.q_where, (T1,)),
+        CostRule("operands rescaled", rest=per_output(REQUANTIZE)),
+    ),
+    "QLinearGlobalAveragePool": Operator(
+        ShapeRule(microsoft.q_global_pool, (T0,)),
+        CostRule("|x| + 4|y|, rescaled", rest=added(per_input(ADD), per_output(DIV + REQUANTIZE))),
+    ),
+    "QLinearAveragePool": Operator(
+        ShapeRule(microsoft.q_pool, (T0,)),
+        CostRule("window size per result, rescaled", rest=added(_q_pool, per_output(REQUANTIZE))),
+    ),
+    "QLinearReduceMean": Operator(
+        ShapeRule(microsoft.q_reduce, (T0,)),
+        CostRule("|x| + 4|y|, rescaled", rest=added(per_input(ADD), per_output(DIV + REQUANTIZE))),
+    ),
+    "QuantizeLinear": pointwise.TABLE["QuantizeLinear"],
+    "DequantizeLinear": replace(
+        pointwise.TABLE["DequantizeLinear"], shape=ShapeRule(same_shape(), (T1,))
+    ),
+    "DynamicQuantizeLSTM": Operator(
+        ShapeRule(microsoft.dynamic_lstm, (T0,)),
+        CostRule("(|W|+|R|)*b*s; biases; 180 per state", _dynamic_lstm, _dynamic_lstm_rest),
+        precision=Precision(executes_in=lambda op: "int8"),
+    ),
+    "Attention": Operator(
+        ShapeRule(attention.packed_cache(_SELF), (T0,)),
+        CostRule(
+            "projection, scores, weighted values", _projected(_SELF), _projected_rest(_SELF, 3)
+        ),
+    ),
+    "QAttention": Operator(
+        ShapeRule(attention.packed_cache(_Q_SELF), (like(3),)),
+        CostRule(
+            "projection, scores, weighted values", _projected(_Q_SELF), _projected_rest(_Q_SELF, 5)
+        ),
+    ),
+    "MultiHeadAttention": Operator(
+        ShapeRule(attention.separate_caches(attention.multi_head), (T0,)),
+        CostRule(
+            "scores and weighted values",
+            attention_products(attention.multi_head),
+            _scored(attention.multi_head, (4, 5)),
+        ),
+    ),
+    "GroupQueryAttention": Operator(
+        ShapeRule(attention.separate_caches(attention.group_query), (T0,)),
+        CostRule(
+            "scores and weighted values",
+            attention_products(attention.group_query),
+            _scored(attention.group_query, (10,)),
+        ),
+    ),
+    "DecoderMaskedMultiHeadAttention": Operator(
+        ShapeRule(attention.decoder, (T0,)),
+        CostRule(
+            "scores of one query and weighted values; bias",
+            attention_products(attention.decoder_sizes),
+            added(_scored(attention.decoder_sizes, (3, 4)), _decoder_bias),
+        ),
+    ),
+    "MoE": Operator(SAME, CostRule(_EXPERTS, _experts((2, 4, 6), ""))),
+    "QMoE": Operator(
+        SAME,
+        CostRule(_EXPERTS, _experts((2, 5, 8), "expert_weight_bits")),
+        precision=Precision(
+            executes_in=lambda op: f"int{op.attr('expert_weight_bits', 4)} weight-only"
+        ),
+    ),
+    "GatherBlockQuantized": Operator(
+        ShapeRule(microsoft.gather_block_quantized, (like(2),)),
+        CostRule("a multiplication per result", rest=per_output(MUL + ADD)),
+    ),
+    "CDist": Operator(
+        ShapeRule(microsoft.distances, (T0,)), CostRule("|y|*K", _distances, per_output(MUL))
+    ),
+    "ExpandDims": Operator(ShapeRule(microsoft.expand_dims, (T0,)), FREE),
+    "GridSample": windows.TABLE["GridSample"],
+    **{name: layout.TABLE[name] for name in ("GatherND", "Pad", "Unique")},
+    "Range": replace(layout.TABLE["Range"], fold=None),
+    "Trilu": pointwise.TABLE["Trilu"],
+    **dict.fromkeys(
+        ("Inverse", "QOrderedGelu", "QOrderedLayerNormalization"),
+        Operator(SAME, not_costed("no formula yet")),
+    ),
 }

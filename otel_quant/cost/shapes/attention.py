@@ -1,23 +1,23 @@
 """Attention, in ONNX's form and in those of onnxruntime.
 
-They differ in how they are given heads, keys and a past; once these are told apart they
-are one operation, so both its shapes and its cost start from :class:`AttentionSizes`.
+They differ in how they are given heads, keys and a past. What they compute is the same, so
+both shapes and cost start from :class:`AttentionSizes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from otel_quant.cost.op import Op, UnknownError
-from otel_quant.cost.shapes.rule import T0, ShapeRule, like
+from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.shapes.rule import ShapesOf
 from otel_quant.cost.values import Shape
 
 Length: TypeAlias = int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AttentionSizes:
     """Lengths of one attention; None for one that is not known.
 
@@ -42,6 +42,9 @@ class AttentionSizes:
     present: Length
 
 
+SizesOf: TypeAlias = Callable[[Operation], AttentionSizes]
+
+
 def _per(length: Length, heads: Length) -> Length:
     return None if length is None or not heads else length // heads
 
@@ -50,19 +53,21 @@ def _plus(a: Length, b: Length) -> Length:
     return None if a is None or b is None else a + b
 
 
-def _onnx(op: Op) -> AttentionSizes:
+def onnx_sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
-    q, k, v = op.shape(0), op.shape(1), op.shape(2)
+    q = op.shape(0, 3)
+    apart = len(q) == 4
+    k, v = op.shape(1, 3 if apart else 2), op.shape(2, 4 if apart else 3)
     heads: Length
     kv_heads: Length
-    if len(q) == 4:
+    if apart:
         batch, heads, queries, size = q
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:
         batch, queries = q[0], q[1]
         heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
         if not heads or not kv_heads:
-            raise UnknownError
+            raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
         keys = k[1]
         size, value_size = _per(q[2], heads), _per(v[2], kv_heads)
     if op.has(4):
@@ -70,11 +75,11 @@ def _onnx(op: Op) -> AttentionSizes:
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, value_size, keys)
 
 
-def _self_attention(past: int) -> Callable[[Op], AttentionSizes]:
+def self_attention(past: int) -> Callable[[Operation], AttentionSizes]:
     """Attention that projects its input itself: weights [input, 3 * hidden]."""
 
-    def sizes(op: Op) -> AttentionSizes:
-        batch, queries, _ = op.shape(0)
+    def sizes(op: Operation) -> AttentionSizes:
+        batch, queries, _ = op.shape(0, exactly=3)
         heads = op.attr("num_heads", 0)
         split = op.attr_ints("qkv_hidden_sizes")
         if split:
@@ -103,17 +108,15 @@ def _self_attention(past: int) -> Callable[[Op], AttentionSizes]:
     return sizes
 
 
-def _multi_head(op: Op) -> AttentionSizes:
+def multi_head(op: Operation) -> AttentionSizes:
     """Query, key and value apart, packed two and one, or packed all three."""
     q = op.shape(0)
     heads = op.attr("num_heads", 0)
     past = op.shape(6)[2] if op.has(6) else 0
     if len(q) == 5:  # [batch, length, heads, 3, size]
         return AttentionSizes(q[0], heads, heads, q[1], _plus(q[1], past), q[4], q[4], q[1])
-    batch, queries, hidden = q
+    batch, queries, hidden = op.shape(0, exactly=3)
     size = _per(hidden, heads)
-    if not op.has(1):
-        raise UnknownError
     k = op.shape(1)
     if len(k) == 5:  # [batch, length, heads, 2, size]
         keys, value_size = k[1], size
@@ -125,9 +128,9 @@ def _multi_head(op: Op) -> AttentionSizes:
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
-def _group_query(op: Op) -> AttentionSizes:
+def group_query(op: Operation) -> AttentionSizes:
     """Few key heads for many query heads; the cache may be longer than what is in it."""
-    batch, queries, hidden = op.shape(0)
+    batch, queries, hidden = op.shape(0, exactly=3)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
     size = _per(hidden, heads) if op.has(1) else _per(hidden, heads + 2 * kv_heads)
     total = op.input(6).data if op.has(6) else None
@@ -137,18 +140,30 @@ def _group_query(op: Op) -> AttentionSizes:
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
 
 
-ATTENTION_SIZES: Final[dict[str, Callable[[Op], AttentionSizes]]] = {
-    "Attention": _onnx,
-    "com.microsoft:Attention": _self_attention(4),
-    "com.microsoft:QAttention": _self_attention(8),
-    "com.microsoft:MultiHeadAttention": _multi_head,
-    "com.microsoft:GroupQueryAttention": _group_query,
-}
+def decoder_sizes(op: Operation) -> AttentionSizes:
+    """One query against a cache: its own past and itself, or what another sequence left.
 
-
-def attention_sizes(op: Op) -> AttentionSizes:
-    """Returns an attention's lengths, or raises UnknownError."""
-    return ATTENTION_SIZES[op.kind](op)
+    As onnxruntime's ContribOperators.md defines DecoderMaskedMultiHeadAttention.
+    """
+    batch, queries, hidden = op.shape(0, exactly=3)
+    heads = op.attr("num_heads", 0)
+    if op.has(1) and len(op.shape(1)) == 4:  # cross attention: no past, nothing is added
+        keys, value_size = op.shape(1)[2], op.shape(2, 4)[3]
+        size = _per(hidden, heads)
+        return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, None)
+    cached = op.shape(5, 4)[2] if op.has(5) else 0
+    if op.has(1):
+        size, value_size = _per(hidden, heads), _per(op.shape(2, 3)[2], heads)
+    elif op.has(5):  # packed: [batch, 1, query, key, value]
+        size, value_size = op.shape(5, 4)[3], op.shape(6, 4)[3]
+    else:
+        size = value_size = _per(hidden, 3 * heads)
+    keys = present = _plus(cached, queries)
+    if op.attr("past_present_share_buffer", 0):  # the cache has room for more than is in it
+        past = op.input(7).data if op.has(7) else None
+        keys = _plus(None if not past or past[0] is None else int(past[0]), queries)
+        present = cached
+    return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, present)
 
 
 def _joined(sizes: AttentionSizes) -> Shape:
@@ -158,8 +173,18 @@ def _joined(sizes: AttentionSizes) -> Shape:
     return (sizes.batch, sizes.queries, hidden)
 
 
-def _onnx_shapes(op: Op) -> Sequence[Shape]:
-    found = attention_sizes(op)
+def decoder(op: Operation) -> Sequence[Shape | None]:
+    """DecoderMaskedMultiHeadAttention: result, caches of keys and values, scores."""
+    found = decoder_sizes(op)
+    scores = (found.batch, found.heads, found.queries, found.keys)
+    if found.present is None and op.has(1) and len(op.shape(1)) == 4:
+        return [_joined(found), None, None, scores]
+    return [_joined(found), *_caches(found), scores]
+
+
+def onnx_attention(op: Operation) -> Sequence[Shape]:
+    """ONNX's Attention: result, caches of keys and values, scores."""
+    found = onnx_sizes(op)
     result = _joined(found)
     if len(op.shape(0)) == 4:
         result = (found.batch, found.heads, found.queries, found.value_size)
@@ -173,24 +198,21 @@ def _caches(sizes: AttentionSizes) -> tuple[Shape, Shape]:
     )
 
 
-def _packed_cache(op: Op) -> Sequence[Shape]:
-    """The present of :func:`_self_attention`: keys and values in one tensor."""
-    found = attention_sizes(op)
-    return [_joined(found), (2, found.batch, found.heads, found.present, found.size)]
+def packed_cache(sizes: SizesOf) -> ShapesOf:
+    """The result, and the present of :func:`self_attention`: keys and values in one tensor."""
+
+    def shapes(op: Operation) -> Sequence[Shape]:
+        found = sizes(op)
+        return [_joined(found), (2, found.batch, found.heads, found.present, found.size)]
+
+    return shapes
 
 
-def _separate_caches(op: Op) -> Sequence[Shape | None]:
-    found = attention_sizes(op)
-    return [_joined(found), *_caches(found), None]
+def separate_caches(sizes: SizesOf) -> ShapesOf:
+    """The result, and caches of keys and values apart."""
 
+    def shapes(op: Operation) -> Sequence[Shape | None]:
+        found = sizes(op)
+        return [_joined(found), *_caches(found), None]
 
-TABLE: Final[dict[str, ShapeRule]] = {
-    "Attention": ShapeRule(_onnx_shapes, (T0,)),
-    "com.microsoft:Attention": ShapeRule(_packed_cache, (T0,)),
-    "com.microsoft:QAttention": ShapeRule(_packed_cache, (like(3),)),
-    "com.microsoft:MultiHeadAttention": ShapeRule(_separate_caches, (T0,)),
-    "com.microsoft:GroupQueryAttention": ShapeRule(_separate_caches, (T0,)),
-    "com.microsoft:DecoderMaskedMultiHeadAttention": ShapeRule(
-        lambda op: [op.shape(0), op.shape(5), op.shape(6)], (T0,)
-    ),
-}
+    return shapes

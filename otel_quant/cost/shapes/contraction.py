@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError
-from otel_quant.cost.shapes.rule import INT32, T0, ShapeRule, agree, broadcast, like
+from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.shapes.rule import agree, broadcast
 from otel_quant.cost.values import Shape
 
 
@@ -17,29 +17,31 @@ def product(a: Shape, b: Shape) -> Shape:
         UnknownError: The operands do not fit.
     """
     if not a or not b:
-        raise UnknownError
-    agree(a[-1], b[-2 if len(b) > 1 else 0])
+        raise UnknownError("a matrix product of a scalar")
+    agree("summed lengths of the operands", a[-1], b[-2 if len(b) > 1 else 0])
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
-def matmul(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
+def matmul(a: int, b: int) -> Callable[[Operation], Sequence[Shape]]:
     """Matrix product of operands ``a`` and ``b``."""
     return lambda op: [product(op.shape(a), op.shape(b))]
 
 
-def gemm(a: int, b: int) -> Callable[[Op], Sequence[Shape]]:
+def gemm(a: int, b: int) -> Callable[[Operation], Sequence[Shape]]:
     """Matrix product with transposes by attribute."""
 
-    def shapes(op: Op) -> Sequence[Shape]:
+    def shapes(op: Operation) -> Sequence[Shape]:
         left = op.shape(a)
         right = op.shape(b)
         if len(left) != 2 or len(right) != 2:
-            raise UnknownError
+            raise UnknownError(
+                f"operands of {len(left)} and {len(right)} dimensions; 2 each are expected"
+            )
         row, summed = left[::-1] if op.attr("transA", 0) else left
         also_summed, column = right[::-1] if op.attr("transB", 0) else right
-        agree(summed, also_summed)
+        agree("summed lengths of the operands", summed, also_summed)
         return [(row, column)]
 
     return shapes
@@ -49,7 +51,7 @@ _MAX_EQUATION: Final = 1024
 """Characters; a letter has to stand for each dimension, so that real ones are short."""
 
 
-def einsum_terms(op: Op) -> tuple[list[list[str]], list[str]]:
+def einsum_terms(op: Operation) -> tuple[list[list[str]], list[str]]:
     """Returns the letters of each operand and of the result, ellipses spelt out.
 
     An ellipsis stands for as many axes as its operand has left; each becomes a label of
@@ -57,7 +59,7 @@ def einsum_terms(op: Op) -> tuple[list[list[str]], list[str]]:
     """
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
-        raise UnknownError
+        raise UnknownError(f"an equation of {len(equation)} characters; at most {_MAX_EQUATION}")
     left, arrow, right = equation.partition("->")
     operands: list[list[str]] = []
     for i, term in enumerate(left.split(",")):
@@ -75,11 +77,11 @@ def _labels(term: str, rank: int) -> list[str]:
     before, dots, after = term.partition("...")
     missing = rank - len(before) - len(after)
     if missing < 0 or (missing and not dots):
-        raise UnknownError
+        raise UnknownError(f"a term of {rank - missing} letters for {rank} dimensions")
     return [*before, *(f"...{k}" for k in range(missing - 1, -1, -1)), *after]
 
 
-def einsum_lengths(op: Op) -> dict[str, int | None]:
+def einsum_lengths(op: Operation) -> dict[str, int | None]:
     """Returns the length of every label.
 
     Raises:
@@ -91,22 +93,24 @@ def einsum_lengths(op: Op) -> dict[str, int | None]:
         for label, length in zip(labels, op.shape(i), strict=True):
             before = lengths.get(label)
             if before not in (None, 1) and length not in (None, 1):
-                agree(before, length)
+                agree("lengths of one letter", before, length)
             elif label not in lengths or before in (None, 1):
                 lengths[label] = length if length is not None else before
     return lengths
 
 
-def _einsum(op: Op) -> Sequence[Shape]:
+def einsum(op: Operation) -> Sequence[Shape]:
+    """Einsum: the lengths of the result's labels."""
     _, result = einsum_terms(op)
     lengths = einsum_lengths(op)
     return [tuple(lengths[label] for label in result)]
 
 
-def _recurrent(op: Op) -> Sequence[Shape]:
-    data = op.shape(0)
-    directions, _, width = op.shape(1)
-    agree(data[2], width)
+def recurrent(op: Operation) -> Sequence[Shape]:
+    """LSTM, GRU and RNN: all states, then the last ones."""
+    data = op.shape(0, 3)
+    directions, _, width = op.shape(1, exactly=3)
+    agree("widths of input and weight", data[2], width)
     hidden: int | None = op.attr("hidden_size", 0)
     if not hidden:
         hidden = op.shape(2)[2]
@@ -117,26 +121,3 @@ def _recurrent(op: Op) -> Sequence[Shape]:
     length, batch = data[0], data[1]
     state = (directions, batch, hidden)
     return [(length, directions, batch, hidden), state, state]
-
-
-TABLE: Final[dict[str, ShapeRule]] = {
-    "MatMul": ShapeRule(matmul(0, 1), (T0,)),
-    "MatMulInteger": ShapeRule(matmul(0, 1), (INT32,)),
-    "QLinearMatMul": ShapeRule(matmul(0, 3), (like(7),)),
-    "Gemm": ShapeRule(gemm(0, 1), (T0,)),
-    "Einsum": ShapeRule(_einsum, (T0,)),
-    "LSTM": ShapeRule(_recurrent, (T0,)),
-    "GRU": ShapeRule(_recurrent, (T0,)),
-    "RNN": ShapeRule(_recurrent, (T0,)),
-    "Det": ShapeRule(lambda op: [op.shape(0)[:-2]], (T0,)),
-    "NegativeLogLikelihoodLoss": ShapeRule(
-        lambda op: [op.shape(1) if op.attr_str("reduction", "mean") == "none" else ()], (T0,)
-    ),
-    "SoftmaxCrossEntropyLoss": ShapeRule(
-        lambda op: [
-            op.shape(1) if op.attr_str("reduction", "mean") == "none" else (),
-            op.shape(0),
-        ],
-        (T0,),
-    ),
-}

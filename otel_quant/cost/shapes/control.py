@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.errors import CostError
-from otel_quant.cost.ir import Graph
-from otel_quant.cost.op import RULE_ERRORS, Body, Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.budget import Budget
+from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
+from otel_quant.cost.scope import Scope
 from otel_quant.cost.shapes.rule import axis_of
+from otel_quant.cost.structure import Graph
 from otel_quant.cost.values import Shape, Value, merged
 
-if TYPE_CHECKING:
-    from otel_quant.cost.infer import Scope, Walk
+
+class GraphWalk(Protocol):
+    """What can walk a graph: shape inference."""
+
+    @property
+    def source(self) -> str:
+        """The model's name, for errors."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """What the walk may take."""
+        ...
+
+    def graph(
+        self, graph: Graph, inputs: Mapping[str, Value], outer: Scope | None, prefix: str
+    ) -> tuple[list[Operation], list[Value]]:
+        """Walks a graph; returns its operations, and the values of its outputs."""
+        ...
+
+
+BodyRule: TypeAlias = Callable[[GraphWalk, Operation, Scope], list[Value]]
+"""Walks the graphs that an operation runs, with the names around it; returns its results."""
+
+_UNKNOWN_TIMES: Final = "{}: how often it runs its body is not known"
 
 _PASSES: Final = 8
 """Walks over a body until the shapes it carries stop changing; each can only lose knowledge."""
 
 
-def _if(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _if(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
     """One branch where the condition is known, else what both have in common."""
     then = op.attr_graph("then_branch", walk.source)
     otherwise = op.attr_graph("else_branch", walk.source)
@@ -38,28 +63,30 @@ def _if(walk: Walk, op: Op, scope: Scope) -> list[Value]:
     for pair in zip(then_outputs, else_outputs, strict=False):
         value = merged(list(pair))
         value.producer = op.number
+        if value.size is None and value.unknown is None:
+            value.unknown = f"{op.title}: its branches give results of different shapes"
         results.append(value)
     return results
 
 
-def _loop(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _loop(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
     body = op.attr_graph("body", walk.source)
     trips = _single(op, 0)
     start = _single(op, 1)
     carried = [_carried(value) for value in op.inputs[2:]]
     names = [info.name for info in body.inputs]
-    counter = Value(elements.INT64, (), name="iteration")
-    going = Value(elements.BOOL, (), (1,))  # else the body would not run
+    counter = Value(dtypes.INT64, (), name="iteration")
+    going = Value(dtypes.BOOL, (), (1,))  # else the body would not run
     for turn in range(_PASSES):
         if turn == _PASSES - 1:
             carried = [Value() for _ in carried]
         inputs = dict(zip(names, [counter, going, *carried], strict=False))
         ops, outputs = walk.graph(body, inputs, scope, op.name + "/body/")
-        if not _widen(carried, outputs[1 : 1 + len(carried)]):
+        if not _widen(op.title, carried, outputs[1 : 1 + len(carried)]):
             break
     times = _trips(op, trips, start, outputs[0] if outputs else None)
-    op.bodies = [Body(ops, times)]
+    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title))]
     results = [_result(op, value) for value in carried]
     if times == 0:
         results = [_result(op, value or Value()) for value in op.inputs[2:]]
@@ -68,13 +95,15 @@ def _loop(walk: Walk, op: Op, scope: Scope) -> list[Value]:
     return results
 
 
-def _single(op: Op, i: int) -> int | None:
+def _single(op: Operation, i: int) -> int | None:
     data = op.input(i).data if op.has(i) else None
     item = data[0] if data else None
     return int(item) if item is not None and isfinite(item) else None
 
 
-def _trips(op: Op, trips: int | None, start: int | None, condition: Value | None) -> int | None:
+def _trips(
+    op: Operation, trips: int | None, start: int | None, condition: Value | None
+) -> int | None:
     """Iterations, if the count is known and nothing can end the loop sooner."""
     if op.has(1) and start == 0:
         return 0
@@ -85,16 +114,17 @@ def _trips(op: Op, trips: int | None, start: int | None, condition: Value | None
 
 
 def _carried(value: Value | None) -> Value:
-    """What a body may take for granted of a value that changes from turn to turn: no elements."""
+    """What holds in every iteration of a value that iterations change: not its elements."""
     if value is None:
         return Value()
     result = Value(value.dtype, value.shape, kind=value.kind, name=value.name)
     result.element = value.element
+    result.unknown = value.unknown
     return result
 
 
-def _widen(carried: list[Value], after: list[Value]) -> bool:
-    """Forgets of each carried value what an iteration changes; returns whether it did."""
+def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
+    """Drops from each carried value what an iteration changes; returns whether anything was."""
     changed = False
     for i, (before, new) in enumerate(zip(carried, after, strict=False)):
         both = merged([before, new])
@@ -103,20 +133,22 @@ def _widen(carried: list[Value], after: list[Value]) -> bool:
                 new.element if before.items == () else merged([before.element, new.element])
             )
         both.data = None
+        if both.size is None and both.unknown is None:
+            both.unknown = f"{title}: the shape of '{printable(before.name)}' changes as it runs"
         if both.shape != before.shape or both.dtype != before.dtype or both.kind != before.kind:
             changed = True
         carried[i] = both
     return changed
 
 
-def _result(op: Op, value: Value) -> Value:
+def _result(op: Operation, value: Value) -> Value:
     result = _carried(value)
     result.name = ""
     result.producer = op.number
     return result
 
 
-def _stacked(op: Op, value: Value, times: int | None, axis: int) -> Value:
+def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value:
     """A scan output: one slice per iteration along a new axis."""
     shape: Shape | None = None
     if value.shape is not None:
@@ -124,15 +156,18 @@ def _stacked(op: Op, value: Value, times: int | None, axis: int) -> Value:
         shape = (*value.shape[:at], times, *value.shape[at:])
     result = Value(value.dtype, shape)
     result.producer = op.number
+    result.unknown = value.unknown
+    if times is None and result.unknown is None:
+        result.unknown = _UNKNOWN_TIMES.format(op.title)
     return result
 
 
-def _scan(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _scan(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
     """A body over slices of its last operands."""
     body = op.attr_graph("body", walk.source)
     count = op.attr("num_scan_inputs", 0)
     if not 0 < count <= len(op.inputs):
-        raise UnknownError
+        raise UnknownError(f"{count} operands to scan of {len(op.inputs)}")
     old = 0 < op.opset < 9  # version 8 has a leading sequence_lens and a batch axis
     operands = op.inputs[1:] if old else op.inputs
     states = operands[: len(operands) - count]
@@ -159,10 +194,11 @@ def _scan(walk: Walk, op: Op, scope: Scope) -> list[Value]:
             carried = [Value() for _ in carried]
         inputs = dict(zip(names, [*carried, *slices], strict=False))
         ops, outputs = walk.graph(body, inputs, scope, op.name + "/body/")
-        if not _widen(carried, outputs[: len(carried)]):
+        if not _widen(op.title, carried, outputs[: len(carried)]):
             break
     runs = times if not old or times is None or batch is None else times * batch
-    op.bodies = [Body(ops, None if old and batch is None else runs)]
+    runs = None if old and batch is None else runs
+    op.bodies = [Body(ops, runs, _UNKNOWN_TIMES.format(op.title))]
     results = [_result(op, value) for value in carried]
     if old:
         for value in results:
@@ -182,7 +218,7 @@ def _dropped(value: Value, axis: int) -> Value:
     return value
 
 
-def _sequence_map(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+def _sequence_map(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
     """A body over the members of sequences."""
     body: Graph = op.attr_graph("body", walk.source)
     first = op.input(0)
@@ -197,7 +233,7 @@ def _sequence_map(walk: Walk, op: Op, scope: Scope) -> list[Value]:
         body, dict(zip(names, members, strict=False)), scope, op.name + "/body/"
     )
     times = len(first.items) if first.items is not None else None
-    op.bodies = [Body(ops, times)]
+    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title))]
     results = []
     for value in outputs:
         result = Value(value.dtype, kind="sequence")
@@ -207,29 +243,26 @@ def _sequence_map(walk: Walk, op: Op, scope: Scope) -> list[Value]:
     return results
 
 
-def _safely(
-    rule: Callable[[Walk, Op, Scope], list[Value]],
-) -> Callable[[Walk, Op, Scope], list[Value]]:
+def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
-    def run(walk: Walk, op: Op, scope: Scope) -> list[Value]:
+    def run(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
         depth = walk.budget.depth
         try:
             return rule(walk, op, scope)
         except CostError:  # of the model, not of the node; a ValueError too
             raise
-        except RULE_ERRORS:
+        except RULE_ERRORS as error:
             walk.budget.depth = depth
-            op.bodies = [Body([], None)]  # something runs, but nobody knows how often
+            reason = reason_of(error, op, "shape rule")
+            op.bodies = [Body([], None, reason)]  # something runs, how often is not known
             op.branches = []
             return []
 
     return run
 
 
-CONTROL_RULES: Final[dict[str, Callable[[Walk, Op, Scope], list[Value]]]] = {
-    "If": _safely(_if),
-    "Loop": _safely(_loop),
-    "Scan": _safely(_scan),
-    "SequenceMap": _safely(_sequence_map),
-}
+if_: Final = _safely(_if)
+loop: Final = _safely(_loop)
+scan: Final = _safely(_scan)
+sequence_map: Final = _safely(_sequence_map)

@@ -12,28 +12,25 @@ import operator
 from collections.abc import Callable, Iterator
 from itertools import product as cartesian
 from math import prod
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.layout import axes_operand, half, single, slice_bounds, slices
 from otel_quant.cost.shapes.rule import axis_of
 from otel_quant.cost.values import MAX_DATA, Data, Value
 
 Scalar: TypeAlias = int | float | None
-Fold: TypeAlias = Callable[[Op, list[Value]], list[Data]]
+Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
 
 
-def folded(op: Op, outputs: list[Value]) -> None:
+def folded(fold: Fold, op: Operation, outputs: list[Value]) -> None:
     """Sets the elements of the results that can be known.
 
     Raises:
         UnknownError: They cannot; so do the other errors of ``RULE_ERRORS``.
     """
-    fold = FOLDS.get(op.kind)
-    if fold is None or not outputs:
-        return
-    size = outputs[0].size
+    size = outputs[0].size if outputs else None
     if size is None or size > MAX_DATA:
         return
     if size == 0:  # its other lengths may be anything, so that nothing may loop over them
@@ -44,11 +41,9 @@ def folded(op: Op, outputs: list[Value]) -> None:
             value.data = tuple(_typed(item, value.dtype) for item in data)
 
 
-def folding_effort(op: Op, outputs: list[Value]) -> int:
+def folding_effort(op: Operation, outputs: list[Value]) -> int:
     """Returns how many elements are looked at, at most, to compute the results' elements."""
-    if op.kind not in FOLDS or not outputs:
-        return 0
-    size = outputs[0].size
+    size = outputs[0].size if outputs else None
     if size is None or size > MAX_DATA:
         return 0
     known = sum(len(value.data) for value in op.inputs if value is not None and value.data)
@@ -59,15 +54,15 @@ def _typed(item: Scalar, dtype: int) -> Scalar:
     """The element as its type holds it."""
     if item is None:
         return None
-    if dtype in elements.FLOATS:
-        if dtype == elements.DOUBLE or not math.isfinite(item):
+    if dtype in dtypes.FLOATS:
+        if dtype == dtypes.DOUBLE or not math.isfinite(item):
             return float(item)
-        if dtype == elements.FLOAT:
+        if dtype == dtypes.FLOAT:
             return single(float(item)) if abs(item) < 3e38 else None
-        if dtype == elements.FLOAT16 and abs(item) < 65504:
+        if dtype == dtypes.FLOAT16 and abs(item) < 65504:
             return half(float(item))
         return None
-    if dtype == elements.BOOL:
+    if dtype == dtypes.BOOL:
         return int(bool(item))
     if isinstance(item, float) and not math.isfinite(item):
         return None
@@ -88,7 +83,7 @@ def _points(ranges: list[range]) -> Iterator[tuple[int, ...]]:
     if not all(ranges):
         return iter(())
     if prod(len(each) for each in ranges) > MAX_DATA:
-        raise UnknownError
+        raise UnknownError(f"more than {MAX_DATA} elements")
     return cartesian(*ranges)
 
 
@@ -98,7 +93,7 @@ def _stretched(value: Value, shape: tuple[int, ...]) -> Data:
         return (None,) * prod(shape)
     own = value.shape
     if own is None:
-        raise UnknownError
+        raise UnknownError("the shape of an operand is not known", value.unknown)
     if own == shape:
         return value.data
     if len(value.data) == 1:
@@ -117,13 +112,20 @@ def _stretched(value: Value, shape: tuple[int, ...]) -> Data:
     )
 
 
-def _each(function: Callable[..., Scalar]) -> Fold:
-    """Element by element, operands broadcast; an unknown operand makes an unknown result."""
+def fold_each(function: Callable[..., Scalar], operands: int | None = None) -> Fold:
+    """Element by element, operands broadcast; an unknown operand makes an unknown result.
 
-    def fold(op: Op, outputs: list[Value]) -> list[Data]:
+    Args:
+        function: Of one element of each operand.
+        operands: How many it takes; None for any number.
+    """
+
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
         values = [value for value in op.inputs if value is not None]
+        if operands not in (None, len(values)):
+            raise UnknownError(f"{len(values)} operands; {operands} are expected")
         if all(value.data is None for value in values):
-            raise UnknownError
+            raise UnknownError("no element of any operand is known")
         shape = op_shape(outputs[0])
         columns = [_stretched(value, shape) for value in values]
         return [tuple(_apply(function, row) for row in zip(*columns, strict=True))]
@@ -145,7 +147,7 @@ def _apply(function: Callable[..., Scalar], row: tuple[Scalar, ...]) -> Scalar:
         return None
 
 
-def _divide(a: int | float, b: int | float) -> int | float:
+def divide(a: int | float, b: int | float) -> int | float:
     """Integers divide as in C: towards zero."""
     if isinstance(a, int) and isinstance(b, int):
         quotient = abs(a) // abs(b)
@@ -153,21 +155,23 @@ def _divide(a: int | float, b: int | float) -> int | float:
     return a / b
 
 
-def _power(a: int | float, b: int | float) -> int | float | None:
+def power(a: int | float, b: int | float) -> int | float | None:
+    """A power, unless it is too large or complex."""
     if abs(b) > 64 or abs(a) > 1 << 32:
         return None
     result = a**b
     return None if isinstance(result, complex) else result
 
 
-def _mod(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_mod(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Mod: the divisor's sign, or the dividend's with ``fmod``."""
     if op.attr("fmod", 0):
-        return _each(math.fmod)(op, outputs)
-    return _each(operator.mod)(op, outputs)
+        return fold_each(math.fmod, 2)(op, outputs)
+    return fold_each(operator.mod, 2)(op, outputs)
 
 
-def _where(op: Op, outputs: list[Value]) -> list[Data]:
-    """An unknown choice is no obstacle where both sides are equal."""
+def fold_where(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Where both sides are equal, the element is known even if the choice is not."""
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(3)), strict=True)
     return [
@@ -177,13 +181,15 @@ def _where(op: Op, outputs: list[Value]) -> list[Data]:
     ]
 
 
-def _and(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_and(op: Operation, outputs: list[Value]) -> list[Data]:
+    """And: false if either is, whatever the other."""
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(2)), strict=True)
     return [tuple(0 if 0 in row else None if None in row else 1 for row in rows)]
 
 
-def _or(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_or(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Or: true if either is, whatever the other."""
     shape = op_shape(outputs[0])
     rows = zip(*(_stretched(op.input(i), shape) for i in range(2)), strict=True)
     return [tuple(_either(row) for row in rows)]
@@ -195,30 +201,35 @@ def _either(row: tuple[Scalar, ...]) -> Scalar:
     return None if None in row else 0
 
 
-def _shape(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_shape(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Shape: the operand's lengths."""
     end = op.attr("end", 0) if "end" in op.attributes else None
     return [op.shape(0)[slice(op.attr("start", 0), end)]]
 
 
-def _size(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_size(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Size: the operand's number of elements."""
     return [(op.size(0),)]
 
 
-def _copy(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_copy(op: Operation, outputs: list[Value]) -> list[Data]:
+    """The operand's elements, unchanged."""
     return [op.data(0)]
 
 
-def _cast(op: Op, outputs: list[Value]) -> list[Data]:
-    if outputs[0].dtype == elements.STRING:
-        raise UnknownError
+def fold_cast(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Cast: the operand's elements; none as text."""
+    if outputs[0].dtype == dtypes.STRING:
+        raise UnknownError("texts are not followed")
     return [op.data(0)]
 
 
-def _concat(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Concat: the operands' elements along an axis."""
     shape = op_shape(outputs[0])
     values = [op.input(i) for i in range(len(op.inputs))]
     if any(value.size is None or value.size > MAX_DATA for value in values):
-        raise UnknownError
+        raise UnknownError("an operand's size is not known or too large to be followed")
     if len(shape) != 1:
         axis = axis_of(op.attr("axis", 0), len(shape))
         outer = prod(shape[:axis])
@@ -235,7 +246,8 @@ def _concat(op: Op, outputs: list[Value]) -> list[Data]:
     return [tuple(parts)]
 
 
-def _gather(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_gather(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Gather: elements by index."""
     data = op.data(0)
     shape = op.dims(0)
     indices = op.data(1)
@@ -252,7 +264,7 @@ def _gather(op: Op, outputs: list[Value]) -> list[Data]:
     return [tuple(result)]
 
 
-def _picked(op: Op, ranges: list[range]) -> Data:
+def _picked(op: Operation, ranges: list[range]) -> Data:
     data = op.data(0)
     strides = _strides(op.dims(0))
     return tuple(
@@ -261,18 +273,20 @@ def _picked(op: Op, ranges: list[range]) -> Data:
     )
 
 
-def _slice(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_slice(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Slice: the elements between the bounds."""
     shape = op.dims(0)
     ranges = [range(dim) for dim in shape]
     for axis, start, end, step in slices(op):
         if start is None or end is None:
-            raise UnknownError
+            raise UnknownError("the bounds are not known")
         first, count = slice_bounds(start, end, step, shape[axis])
         ranges[axis] = range(first, first + step * count, step)
     return [_picked(op, ranges)]
 
 
-def _split(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_split(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Split: the elements of each part."""
     shape = op.dims(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     result: list[Data] = []
@@ -286,7 +300,8 @@ def _split(op: Op, outputs: list[Value]) -> list[Data]:
     return result
 
 
-def _transpose(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_transpose(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Transpose: the elements in another order."""
     data = op.data(0)
     shape = op.dims(0)
     order = op.attr_ints("perm") or tuple(range(len(shape)))[::-1]
@@ -300,11 +315,13 @@ def _transpose(op: Op, outputs: list[Value]) -> list[Data]:
     ]
 
 
-def _expand(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_expand(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Expand: the elements repeated."""
     return [_stretched(op.input(0), op_shape(outputs[0]))]
 
 
-def _tile(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_tile(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Tile: the elements repeated."""
     data = op.data(0)
     shape = op.dims(0)
     strides = _strides(shape)
@@ -321,25 +338,29 @@ def _tile(op: Op, outputs: list[Value]) -> list[Data]:
     ]
 
 
-def _range(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_range(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Range: start, start + step, and so on."""
     start, step = op.data(0)[0], op.data(2)[0]
     if start is None or step is None:
-        raise UnknownError
+        raise UnknownError("start and step are not known")
     return [tuple(start + i * step for i in range(outputs[0].size or 0))]
 
 
-def _filled(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_filled(op: Operation, outputs: list[Value]) -> list[Data]:
+    """ConstantOfShape: one value everywhere."""
     tensor = op.attr_tensor("value")
     fill: Scalar = 0
     if tensor is not None:
         if not tensor.values:
-            raise UnknownError
+            raise UnknownError("the value to fill with is not known")
         fill = tensor.values[0]
     return [(fill,) * (outputs[0].size or 0)]
 
 
-def _reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
-    def fold(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
+    """Elements along axes combined by a function."""
+
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
         data = op.data(0)
         shape = op.dims(0)
         axes = axes_operand(op, 1)
@@ -359,10 +380,11 @@ def _reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
     return fold
 
 
-def _cumulative(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_cumulative(op: Operation, outputs: list[Value]) -> list[Data]:
+    """CumSum of a vector."""
     data = op.ints(0)
     if len(op.dims(0)) != 1 or op.attr("exclusive", 0) or op.attr("reverse", 0):
-        raise UnknownError
+        raise UnknownError("only plain sums along a vector are followed")
     total = 0
     result: list[Scalar] = []
     for item in data:
@@ -371,75 +393,16 @@ def _cumulative(op: Op, outputs: list[Value]) -> list[Data]:
     return [tuple(result)]
 
 
-def _scatter_nd(op: Op, outputs: list[Value]) -> list[Data]:
+def fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
     """Replaces single elements of a vector, as exporters do to build a shape."""
     if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
-        raise UnknownError
+        raise UnknownError("only replacements in a vector are followed")
     result = list(op.data(0))
     for index, update in zip(op.ints(1), op.data(2), strict=True):
         result[index] = update
     return [tuple(result)]
 
 
-def _round_half_even(value: float) -> float:
+def round_half_even(value: float) -> float:
+    """Round: to the nearest integer, halves to the even one."""
     return float(round(value))
-
-
-_binary: Final[dict[str, Callable[..., Scalar]]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "Div": _divide,
-    "Pow": _power,
-    "Max": max,
-    "Min": min,
-    "Equal": lambda a, b: int(a == b),
-    "Less": lambda a, b: int(a < b),
-    "LessOrEqual": lambda a, b: int(a <= b),
-    "Greater": lambda a, b: int(a > b),
-    "GreaterOrEqual": lambda a, b: int(a >= b),
-    "Xor": lambda a, b: int(bool(a) != bool(b)),
-    "Neg": operator.neg,
-    "Abs": abs,
-    "Not": lambda a: int(not a),
-    "Floor": lambda a: float(math.floor(a)),
-    "Ceil": lambda a: float(math.ceil(a)),
-    "Round": _round_half_even,
-    "Sqrt": math.sqrt,
-    "Reciprocal": lambda a: 1 / a,
-    "Sign": lambda a: (a > 0) - (a < 0),
-    "Relu": lambda a: max(a, 0),
-    "Sum": lambda *terms: sum(terms),
-}
-
-FOLDS: Final[dict[str, Fold]] = {
-    **{name: _each(function) for name, function in _binary.items()},
-    "Mod": _mod,
-    "Where": _where,
-    "And": _and,
-    "Or": _or,
-    "Shape": _shape,
-    "Size": _size,
-    "Identity": _copy,
-    "Reshape": _copy,
-    "Squeeze": _copy,
-    "Unsqueeze": _copy,
-    "Flatten": _copy,
-    "Cast": _cast,
-    "CastLike": _cast,
-    "Concat": _concat,
-    "Gather": _gather,
-    "Slice": _slice,
-    "Split": _split,
-    "Transpose": _transpose,
-    "Expand": _expand,
-    "Tile": _tile,
-    "Range": _range,
-    "ConstantOfShape": _filled,
-    "ReduceProd": _reduce(prod),
-    "ReduceSum": _reduce(sum),
-    "ReduceMax": _reduce(max),
-    "ReduceMin": _reduce(min),
-    "CumSum": _cumulative,
-    "ScatterND": _scatter_nd,
-}

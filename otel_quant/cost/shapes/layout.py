@@ -7,43 +7,41 @@ from math import ceil, floor, prod
 from struct import pack, unpack
 from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError, known
+from otel_quant.cost.operation import Operation, UnknownError, known
 from otel_quant.cost.shapes.rule import (
-    BOOL,
-    FLOAT,
-    INT32,
-    INT64,
-    T0,
-    ShapeRule,
     agree,
     axis_of,
     broadcast,
-    like,
-    named,
     with_dim,
 )
 from otel_quant.cost.values import Data, Shape, volume
 
+_MAX_TARGET: Final = 64
+"""Dimensions that a shape given as a tensor may have."""
 
-def axes_operand(op: Op, i: int) -> tuple[int, ...] | None:
+
+def axes_operand(op: Operation, i: int) -> tuple[int, ...] | None:
     """Returns axes, an attribute in old operator sets and operand ``i`` in new ones."""
     if op.has(i):
         return op.ints(i)
     return op.attr_ints("axes")
 
 
-def _target(op: Op, i: int) -> Data:
+def _target(op: Operation, i: int) -> Data:
     """Returns a shape given as a tensor; if only its length is known, that many unknowns."""
     data = op.input(i).data
     if data is not None:
         return data
-    (length,) = known(op.shape(i))
-    if length > 64:
-        raise UnknownError
+    shape = op.dims(i)
+    if len(shape) != 1 or shape[0] > _MAX_TARGET:
+        raise UnknownError(
+            f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
+        )
+    (length,) = shape
     return (None,) * length
 
 
-def reshaped(op: Op) -> Sequence[Shape]:
+def reshaped(op: Operation) -> Sequence[Shape]:
     """Reshape: 0 copies a length, -1 takes what is left."""
     source = op.shape(0)
     attribute = op.attr_ints("shape")
@@ -63,10 +61,12 @@ def reshaped(op: Op) -> Sequence[Shape]:
     total = volume(source)
     fixed = prod(dim for dim in result if dim is not None)
     if total is not None and not open_axes and fixed != total:
-        raise UnknownError
+        raise UnknownError(f"{list(source)} cannot be reshaped to {result}: other element counts")
     if total is not None and len(open_axes) == 1 and fixed > 0:
         if total % fixed:
-            raise UnknownError
+            raise UnknownError(
+                f"{list(source)} cannot be reshaped to {result}: no length fits the open axis"
+            )
         result[open_axes[0]] = total // fixed
     elif len(open_axes) == 1 and target[open_axes[0]] == -1 and fixed > 0:
         result[open_axes[0]] = _left_over(source, target, result)
@@ -83,50 +83,61 @@ def _left_over(source: Shape, target: Data, result: list[int | None]) -> int | N
     return rest // fixed if fixed and rest % fixed == 0 else None
 
 
-def _flatten(op: Op) -> Sequence[Shape]:
+def flatten(op: Operation) -> Sequence[Shape]:
+    """Flatten: the axes before ``axis`` and those from it on, each made one."""
     shape = op.shape(0)
     axis = op.attr("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
     return [(volume(shape[:axis]), volume(shape[axis:]))]
 
 
-def _squeeze(op: Op) -> Sequence[Shape]:
+def squeeze(op: Operation) -> Sequence[Shape]:
+    """Squeeze: axes of length 1 left out."""
     shape = op.shape(0)
     axes = axes_operand(op, 1)
     if axes is None:
         if None in shape:
-            raise UnknownError
+            raise UnknownError(
+                "no axes are named, and which have length 1 is not known", op.input(0).unknown
+            )
         return [tuple(dim for dim in shape if dim != 1)]
     gone = {axis_of(axis, len(shape)) for axis in axes}
     return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
 
 
-def _unsqueeze(op: Op) -> Sequence[Shape]:
+def unsqueeze(op: Operation) -> Sequence[Shape]:
+    """Unsqueeze: axes of length 1 put in."""
     shape = op.shape(0)
     axes = axes_operand(op, 1)
     if axes is None:
-        raise UnknownError
+        raise UnknownError("no axes are named")
     rank = len(shape) + len(axes)
     new = {axis_of(axis, rank) for axis in axes}
-    if len(new) != len(axes):  # an axis given twice
-        raise UnknownError
+    if len(new) != len(axes):
+        raise UnknownError(f"an axis is named twice in {list(axes)}")
     rest = iter(shape)
     return [tuple(1 if i in new else next(rest) for i in range(rank))]
 
 
-def _transpose(op: Op) -> Sequence[Shape]:
+def transpose(op: Operation) -> Sequence[Shape]:
+    """Transpose: axes in another order, reversed unless ``perm`` gives one."""
     shape = op.shape(0)
     order = op.attr_ints("perm")
     if order is None:
         return [shape[::-1]]
     if len(order) != len(shape):
-        raise UnknownError
+        raise UnknownError(f"a permutation of {len(order)} axes on {len(shape)}")
     return [tuple(shape[axis] for axis in order)]
 
 
-def _concat(op: Op) -> Sequence[Shape]:
+def concat(op: Operation) -> Sequence[Shape]:
+    """Concat: lengths along ``axis`` added, all others equal."""
     shapes = [op.shape(i) for i in range(len(op.inputs))]
+    if not shapes:
+        raise UnknownError("there are no operands")
     rank = len(shapes[0])
+    if any(len(shape) < rank for shape in shapes):
+        raise UnknownError("the operands have different numbers of dimensions")
     axis = axis_of(op.attr("axis", 1 if 0 < op.opset < 4 else 0), rank)
     result: list[int | None] = []
     for i in range(rank):
@@ -135,12 +146,13 @@ def _concat(op: Op) -> Sequence[Shape]:
             lengths = [dim for dim in column if dim is not None]
             result.append(sum(lengths) if len(lengths) == len(column) else None)
         else:
-            agree(*column)
+            agree(f"lengths of axis {i} of the operands", *column)
             result.append(next((dim for dim in column if dim is not None), None))
     return [tuple(result)]
 
 
-def _split(op: Op) -> Sequence[Shape]:
+def split(op: Operation) -> Sequence[Shape]:
+    """Split: parts of given lengths along ``axis``, or equal ones."""
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     parts: Sequence[int | float | None] | None = op.attr_ints("split")
@@ -161,7 +173,7 @@ def _split(op: Op) -> Sequence[Shape]:
 def slice_bounds(start: int, end: int, step: int, length: int) -> tuple[int, int]:
     """Returns where a slice of an axis starts and how many elements it takes."""
     if step == 0:
-        raise UnknownError
+        raise UnknownError("a step of 0")
     indices = range(length)[slice(*_clamped(start, end, step, length))]
     return (indices[0] if len(indices) else 0), len(indices)
 
@@ -176,7 +188,7 @@ def _clamped(start: int, end: int, step: int, length: int) -> tuple[int, int | N
     return start, (None if end < 0 else end), step
 
 
-def slices(op: Op) -> list[tuple[int, int | None, int | None, int]]:
+def slices(op: Operation) -> list[tuple[int, int | None, int | None, int]]:
     """Returns (axis, start, end, step) of every axis cut; None for a bound not known."""
     rank = len(op.shape(0))
     steps: Data | None = None
@@ -205,7 +217,8 @@ def _whole(item: int | float | None) -> int | None:
     return None if item is None else int(item)
 
 
-def _slice(op: Op) -> Sequence[Shape]:
+def sliced(op: Operation) -> Sequence[Shape]:
+    """Slice: so many steps along each axis cut."""
     result = list(op.shape(0))
     for axis, start, end, step in slices(op):
         length = result[axis]
@@ -217,27 +230,31 @@ def _slice(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _gather(op: Op) -> Sequence[Shape]:
+def gather(op: Operation) -> Sequence[Shape]:
+    """Gather: the indices' axes in the place of ``axis``."""
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     return [(*shape[:axis], *op.shape(1), *shape[axis + 1 :])]
 
 
-def _gather_nd(op: Op) -> Sequence[Shape]:
+def gather_nd(op: Operation) -> Sequence[Shape]:
+    """GatherND: the last axis of the indices addresses so many axes of the data."""
     data, indices = op.shape(0), op.shape(1)
     batch = op.attr("batch_dims", 0)
-    depth = indices[-1]
+    depth = indices[-1] if indices else None
     if depth is None:
-        raise UnknownError
+        raise UnknownError("how many axes the indices address is not known", op.input(1).unknown)
     return [(*indices[:-1], *data[batch + depth :])]
 
 
-def _expand(op: Op) -> Sequence[Shape]:
+def expand(op: Operation) -> Sequence[Shape]:
+    """Expand: broadcast to a shape given as a tensor."""
     target = tuple(None if item is None else int(item) for item in _target(op, 1))
     return [broadcast((op.shape(0), target))]
 
 
-def _tile(op: Op) -> Sequence[Shape]:
+def tile(op: Operation) -> Sequence[Shape]:
+    """Tile: each length times its number of repeats."""
     shape = op.shape(0)
     if 0 < op.opset < 6:
         axis = op.int_(2)
@@ -245,7 +262,7 @@ def _tile(op: Op) -> Sequence[Shape]:
         return [with_dim(shape, axis, None if length is None else length * op.int_(1))]
     times = _target(op, 1)
     if len(times) != len(shape):
-        raise UnknownError
+        raise UnknownError(f"{len(times)} repeats for {len(shape)} dimensions")
     return [
         tuple(
             None if dim is None or many is None else dim * int(many)
@@ -254,7 +271,8 @@ def _tile(op: Op) -> Sequence[Shape]:
     ]
 
 
-def _pad(op: Op) -> Sequence[Shape]:
+def pad(op: Operation) -> Sequence[Shape]:
+    """Pad: each length with what is put before and behind it."""
     shape = op.shape(0)
     pads: Data | None = op.attr_ints("pads") or op.attr_ints("paddings")
     if op.has(1):
@@ -262,10 +280,10 @@ def _pad(op: Op) -> Sequence[Shape]:
         if pads is None:
             return [(None,) * len(shape)]
     if pads is None:
-        raise UnknownError
+        raise UnknownError("neither the attribute 'pads' nor operand 1 is given")
     axes = op.ints(3) if op.has(3) else range(len(shape))
     if len(pads) != 2 * len(axes):
-        raise UnknownError
+        raise UnknownError(f"{len(pads)} pads; two for each of {len(axes)} axes are expected")
     result = list(shape)
     for i, axis in enumerate(axes):
         at = axis_of(axis, len(shape))
@@ -277,14 +295,16 @@ def _pad(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _depth_to_space(op: Op) -> Sequence[Shape]:
-    batch, channels, height, width = op.dims(0)
+def depth_to_space(op: Operation) -> Sequence[Shape]:
+    """DepthToSpace: blocks of channels spread over height and width."""
+    batch, channels, height, width = op.dims(0, exactly=4)
     block = op.attr("blocksize", 1)
     return [(batch, channels // block**2, height * block, width * block)]
 
 
-def _space_to_depth(op: Op) -> Sequence[Shape]:
-    batch, channels, height, width = op.dims(0)
+def space_to_depth(op: Operation) -> Sequence[Shape]:
+    """SpaceToDepth: blocks of height and width gathered in channels."""
+    batch, channels, height, width = op.dims(0, exactly=4)
     block = op.attr("blocksize", 1)
     return [(batch, channels * block**2, height // block, width // block)]
 
@@ -301,7 +321,8 @@ def half(value: float) -> float:
     return rounded
 
 
-def _resize(op: Op) -> Sequence[Shape]:
+def resize(op: Operation) -> Sequence[Shape]:
+    """Resize and Upsample: lengths times scales, or sizes as given."""
     shape = op.shape(0)
     rank = len(shape)
     axes = op.attr_ints("axes") or tuple(range(rank))
@@ -328,7 +349,7 @@ def _resize(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _resized_to(op: Op, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Shape:
+def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Shape:
     policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
     result = list(shape)
     if policy == "stretch":
@@ -336,8 +357,8 @@ def _resized_to(op: Op, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Sha
             size = sizes[i]
             result[axis] = None if size is None else int(size)
         return tuple(result)
-    lengths = known([shape[axis] for axis in axes])
-    wanted = known([None if size is None else int(size) for size in sizes])
+    lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
+    wanted = known([None if size is None else int(size) for size in sizes], "the result")
     ratios = [single(size / length) for size, length in zip(wanted, lengths, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     for axis, length in zip(axes, lengths, strict=True):
@@ -345,7 +366,8 @@ def _resized_to(op: Op, shape: Shape, axes: tuple[int, ...], sizes: Data) -> Sha
     return tuple(result)
 
 
-def _compress(op: Op) -> Sequence[Shape]:
+def compress(op: Operation) -> Sequence[Shape]:
+    """Compress: as many elements as the condition selects."""
     axis = op.attributes.get("axis")
     taken = op.input(1).data
     count = None if taken is None or None in taken else sum(1 for item in taken if item)
@@ -355,7 +377,8 @@ def _compress(op: Op) -> Sequence[Shape]:
     return [with_dim(shape, axis_of(op.attr("axis", 0), len(shape)), count)]
 
 
-def _one_hot(op: Op) -> Sequence[Shape]:
+def one_hot(op: Operation) -> Sequence[Shape]:
+    """OneHot: an axis of length ``depth`` put in."""
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", -1), len(shape) + 1)
     depth = op.input(1).data
@@ -363,7 +386,8 @@ def _one_hot(op: Op) -> Sequence[Shape]:
     return [(*shape[:axis], length, *shape[axis:])]
 
 
-def _range(op: Op) -> Sequence[Shape]:
+def range_length(op: Operation) -> Sequence[Shape]:
+    """Range: as many elements as steps from start to limit."""
     try:
         start, limit, step = (op.floats(i)[0] for i in range(3))
     except UnknownError:
@@ -371,24 +395,28 @@ def _range(op: Op) -> Sequence[Shape]:
     return [(max(0, ceil((limit - start) / step)),)]
 
 
-def _constant_of_shape(op: Op) -> Sequence[Shape]:
+def constant_of_shape(op: Operation) -> Sequence[Shape]:
+    """ConstantOfShape: a shape given as a tensor."""
     return [tuple(None if item is None else int(item) for item in _target(op, 0))]
 
 
-def _filled_type(op: Op) -> int:
+def filled_type(op: Operation) -> int:
+    """ConstantOfShape: the type of its value, float32 if it has none."""
     tensor = op.attr_tensor("value")
     return 1 if tensor is None else tensor.dtype
 
 
-def _shape_of(op: Op) -> Sequence[Shape]:
+def shape_of(op: Operation) -> Sequence[Shape]:
+    """Shape: one element per axis of the operand."""
     return [(len(op.shape(0)[slice(op.attr("start", 0), _end(op))]),)]
 
 
-def _end(op: Op) -> int | None:
+def _end(op: Operation) -> int | None:
     return op.attr("end", 0) if "end" in op.attributes else None
 
 
-def _top_k(op: Op) -> Sequence[Shape]:
+def top_k(op: Operation) -> Sequence[Shape]:
+    """TopK: ``k`` along ``axis``, values and indices."""
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", -1), len(shape))
     if op.has(1):
@@ -399,12 +427,14 @@ def _top_k(op: Op) -> Sequence[Shape]:
     return [with_dim(shape, axis, count)] * 2
 
 
-def _non_zero(op: Op) -> Sequence[Shape]:
+def non_zero(op: Operation) -> Sequence[Shape]:
+    """NonZero: one row per axis; how many columns depends on the data."""
     rank = len(op.shape(0))
     return [(max(rank, 1) if rank else 0, None)]
 
 
-def _unique(op: Op) -> Sequence[Shape]:
+def unique(op: Operation) -> Sequence[Shape]:
+    """Unique: how many elements depends on the data."""
     if "axis" not in op.attributes:
         return [(None,), (None,), (volume(op.shape(0)),), (None,)]
     shape = op.shape(0)
@@ -412,22 +442,26 @@ def _unique(op: Op) -> Sequence[Shape]:
     return [with_dim(shape, axis, None), (None,), (shape[axis],), (None,)]
 
 
-def _grid_sample(op: Op) -> Sequence[Shape]:
+def grid_sample(op: Operation) -> Sequence[Shape]:
+    """GridSample: batch and channels of the data, the grid's lengths."""
     return [(*op.shape(0)[:2], *op.shape(1)[1:-1])]
 
 
-def _affine_grid(op: Op) -> Sequence[Shape]:
+def affine_grid(op: Operation) -> Sequence[Shape]:
+    """AffineGrid: one coordinate per axis for each position."""
     size = op.ints(1)
     return [(size[0], *size[2:], len(size) - 2)]
 
 
-def _col2im(op: Op) -> Sequence[Shape]:
-    batch, columns, _ = op.shape(0)
+def col2im(op: Operation) -> Sequence[Shape]:
+    """Col2Im: columns of blocks put together to an image."""
+    batch, columns, _ = op.shape(0, exactly=3)
     block = prod(op.ints(2))
     return [(batch, None if columns is None else columns // block, *op.ints(1))]
 
 
-def _center_crop_pad(op: Op) -> Sequence[Shape]:
+def center_crop_pad(op: Operation) -> Sequence[Shape]:
+    """CenterCropPad: lengths as given on the axes named."""
     shape = op.shape(0)
     axes = op.attr_ints("axes") or tuple(range(len(shape)))
     result = list(shape)
@@ -436,46 +470,6 @@ def _center_crop_pad(op: Op) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _tf_idf(op: Op) -> Sequence[Shape]:
+def tf_idf(op: Operation) -> Sequence[Shape]:
+    """TfIdfVectorizer: one column per n-gram index."""
     return [(*op.shape(0)[:-1], max(op.attr_ints("ngram_indexes") or (-1,)) + 1)]
-
-
-TABLE: Final[dict[str, ShapeRule]] = {
-    "Reshape": ShapeRule(reshaped, (T0,)),
-    "Flatten": ShapeRule(_flatten, (T0,)),
-    "Squeeze": ShapeRule(_squeeze, (T0,)),
-    "Unsqueeze": ShapeRule(_unsqueeze, (T0,)),
-    "Transpose": ShapeRule(_transpose, (T0,)),
-    "Concat": ShapeRule(_concat, (T0,)),
-    "Split": ShapeRule(_split, (T0,)),
-    "Slice": ShapeRule(_slice, (T0,)),
-    "Gather": ShapeRule(_gather, (T0,)),
-    "GatherElements": ShapeRule(lambda op: [op.shape(1)], (T0,)),
-    "GatherND": ShapeRule(_gather_nd, (T0,)),
-    "Expand": ShapeRule(_expand, (T0,)),
-    "Tile": ShapeRule(_tile, (T0,)),
-    "Pad": ShapeRule(_pad, (T0,)),
-    "DepthToSpace": ShapeRule(_depth_to_space, (T0,)),
-    "SpaceToDepth": ShapeRule(_space_to_depth, (T0,)),
-    "Resize": ShapeRule(_resize, (T0,)),
-    "Upsample": ShapeRule(_resize, (T0,)),
-    "Compress": ShapeRule(_compress, (T0,)),
-    "OneHot": ShapeRule(_one_hot, (like(2),)),
-    "Range": ShapeRule(_range, (T0,)),
-    "ConstantOfShape": ShapeRule(_constant_of_shape, (_filled_type,)),
-    "Shape": ShapeRule(_shape_of, (INT64,)),
-    "Size": ShapeRule(lambda op: [()], (INT64,)),
-    "TopK": ShapeRule(_top_k, (T0, INT64)),
-    "NonZero": ShapeRule(_non_zero, (INT64,)),
-    "Unique": ShapeRule(_unique, (T0, INT64)),
-    "NonMaxSuppression": ShapeRule(lambda op: [(None, 3)], (INT64,)),
-    "GridSample": ShapeRule(_grid_sample, (T0,)),
-    "AffineGrid": ShapeRule(_affine_grid, (T0,)),
-    "Col2Im": ShapeRule(_col2im, (T0,)),
-    "CenterCropPad": ShapeRule(_center_crop_pad, (T0,)),
-    "Multinomial": ShapeRule(
-        lambda op: [(op.shape(0)[0], op.attr("sample_size", 1))], (named("dtype", INT32),)
-    ),
-    "OptionalHasElement": ShapeRule(lambda op: [()], (BOOL,)),
-    "TfIdfVectorizer": ShapeRule(_tf_idf, (FLOAT,)),
-}

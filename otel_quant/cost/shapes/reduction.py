@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from otel_quant.cost.op import Op
+from otel_quant.cost.operation import Operation
 from otel_quant.cost.shapes.layout import axes_operand
-from otel_quant.cost.shapes.rule import FLOAT, INT64, T0, ShapeRule, axis_of, named, with_dim
+from otel_quant.cost.shapes.rule import axis_of, with_dim
 from otel_quant.cost.values import Shape
 
 
-def reduce(op: Op) -> Sequence[Shape]:
+def reduce(op: Operation) -> Sequence[Shape]:
     """Reduction over ``axes``; over all of them where none are named."""
     shape = op.shape(0)
     axes = axes_operand(op, 1)
@@ -24,7 +23,8 @@ def reduce(op: Op) -> Sequence[Shape]:
     return [tuple(dim for i, dim in enumerate(shape) if i not in gone)]
 
 
-def _arg(op: Op) -> Sequence[Shape]:
+def arg(op: Operation) -> Sequence[Shape]:
+    """ArgMax and ArgMin: one axis reduced."""
     shape = op.shape(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
     if op.attr("keepdims", 1):
@@ -32,7 +32,8 @@ def _arg(op: Op) -> Sequence[Shape]:
     return [(*shape[:axis], *shape[axis + 1 :])]
 
 
-def _dft(op: Op) -> Sequence[Shape]:
+def dft(op: Operation) -> Sequence[Shape]:
+    """DFT: a last axis of real and imaginary part; half of the bins if one-sided."""
     shape = op.shape(0)
     axis = op.attr("axis", 1)
     if op.opset >= 20:
@@ -48,7 +49,8 @@ def _dft(op: Op) -> Sequence[Shape]:
     return [(*with_dim(shape, axis, length)[:-1], 2)]
 
 
-def _stft(op: Op) -> Sequence[Shape]:
+def stft(op: Operation) -> Sequence[Shape]:
+    """STFT: frames, bins, real and imaginary part."""
     signal = op.shape(0)
     step = op.int_(1)
     frame = op.int_(3) if op.has(3) else op.shape(2)[0]
@@ -59,35 +61,6 @@ def _stft(op: Op) -> Sequence[Shape]:
     return [(signal[0], (length - frame) // step + 1, bins, 2)]
 
 
-def _mel(op: Op) -> Sequence[Shape]:
+def mel(op: Operation) -> Sequence[Shape]:
+    """MelWeightMatrix: bins of the spectrum by bands."""
     return [(op.int_(1) // 2 + 1, op.int_(0))]
-
-
-_reduction = ShapeRule(reduce, (T0,))
-_window = ShapeRule(lambda op: [(op.int_(0),)], (named("output_datatype", FLOAT),))
-
-TABLE: Final[dict[str, ShapeRule]] = {
-    **{
-        f"Reduce{what}": _reduction
-        for what in (
-            "L1",
-            "L2",
-            "LogSum",
-            "LogSumExp",
-            "Max",
-            "Mean",
-            "Min",
-            "Prod",
-            "Sum",
-            "SumSquare",
-        )
-    },
-    "ArgMax": ShapeRule(_arg, (INT64,)),
-    "ArgMin": ShapeRule(_arg, (INT64,)),
-    "DFT": ShapeRule(_dft, (T0,)),
-    "STFT": ShapeRule(_stft, (T0,)),
-    "MelWeightMatrix": ShapeRule(_mel, (named("output_datatype", FLOAT),)),
-    "HannWindow": _window,
-    "HammingWindow": _window,
-    "BlackmanWindow": _window,
-}

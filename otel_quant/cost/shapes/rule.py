@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from otel_quant.cost import elements
-from otel_quant.cost.op import RULE_ERRORS, Op, UnknownError
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import RULE_ERRORS, Operation, UnknownError
 from otel_quant.cost.values import Shape, Value
 
-TypeOf: TypeAlias = Callable[[Op], int]
-ShapesOf: TypeAlias = Callable[[Op], Sequence[Shape | None]]
-ValuesOf: TypeAlias = Callable[[Op], list[Value]]
+TypeOf: TypeAlias = Callable[[Operation], int]
+ShapesOf: TypeAlias = Callable[[Operation], Sequence[Shape | None]]
+ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ShapeRule:
     """Type and shape of an operator's results.
 
     Attributes:
-        shapes: Shapes of the results; may give more than the node wants.
+        shapes: Shapes of the results; may be more than the node has.
         types: Element type of each result; the last one holds for all that follow.
         values: Instead of both, for operators on sequences and optionals.
     """
@@ -29,7 +29,7 @@ class ShapeRule:
     types: tuple[TypeOf, ...] = ()
     values: ValuesOf | None = None
 
-    def apply(self, op: Op, wanted: int) -> list[Value]:
+    def apply(self, op: Operation, wanted: int) -> list[Value]:
         """Returns what is known of the results.
 
         Raises:
@@ -38,35 +38,36 @@ class ShapeRule:
         if self.values is not None:
             return self.values(op)
         shapes = self.shapes(op)
-        return [
-            Value(self.dtype(op, i), _checked(shapes[i] if i < len(shapes) else None))
-            for i in range(wanted)
-        ]
+        results = [Value(self.dtype(op, i)) for i in range(wanted)]
+        for value, shape in zip(results, shapes, strict=False):
+            if shape is not None and _is_possible(shape):
+                value.shape = tuple(shape)
+            elif shape is not None:
+                value.unknown = f"{op.title}: a result would have an impossible shape"
+        if wanted > len(shapes) or None in shapes:
+            unknown = f"{op.title}: its shape rule does not cover all of its results"
+            for value in results:
+                if value.shape is None and value.unknown is None:
+                    value.unknown = unknown
+        return results
 
-    def dtype(self, op: Op, i: int) -> int:
+    def dtype(self, op: Operation, i: int) -> int:
         """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
         if not self.types:
-            return elements.UNKNOWN
+            return dtypes.UNKNOWN
         try:
             return self.types[min(i, len(self.types) - 1)](op)
         except RULE_ERRORS:
-            return elements.UNKNOWN
+            return dtypes.UNKNOWN
 
 
 _MAX_RANK: Final = 64
 _MAX_DIM: Final = 1 << 63
 
 
-def _checked(shape: Shape | None) -> Shape | None:
-    """A negative length means that the node cannot run; its shape is not known.
-
-    Nor can one with more dimensions, or longer ones, than any runtime has.
-    """
-    if shape is None or len(shape) > _MAX_RANK:
-        return None
-    if any(dim is not None and not 0 <= dim < _MAX_DIM for dim in shape):
-        return None
-    return tuple(shape)
+def _is_possible(shape: Shape) -> bool:
+    """Whether a tensor may have a shape: no negative length, nothing that no runtime has."""
+    return len(shape) <= _MAX_RANK and all(dim is None or 0 <= dim < _MAX_DIM for dim in shape)
 
 
 def like(i: int) -> TypeOf:
@@ -82,7 +83,7 @@ def always(dtype: int) -> TypeOf:
 def named(attribute: str, otherwise: TypeOf) -> TypeOf:
     """The type that an attribute names, else another."""
 
-    def of(op: Op) -> int:
+    def of(op: Operation) -> int:
         code = op.attr(attribute, 0)
         return code if code else otherwise(op)
 
@@ -96,10 +97,10 @@ def same_shape(i: int = 0) -> ShapesOf:
 
 T0: Final = like(0)
 T1: Final = like(1)
-BOOL: Final = always(elements.BOOL)
-INT64: Final = always(elements.INT64)
-INT32: Final = always(elements.INT32)
-FLOAT: Final = always(elements.FLOAT)
+BOOL: Final = always(dtypes.BOOL)
+INT64: Final = always(dtypes.INT64)
+INT32: Final = always(dtypes.INT32)
+FLOAT: Final = always(dtypes.FLOAT)
 SAME: Final = ShapeRule(same_shape(), (T0,))
 """Element by element, type kept."""
 
@@ -119,7 +120,8 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
         unknown = None in dims
         dims.discard(None)
         if len(dims) > 1:
-            raise UnknownError
+            lengths = " and ".join(str(dim) for dim in dims)
+            raise UnknownError(f"lengths {lengths} of axis {axis} cannot be broadcast")
         if dims:
             result.append(dims.pop())
         else:
@@ -127,17 +129,22 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     return tuple(result)
 
 
-def agree(*lengths: int | None) -> None:
-    """Holds lengths of which an operator wants that they are one.
+def agree(what: str, *lengths: int | None) -> None:
+    """Checks that lengths that have to be equal are.
+
+    Args:
+        what: What they are the lengths of, for the error.
+        lengths: The lengths; None for one that is not known.
 
     Raises:
         UnknownError: Two that are known differ: the node cannot run.
     """
-    if len({length for length in lengths if length is not None}) > 1:
-        raise UnknownError
+    different = dict.fromkeys(length for length in lengths if length is not None)
+    if len(different) > 1:
+        raise UnknownError(f"{what} differ: {', '.join(map(str, different))}")
 
 
-def broadcast_all(op: Op) -> Sequence[Shape]:
+def broadcast_all(op: Operation) -> Sequence[Shape]:
     """The shape of all operands broadcast."""
     return (broadcast(op.shape(i) for i in range(len(op.inputs)) if op.has(i)),)
 
@@ -149,7 +156,7 @@ def axis_of(axis: int, rank: int) -> int:
         UnknownError: The tensor has no such axis.
     """
     if not -rank <= axis < max(rank, 1):
-        raise UnknownError
+        raise UnknownError(f"axis {axis} of a tensor of {rank} dimensions")
     return axis + rank if axis < 0 else axis
 
 

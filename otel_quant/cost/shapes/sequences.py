@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from otel_quant.cost import elements
-from otel_quant.cost.ir import Type
-from otel_quant.cost.op import Op, UnknownError
-from otel_quant.cost.shapes.rule import ShapeRule, ValuesOf, axis_of, with_dim
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.shapes.rule import axis_of, with_dim
+from otel_quant.cost.structure import Type
 from otel_quant.cost.values import MAX_DATA, Shape, Value, merged
 
 
@@ -17,7 +15,7 @@ def _sequence(items: tuple[Value, ...] | None, element: Value | None = None) -> 
     if items:
         element = merged(list(items))
     result.element = element
-    result.dtype = element.dtype if element is not None else elements.UNKNOWN
+    result.dtype = element.dtype if element is not None else dtypes.UNKNOWN
     return result
 
 
@@ -25,25 +23,29 @@ def _copy(value: Value | None) -> Value:
     if value is None:
         return Value(kind="unknown")
     result = Value(value.dtype, value.shape, value.data, kind=value.kind)
+    result.unknown = value.unknown
     result.element = value.element
     result.items = value.items
     return result
 
 
-def _index(op: Op, i: int) -> int | None:
+def _index(op: Operation, i: int) -> int | None:
     data = op.input(i).data if op.has(i) else None
     return None if not data or data[0] is None else int(data[0])
 
 
-def _empty(op: Op) -> list[Value]:
-    return [_sequence((), Value(op.attr("dtype", elements.FLOAT)))]
+def empty(op: Operation) -> list[Value]:
+    """SequenceEmpty."""
+    return [_sequence((), Value(op.attr("dtype", dtypes.FLOAT)))]
 
 
-def _construct(op: Op) -> list[Value]:
+def construct(op: Operation) -> list[Value]:
+    """SequenceConstruct: the operands."""
     return [_sequence(tuple(value for value in op.inputs if value is not None))]
 
 
-def _insert(op: Op) -> list[Value]:
+def insert(op: Operation) -> list[Value]:
+    """SequenceInsert: one member more."""
     sequence, new = op.input(0), op.input(1)
     at = _index(op, 2)
     items = sequence.items
@@ -56,7 +58,8 @@ def _insert(op: Op) -> list[Value]:
     return [_sequence(None, merged([known, new]) if known is not None else None)]
 
 
-def _erase(op: Op) -> list[Value]:
+def erase(op: Operation) -> list[Value]:
+    """SequenceErase: one member fewer."""
     sequence = op.input(0)
     at = _index(op, 1)
     items = sequence.items
@@ -66,7 +69,8 @@ def _erase(op: Op) -> list[Value]:
     return [_sequence(None, sequence.element)]
 
 
-def _at(op: Op) -> list[Value]:
+def at(op: Operation) -> list[Value]:
+    """SequenceAt: one member."""
     sequence = op.input(0)
     at = _index(op, 1)
     if sequence.items is not None and at is not None:
@@ -74,12 +78,14 @@ def _at(op: Op) -> list[Value]:
     return [_copy(sequence.element)]
 
 
-def _length(op: Op) -> list[Value]:
+def length(op: Operation) -> list[Value]:
+    """SequenceLength: one integer."""
     items = op.input(0).items
-    return [Value(elements.INT64, (), None if items is None else (len(items),))]
+    return [Value(dtypes.INT64, (), None if items is None else (len(items),))]
 
 
-def _split(op: Op) -> list[Value]:
+def split(op: Operation) -> list[Value]:
+    """SplitToSequence: parts of a tensor."""
     shape = op.shape(0)
     dtype = op.dtype(0)
     axis = axis_of(op.attr("axis", 0), len(shape))
@@ -110,11 +116,12 @@ def _split(op: Op) -> list[Value]:
     return [_sequence(tuple(Value(dtype, piece(size)) for size in sizes), Value(dtype))]
 
 
-def _concat(op: Op) -> list[Value]:
+def concat(op: Operation) -> list[Value]:
+    """ConcatFromSequence: the members in one tensor."""
     sequence = op.input(0)
     items = sequence.items
     element = sequence.element
-    dtype = element.dtype if element is not None else elements.UNKNOWN
+    dtype = element.dtype if element is not None else dtypes.UNKNOWN
     if items is None or not items:
         return [Value(dtype)]
     shapes = [item.shape for item in items]
@@ -131,7 +138,8 @@ def _concat(op: Op) -> list[Value]:
     return [Value(dtype, with_dim(first, axis, total))]
 
 
-def _optional(op: Op) -> list[Value]:
+def optional(op: Operation) -> list[Value]:
+    """Optional: what it holds, or nothing."""
     result = Value(kind="optional")
     declared = op.attributes.get("type")
     if op.has(0):
@@ -143,17 +151,19 @@ def _optional(op: Op) -> list[Value]:
     return [result]
 
 
-def _get_element(op: Op) -> list[Value]:
+def get_element(op: Operation) -> list[Value]:
+    """OptionalGetElement: what is held."""
     value = op.input(0)
     if value.kind != "optional":
         return [_copy(value)]
     if value.element is None:
-        raise UnknownError
+        raise UnknownError("what the optional holds is not known", value.unknown)
     return [_copy(value.element)]
 
 
-def _has_element(op: Op) -> list[Value]:
-    result = Value(elements.BOOL, ())
+def has_element(op: Operation) -> list[Value]:
+    """OptionalHasElement: whether something is held."""
+    result = Value(dtypes.BOOL, ())
     if not op.has(0):
         result.data = (0,)
     elif op.input(0).kind != "optional":
@@ -161,22 +171,3 @@ def _has_element(op: Op) -> list[Value]:
     elif op.input(0).items is not None:
         result.data = (len(op.input(0).items or ()),)
     return [result]
-
-
-def _rule(values: ValuesOf) -> ShapeRule:
-    return ShapeRule(lambda op: (), (), values)
-
-
-TABLE: Final[dict[str, ShapeRule]] = {
-    "SequenceEmpty": _rule(_empty),
-    "SequenceConstruct": _rule(_construct),
-    "SequenceInsert": _rule(_insert),
-    "SequenceErase": _rule(_erase),
-    "SequenceAt": _rule(_at),
-    "SequenceLength": _rule(_length),
-    "SplitToSequence": _rule(_split),
-    "ConcatFromSequence": _rule(_concat),
-    "Optional": _rule(_optional),
-    "OptionalGetElement": _rule(_get_element),
-    "OptionalHasElement": _rule(_has_element),
-}

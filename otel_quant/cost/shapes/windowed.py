@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from otel_quant.cost.op import Op, UnknownError
-from otel_quant.cost.shapes.rule import INT32, INT64, T0, ShapeRule, agree, like
+from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.shapes.rule import agree
 from otel_quant.cost.values import Shape
 
 
@@ -16,12 +15,16 @@ def window_count(
     """Returns how many windows fit along one axis.
 
     Raises:
-        UnknownError: The window is longer than the padded axis, or the stride is no stride.
+        UnknownError: The window is longer than the padded axis, or the stride is below 1.
     """
     reach = dilation * (kernel - 1) + 1
     room = length + pads - reach
-    if room < 0 or stride < 1:
-        raise UnknownError
+    if room < 0:
+        raise UnknownError(
+            f"a window of {reach} is longer than an axis of {length} with {pads} of padding"
+        )
+    if stride < 1:
+        raise UnknownError(f"a stride of {stride}; 1 or more is expected")
     if not ceil_mode:
         return room // stride + 1
     count = -(-room // stride) + 1
@@ -30,9 +33,11 @@ def window_count(
     return count
 
 
-def windows(op: Op, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
+def windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
     """Returns the lengths after sliding a window over ``spatial`` as the attributes say."""
     rank = len(spatial)
+    if len(kernel) < rank:
+        raise UnknownError(f"a kernel of {len(kernel)} dimensions on an input of {rank}")
     strides = op.attr_ints("strides") or (1,) * rank
     dilations = op.attr_ints("dilations") or (1,) * rank
     pads = op.attr_ints("pads") or (0,) * (2 * rank)
@@ -56,42 +61,42 @@ def windows(op: Op, spatial: Shape, kernel: Sequence[int | None], *, pool: bool)
     return tuple(result)
 
 
-def _channels(op: Op, filters: Shape) -> int | None:
+def _channels(op: Operation, filters: Shape) -> int | None:
     """Returns how many channels filters [M, C / group, ...] read."""
     return None if filters[1] is None else filters[1] * op.attr("group", 1)
 
 
-def conv(x: int, w: int) -> Callable[[Op], Sequence[Shape]]:
+def conv(x: int, w: int) -> Callable[[Operation], Sequence[Shape]]:
     """Convolution of operand ``x`` with filters ``w``."""
 
-    def shapes(op: Op) -> Sequence[Shape]:
-        data = op.shape(x)
-        filters = op.shape(w)
-        agree(data[1], _channels(op, filters))
+    def shapes(op: Operation) -> Sequence[Shape]:
+        data = op.shape(x, 2)
+        filters = op.shape(w, 2)
+        agree("channels of input and weight", data[1], _channels(op, filters))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *windows(op, data[2:], kernel, pool=False))]
 
     return shapes
 
 
-def conv_nhwc(op: Op) -> Sequence[Shape]:
+def conv_nhwc(op: Operation) -> Sequence[Shape]:
     """Convolution of [N, H, W, C] with filters [M, C, kH, kW]."""
-    data = op.shape(0)
-    filters = op.shape(1)
-    agree(data[-1], _channels(op, filters))
+    data = op.shape(0, 1)
+    filters = op.shape(1, 2)
+    agree("channels of input and weight", data[-1], _channels(op, filters))
     kernel = op.attr_ints("kernel_shape") or filters[2:]
     return [(data[0], *windows(op, data[1:-1], kernel, pool=False), filters[0])]
 
 
-def conv_transpose(op: Op) -> Sequence[Shape]:
+def conv_transpose(op: Operation) -> Sequence[Shape]:
     """Transposed convolution: the length that a convolution would have taken to get here."""
-    data = op.shape(0)
-    filters = op.shape(1)
-    agree(data[1], filters[0])
+    data = op.shape(0, 2)
+    filters = op.shape(1, 2)
+    agree("channels of input and weight", data[1], filters[0])
     rank = len(data) - 2
     channels = filters[1]
     if channels is None:
-        raise UnknownError
+        raise UnknownError("the number of channels of the weight is not known")
     head = (data[0], channels * op.attr("group", 1))
     given = op.attr_ints("output_shape")
     if given:
@@ -118,32 +123,39 @@ def conv_transpose(op: Op) -> Sequence[Shape]:
     return [(*head, *result)]
 
 
-def pool(op: Op) -> Sequence[Shape]:
-    """Pooling; a second result has the indices."""
-    data = op.shape(0)
+def window_lengths(op: Operation) -> tuple[int, ...]:
+    """Returns the lengths of a pooling's window.
+
+    Raises:
+        UnknownError: The attribute is missing.
+    """
     kernel = op.attr_ints("kernel_shape")
     if kernel is None:
-        raise UnknownError
-    shape = (*data[:2], *windows(op, data[2:], kernel, pool=True))
+        raise UnknownError("the attribute 'kernel_shape' is missing")
+    return kernel
+
+
+def pool(op: Operation) -> Sequence[Shape]:
+    """Pooling; a second result has the indices."""
+    data = op.shape(0)
+    shape = (*data[:2], *windows(op, data[2:], window_lengths(op), pool=True))
     return [shape, shape]
 
 
-def pool_nhwc(op: Op) -> Sequence[Shape]:
+def pool_nhwc(op: Operation) -> Sequence[Shape]:
     """Pooling of [N, ..., C]."""
-    data = op.shape(0)
-    kernel = op.attr_ints("kernel_shape")
-    if kernel is None:
-        raise UnknownError
-    return [(data[0], *windows(op, data[1:-1], kernel, pool=True), data[-1])]
+    data = op.shape(0, 1)
+    return [(data[0], *windows(op, data[1:-1], window_lengths(op), pool=True), data[-1])]
 
 
-def global_pool(op: Op) -> Sequence[Shape]:
+def global_pool(op: Operation) -> Sequence[Shape]:
     """One value per channel."""
     data = op.shape(0)
     return [(*data[:2], *(1,) * (len(data) - 2))]
 
 
-def _max_unpool(op: Op) -> Sequence[Shape]:
+def max_unpool(op: Operation) -> Sequence[Shape]:
+    """MaxUnpool: the lengths before the pooling."""
     if op.has(2):
         return [op.ints(2)]
     data = op.shape(0)
@@ -158,32 +170,18 @@ def _max_unpool(op: Op) -> Sequence[Shape]:
     return [(*data[:2], *lengths)]
 
 
-def _roi_align(op: Op) -> Sequence[Shape]:
+def roi_align(op: Operation) -> Sequence[Shape]:
+    """RoiAlign: one window per region."""
     return [
-        (op.shape(1)[0], op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))
+        (
+            op.shape(1, 1)[0],
+            op.shape(0, 2)[1],
+            op.attr("output_height", 1),
+            op.attr("output_width", 1),
+        )
     ]
 
 
-def _max_roi_pool(op: Op) -> Sequence[Shape]:
-    return [(op.shape(1)[0], op.shape(0)[1], *(op.attr_ints("pooled_shape") or ()))]
-
-
-_convolution = ShapeRule(conv(0, 1), (T0,))
-_pooling = ShapeRule(pool, (T0, INT64))
-
-TABLE: Final[dict[str, ShapeRule]] = {
-    "Conv": _convolution,
-    "DeformConv": _convolution,
-    "ConvInteger": ShapeRule(conv(0, 1), (INT32,)),
-    "QLinearConv": ShapeRule(conv(0, 3), (like(7),)),
-    "ConvTranspose": ShapeRule(conv_transpose, (T0,)),
-    "MaxPool": _pooling,
-    "AveragePool": _pooling,
-    "LpPool": _pooling,
-    "GlobalAveragePool": ShapeRule(global_pool, (T0,)),
-    "GlobalMaxPool": ShapeRule(global_pool, (T0,)),
-    "GlobalLpPool": ShapeRule(global_pool, (T0,)),
-    "MaxUnpool": ShapeRule(_max_unpool, (T0,)),
-    "RoiAlign": ShapeRule(_roi_align, (T0,)),
-    "MaxRoiPool": ShapeRule(_max_roi_pool, (T0,)),
-}
+def max_roi_pool(op: Operation) -> Sequence[Shape]:
+    """MaxRoiPool: one window per region."""
+    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *(op.attr_ints("pooled_shape") or ()))]

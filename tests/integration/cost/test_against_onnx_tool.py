@@ -118,7 +118,7 @@ def test_totals_of_the_family_are_the_tools(family: Callable[[str], Case], name:
 
 
 @pytest.mark.parametrize("name", GIVES_UP)
-def test_where_the_tool_gives_up_there_is_a_result(
+def test_models_that_the_tool_aborts_on_have_a_result(
     family: Callable[[str], Case], name: str
 ) -> None:
     case = family(name)

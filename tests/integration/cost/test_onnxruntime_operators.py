@@ -265,6 +265,21 @@ CASES: dict[str, tuple[str, list[np.ndarray | None], int, dict[str, object]]] = 
         1,
         {"k": 2, "activation_type": "gelu"},
     ),
+    "DecoderMaskedMultiHeadAttention in a shared buffer": (
+        "DecoderMaskedMultiHeadAttention",
+        [
+            floats(2, 1, 16), floats(2, 1, 16), floats(2, 1, 16), None, None,
+            floats(2, 2, 10, 8), floats(2, 2, 10, 8), np.array([4], np.int32),
+        ],
+        3,
+        {"num_heads": 2, "past_present_share_buffer": 1},
+    ),
+    "DecoderMaskedMultiHeadAttention across": (
+        "DecoderMaskedMultiHeadAttention",
+        [floats(2, 1, 16), floats(2, 2, 6, 8), floats(2, 2, 6, 8)],
+        1,
+        {"num_heads": 2},
+    ),
     "CDist": ("CDist", [floats(4, 8), floats(5, 8)], 1, {"metric": "sqeuclidean"}),
     "ExpandDims": ("ExpandDims", [floats(4, 8), np.array(1, np.int32)], 1, {}),
     "Trilu": ("Trilu", [floats(4, 8)], 1, {}),

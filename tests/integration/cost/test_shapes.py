@@ -1,4 +1,4 @@
-"""Shapes, types and folded elements are those that really come out, or are said to be unknown."""
+"""Shapes, types and folded elements are those of a real run, or are unknown."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_every_result_of_the_backend_test_data_is_as_recorded() -> None:
     assert not {"Reshape", "Conv", "MatMul", "Slice", "Resize", "Gather", "LSTM", "If"} & unknown
 
 
-def test_a_shape_that_depends_on_data_is_null_and_never_a_guess() -> None:
+def test_a_shape_that_depends_on_data_is_null_and_not_guessed() -> None:
     model = onnx.parser.parse_model(
         """
         <ir_version: 9, opset_import: ["": 19]>

@@ -1,4 +1,4 @@
-"""What the walk over a graph says of each tensor of its main graph."""
+"""What shape inference finds of each tensor of a main graph."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from otel_quant.cost import InputSpec
-from otel_quant.cost.infer import Walk
+from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import bind_inputs
-from otel_quant.cost.onnxfile import read_model
+from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.values import Value
 
 

@@ -74,7 +74,7 @@ class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no
         return next(self._batches, None)
 
 
-def test_what_static_quantization_bought_is_told(tmp_path: Path) -> None:
+def test_the_effect_of_static_quantization_is_printed(tmp_path: Path) -> None:
     onnx.save(float_model(), tmp_path / "float.onnx")
     quantize_static(
         tmp_path / "float.onnx", tmp_path / "int8.onnx", Images(), quant_format=QuantFormat.QDQ
@@ -117,7 +117,7 @@ def test_the_command_loads_nothing_that_costing_does_not_need(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_closes_the_pipe_early_is_not_an_error(tmp_path: Path) -> None:
     onnx.save(float_model(), tmp_path / "m.onnx")
     read, write = os.pipe()
     os.close(read)
@@ -209,7 +209,7 @@ def damaged(folder: Path) -> dict[str, tuple[Path, str]]:
     ["truncated", "archive", "empty", "pointer", "fifo", "strange name", "missing", "folder"],
 )
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_what_is_no_model_is_one_clear_line_and_exit_code_1(
+def test_a_file_that_is_not_a_model_is_one_line_and_exit_code_1(
     tmp_path: Path, name: str, form: str
 ) -> None:
     path, complaint = damaged(tmp_path)[name]
@@ -247,7 +247,7 @@ def test_external_data_outside_of_the_folder_is_not_needed_and_never_read(tmp_pa
         1,
         "",
         f"otel-quant: {path}: external data '../secret' of tensor hw lies outside the model's "
-        "folder\n",
+        "folder; expected a file in that folder; links are resolved\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""Costs the models that it is told of, with little memory and time, and says what it opened.
+"""Costs models with little memory and time, and reports the files that it opened.
 
 A process of its own: what exceeds its memory gets a MemoryError, what exceeds its processor
 time is killed, and the test that waits for its answer sees either. A request is a line, a
@@ -8,6 +8,7 @@ JSON list of path, rules and whether to look for sparsity; so is the answer, an 
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import sys
@@ -18,6 +19,9 @@ from otel_quant.cost import CostError, cost_of
 MEMORY = 1 << 30
 SECONDS = 30.0
 PYTHON = (sys.prefix, sys.base_prefix)
+
+PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
+"""On a hostile model a rule may find too few axes or too large numbers; this is our mistake."""
 
 opened: list[str] = []
 
@@ -50,6 +54,11 @@ def wrong(model: dict[str, object]) -> list[str]:
     nodes = model["nodes"]
     assert isinstance(nodes, list)
     for node in nodes:
+        reason = node.get("unknown_reason")
+        if (None in (node["macs"], node["memory_bytes"])) and not reason:
+            found.append(f"{node['op_type']}: it has no reason for what is not known")
+        if reason and PROGRAMMING_ERROR.search(reason):
+            found.append(reason)
         for key in ("macs", "params", "memory_bytes"):
             if node[key] is not None and not (type(node[key]) is int and node[key] >= 0):
                 found.append(f"{node['op_type']}: {key} {node[key]!r}")
@@ -62,7 +71,7 @@ def wrong(model: dict[str, object]) -> list[str]:
 def main() -> None:
     import numpy  # noqa: F401  # sparsity's; its own files are not the model's doing
 
-    import otel_quant.cost.payload
+    import otel_quant.cost.reader.weights
     import otel_quant.cost.sparsity  # noqa: F401
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

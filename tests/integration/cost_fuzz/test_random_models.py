@@ -192,7 +192,7 @@ def test_both_rule_sets_survive_the_same_graphs(
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 1025, 1 << 20])
-def test_a_weight_of_another_size_than_its_shape_says_has_no_sparsity_or_that_of_its_shape(
+def test_a_weight_of_the_wrong_size_has_no_sparsity_or_that_of_its_shape(
     limited: Limited, tmp_path: Path, size: int
 ) -> None:
     tensor = onnx.TensorProto(name="w", data_type=1, dims=[16, 16], raw_data=bytes(size))

@@ -22,7 +22,7 @@ _MEASURED = (
 
 
 class Program:
-    """Runs programs in a folder of its own, and tells what they sent.
+    """Runs programs in a folder of its own, and gives access to what they sent.
 
     Args:
         cwd: The folder.
@@ -60,7 +60,7 @@ class Program:
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout
 
-    def told(self, span: Span) -> dict[str, Any]:
+    def stable_attributes(self, span: Span) -> dict[str, Any]:
         """Returns the attributes of a span that are the same in every run."""
         return {
             name: value
@@ -88,7 +88,7 @@ def steps_below(program: Program, span: Span) -> list[Any]:
             child.name,
             {
                 name: value
-                for name, value in program.told(child).items()
+                for name, value in program.stable_attributes(child).items()
                 if name not in ("quant.step.name", "quant.step.kind")
             },
             steps_below(program, child),

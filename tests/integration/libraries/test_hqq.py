@@ -16,7 +16,7 @@ def test_layers_are_counted_and_no_steps(program: Program, otlp: OtlpReceiver) -
     program("hqq_all.py")
 
     [root] = otlp.spans_named("quantization")
-    told = {
+    attributes = {
         "code.function.name": "hqq.models.base.BaseHQQModel.quantize_model",
         "quant.bits": 4,
         "quant.block_size": 64,
@@ -25,5 +25,5 @@ def test_layers_are_counted_and_no_steps(program: Program, otlp: OtlpReceiver) -
         "quant.library.version": importlib.metadata.version("hqq"),
     }
     assert steps_below(program, root) == [
-        ("language model", {}, [("Model Quantization", told, [])])
+        ("language model", {}, [("Model Quantization", attributes, [])])
     ]

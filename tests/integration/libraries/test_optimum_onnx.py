@@ -46,8 +46,8 @@ def test_steps_are_onnxruntimes_and_the_arguments_optimums(
         "quant.weight.type": "QUInt8",
     }
     save = MODULE + "onnx_model.ONNXModel.save_model_to_file"
-    told = steps_below(program, root)
-    assert [entry for entry in told if entry[0] != "model cost"] == [
+    reported = steps_below(program, root)
+    assert [entry for entry in reported if entry[0] != "model cost"] == [
         (
             "static",
             {},
@@ -98,6 +98,6 @@ def test_steps_are_onnxruntimes_and_the_arguments_optimums(
             ],
         ),
     ]
-    assert [entry[1] for entry in told if entry[0] == "model cost"] == [
+    assert [entry[1] for entry in reported if entry[0] == "model cost"] == [
         "float.onnx", "static/float_quantized.onnx", "float.onnx", "dynamic/float.onnx"
     ]  # fmt: skip

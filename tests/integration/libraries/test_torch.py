@@ -40,7 +40,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
     [root] = otlp.spans_named("quantization")
     version = importlib.metadata.version("torch")
     assert {
-        way.name: [program.told(step) for step in otlp.children(way)]
+        way.name: [program.stable_attributes(step) for step in otlp.children(way)]
         for way in otlp.children(root)
     } == {
         way: [

@@ -17,7 +17,10 @@ import pytest
 from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/io is Linux's")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/io is Linux's"),
+]
 
 MB = 1_000_000
 SIZE = 100 * MB

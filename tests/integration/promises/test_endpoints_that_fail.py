@@ -14,6 +14,8 @@ import pytest
 from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 
+pytestmark = pytest.mark.alone
+
 Protocol = Literal["grpc", "http/protobuf"]
 FAILURES = [Mode.REFUSE, Mode.HANG, Mode.ERROR, Mode.UNAVAILABLE]
 PROTOCOLS: list[Protocol] = ["grpc", "http/protobuf"]

@@ -25,7 +25,10 @@ import yaml
 from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
-RUNS = 30
+pytestmark = pytest.mark.alone
+
+RUNS = 3
+MANY_RUNS = 30
 AT_ONCE = 2
 QUARK_RUNS = 5  # at most: one may be killed as its buffer has just been written
 LOST_AT_MOST = 1_000_000_000
@@ -97,7 +100,10 @@ def records_in(path: Path) -> list[str]:
     return [record["step"] for record in (content or {}).get("memory_usage") or []]
 
 
-def test_a_killed_run_lacks_nothing_that_had_begun(workshop: Workshop, otlp: OtlpReceiver) -> None:
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
+def test_a_killed_run_lacks_nothing_that_had_begun(
+    workshop: Workshop, otlp: OtlpReceiver, runs: int
+) -> None:
     chance = random.Random(4711)
 
     def run(number: int, seconds: float) -> Killed:
@@ -116,17 +122,17 @@ def test_a_killed_run_lacks_nothing_that_had_begun(workshop: Workshop, otlp: Otl
         return killed_after(process, seconds)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        moments = [chance.uniform(0, 2.5) for _ in range(RUNS)]
-        runs = list(pool.map(run, range(RUNS), moments))
+        moments = [chance.uniform(0, 2.5) for _ in range(runs)]
+        ended = list(pool.map(run, range(runs), moments))
 
     arrived: dict[int, set[str]] = {}
     for record in otlp.records_of("quant.checkpoint"):
         names = arrived.setdefault(record.attributes["process.pid"], set())
         names.add(record.attributes["quant.checkpoint.name"])
 
-    assert sum(len(killed.begun) for killed in runs) > 10 * RUNS
+    assert sum(len(killed.begun) for killed in ended) > 10 * runs
     late: dict[tuple[int, float], list[str]] = {}
-    for number, killed in enumerate(runs):
+    for number, killed in enumerate(ended):
         profile = workshop.folder / f"profile{number}.yaml"
         if not killed.begun and not profile.exists():
             continue  # killed before its first step

@@ -1,4 +1,4 @@
-"""A local file that cannot be written: said once, and the run goes on."""
+"""A local file that cannot be written: logged once, and the run goes on."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def records_of(path: Path) -> list[str]:
 
 def expected_records() -> list[str]:
     return ["Start", *(f"step {n} {end}" for n in range(60) for end in ("Start", "End")), "End"]
+
+
+def assert_records_are_missing(path: Path) -> None:
+    """Some records found no room; those that did are there, in order."""
+    written = records_of(path)
+    assert 10 < len(written) < len(expected_records())
+    # A record that is shorter than one before it may have room when that had none.
+    assert written == [name for name in expected_records() if name in written]
 
 
 def assert_run_went_on(otlp: OtlpReceiver) -> None:
@@ -76,9 +84,7 @@ def test_a_full_disk(workshop: Workshop, otlp: OtlpReceiver, small_disk: Path) -
     assert "sink quark_yaml failed and is skipped" in said
     assert "No space left on device" in said
     assert str(small_disk / "profile.yaml") in said
-    written = records_of(small_disk / "profile.yaml")
-    assert len(written) > 10
-    assert written == expected_records()[: len(written)]
+    assert_records_are_missing(small_disk / "profile.yaml")
 
 
 def test_a_limit_on_the_size_of_files(workshop: Workshop, otlp: OtlpReceiver) -> None:
@@ -87,9 +93,30 @@ def test_a_limit_on_the_size_of_files(workshop: Workshop, otlp: OtlpReceiver) ->
     )
     assert said.count("\n") == 1
     assert "File too large" in said
-    written = records_of(workshop.folder / "profile.yaml")
-    assert len(written) > 10
-    assert written == expected_records()[: len(written)]
+    assert_records_are_missing(workshop.folder / "profile.yaml")
+
+
+def test_a_disk_that_has_room_again(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    said = run(
+        workshop,
+        otlp,
+        """
+with step("step 0"):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.stat("profile.yaml").st_size, -1))
+with step("step 1"):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+FIRST = 2
+""",
+        "profile.yaml",
+    )
+    assert said.count("\n") == 1
+    assert "sink quark_yaml failed and is skipped" in said
+    assert f"File too large: '{workshop.folder / 'profile.yaml'}'" in said
+    lost = ("step 0 End", "step 1 Start")
+    assert records_of(workshop.folder / "profile.yaml") == [
+        name for name in expected_records() if name not in lost
+    ]
+    assert "# Metric Definitions:" in (workshop.folder / "profile.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +196,7 @@ def is_ours(descriptor):
     except OSError:
         return False
 (ours,) = filter(is_ours, range(3, 100))
-# Closed and given away in one step: a connection that is just being made may take the number.
+# Closed and opened in one call: a connection that is just being made may take the number.
 mine = os.dup2(os.open("mine.txt", os.O_RDWR | os.O_CREAT), ours)
 assert mine == ours
 FIRST = 1
@@ -177,7 +204,7 @@ FIRST = 1
         "profile.yaml",
     )
     assert said.count("\n") == 1
-    assert "the program has closed the profile" in said
+    assert "the program has closed this file's descriptor and used its number again" in said
     assert (workshop.folder / "mine.txt").read_text() == ""
     assert records_of(workshop.folder / "profile.yaml") == expected_records()[:3]
 
@@ -196,7 +223,7 @@ FIRST = 1
         "profile.yaml",
     )
     assert said.count("\n") == 1
-    assert "the profile has been removed" in said
+    assert "this file has been removed while its run wrote it" in said
     assert not (workshop.folder / "profile.yaml").exists()
 
 

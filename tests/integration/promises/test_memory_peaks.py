@@ -14,7 +14,10 @@ import pytest
 from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's marks are Linux's")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(sys.platform != "linux", reason="the kernel's marks are Linux's"),
+]
 
 MIB = 1 << 20
 SIZE = 500 * MIB

@@ -10,6 +10,8 @@ import pytest
 from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
+pytestmark = pytest.mark.alone
+
 PRELUDE = """
 import json, os, sys, threading, time
 import otel_quant

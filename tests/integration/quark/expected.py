@@ -34,7 +34,7 @@ class Step:
     Attributes:
         name: Its name, which is its kind as well.
         function: Function that it is, without the package; "" for none.
-        attributes: What else its span says, beyond its operation's attributes.
+        attributes: What its span has beside its operation's attributes.
         measured: Keys of figures that only this step has.
         within: Steps directly within it.
     """
@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Operation:
-    """A call of the program's: its steps, and what each of them says of it."""
+    """A call of the program's: its steps, and the attributes that all of them have."""
 
     attributes: Attributes
     steps: tuple[Step, ...]
@@ -254,7 +254,7 @@ def torch_operations(checkpoint: str, out: str) -> list[Operation]:
 
 
 def steps_of(operations: list[Operation]) -> list[tuple[Step, Attributes]]:
-    """Returns the steps in the order they begin in, each with all that its span must say."""
+    """Returns the steps in the order they begin in, each with all attributes that its span must have."""
     found: list[tuple[Step, Attributes]] = []
 
     def visit(step: Step, operation: Operation) -> None:

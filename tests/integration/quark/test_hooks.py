@@ -35,14 +35,14 @@ def late(run: Run, float_models: FloatModels) -> QuarkRun:
 
 
 @pytest.fixture(scope="module")
-def told(late: QuarkRun) -> dict[str, object]:
+def report(late: QuarkRun) -> dict[str, object]:
     """What it found out about itself."""
-    found: dict[str, object] = json.loads((late.out / "told.json").read_text())
+    found: dict[str, object] = json.loads((late.out / "report.json").read_text())
     return found
 
 
-def test_a_late_instrument_reaches_the_aliases_in_other_modules(told: dict[str, object]) -> None:
-    hooked = told["hooked"]
+def test_a_late_instrument_reaches_the_aliases_in_other_modules(report: dict[str, object]) -> None:
+    hooked = report["hooked"]
     assert isinstance(hooked, list)
     assert {
         ("__main__", "quantize_dynamic"),
@@ -53,23 +53,23 @@ def test_a_late_instrument_reaches_the_aliases_in_other_modules(told: dict[str, 
         ("quark.onnx.quantization.api", "ModelQuantizer.quantize_model"),
         ("subprocess", "Popen.__init__"),
     } <= {(module, name) for module, name in hooked}
-    assert told["alias replaced"] is True
+    assert report["alias replaced"] is True
 
 
-def test_instrumenting_twice_changes_nothing(told: dict[str, object]) -> None:
-    assert told["by a second instrument()"] == []
+def test_instrumenting_twice_changes_nothing(report: dict[str, object]) -> None:
+    assert report["by a second instrument()"] == []
 
 
-def test_uninstrument_puts_every_object_back(told: dict[str, object]) -> None:
-    assert told["left by uninstrument()"] == []
-    assert told["restored"] is True
-    assert told["hooked again"] == told["hooked"]
+def test_uninstrument_puts_every_object_back(report: dict[str, object]) -> None:
+    assert report["left by uninstrument()"] == []
+    assert report["restored"] is True
+    assert report["hooked again"] == report["hooked"]
 
 
 def test_a_hooked_function_pickles_and_runs_in_a_pool(
-    told: dict[str, object], late: QuarkRun
+    report: dict[str, object], late: QuarkRun
 ) -> None:
-    assert told["pickles"] is True
+    assert report["pickles"] is True
     assert (late.out / "pool.onnx").read_bytes() == (late.out / "alias.onnx").read_bytes()
 
 
@@ -92,7 +92,7 @@ def test_providers_that_are_set_after_the_first_step_get_the_rest_of_the_run(
     assert {"quant.step.duration", "quant.model.size"} <= otlp.metric_names("otel_quant")
     records = [r for r in otlp.records_of("quant.checkpoint") if r.span_id]
     assert [r.body for r in records if r.span_id == root.span_id] == ["End"]
-    # Quark's decorator was applied before we came: its scopes say whose they are.
+    # Quark's decorator was applied before the hooks were set: its scopes have the function.
     step = otlp.children(root)[0]
     assert step.attributes["quant.library.name"] == "amd-quark"
     assert step.attributes["quant.input.path"] == f"{float_models.onnx}/matmul.onnx"

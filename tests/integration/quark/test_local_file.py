@@ -126,7 +126,7 @@ def test_otel_quant_show_reads_all_of_quarks_own_file(onnx_quark_alone: QuarkRun
     text = (onnx_quark_alone.cwd / "quark_profile.yaml").read_text()
 
     profile = parse(text)
-    assert profile.whole
+    assert profile.complete
     assert [record["step"] for record in profile.records] == names(
         onnx_quark_alone.cwd / "quark_profile.yaml"
     )

@@ -76,7 +76,7 @@ def test_the_spans_nest_as_the_steps_happened(case: Case) -> None:
     }
 
 
-def test_each_step_says_what_it_was_asked_for_and_what_it_used(case: Case) -> None:
+def test_each_step_has_its_arguments_and_what_it_used(case: Case) -> None:
     otlp = case.run.otlp
     run_id = otlp.span("quantization").attributes["quant.run.id"]
     spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
@@ -86,8 +86,8 @@ def test_each_step_says_what_it_was_asked_for_and_what_it_used(case: Case) -> No
         zip(spans, steps_of(case.operations), strict=True)
     ):
         measured = {**USAGE, **step.measured}
-        told = {key: value for key, value in span.attributes.items() if key not in measured}
-        assert told == {**LIBRARY, **said, "quant.step.index": index, "quant.run.id": run_id}
+        found = {key: value for key, value in span.attributes.items() if key not in measured}
+        assert found == {**LIBRARY, **said, "quant.step.index": index, "quant.run.id": run_id}
         assert {key: type(span.attributes.get(key)) for key in measured} == measured
         assert span.name == step.name
         figures = span.attributes
@@ -98,7 +98,7 @@ def test_each_step_says_what_it_was_asked_for_and_what_it_used(case: Case) -> No
         assert figures["quant.disk.write_chars"] >= 0
 
 
-def test_the_root_says_what_the_run_was(case: Case) -> None:
+def test_the_root_describes_the_run(case: Case) -> None:
     otlp = case.run.otlp
     root = otlp.span("quantization").attributes
     measured = {
@@ -109,14 +109,14 @@ def test_the_root_says_what_the_run_was(case: Case) -> None:
         "quant.memory.process_peak": int,
     }
 
-    told = {
+    found = {
         key: value
         for key, value in root.items()
         if key not in measured and not key.startswith("quant.model.")
     }
-    assert told == {
+    assert found == {
         **case.of_the_run,
-        "process.pid": told["process.pid"],
+        "process.pid": found["process.pid"],
         "quant.run.steps": len(steps_of(case.operations)),
         "quant.run.failed_steps": 0,
     }
@@ -139,7 +139,7 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
         assert (record.trace_id, record.span_id) == (span.trace_id, span.span_id)
         assert attributes["quant.checkpoint.sequence"] == sequence
         assert attributes["quant.checkpoint.name"] == record.body
-        # Spans last as the monotonic clock says, which is not quite what the wall clock does.
+        # Durations of spans are those of the monotonic clock, which differs a little from the wall clock.
         assert span.start_ns - 1e6 <= record.time_ns <= span.end_ns + 1e6
         assert (record.severity, record.severity_number) == ("INFO", 9)
         own = {
@@ -153,7 +153,7 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
                 "quant.step.name", "quant.step.kind", "quant.step.index", "quant.library.name",
             }  # fmt: skip
         assert attributes.keys() == own
-    # They leave while the program runs, not with its last spans.
+    # They are sent while the program runs, not with its last spans.
     assert records[1].arrived < root.end_ns
 
 
@@ -230,7 +230,7 @@ def test_exemplars_lead_from_a_duration_to_its_span(case: Case) -> None:
 
 
 def test_no_attribute_is_undeclared(case: Case) -> None:
-    """Everything, model cost included, at a place where semconv says it stands."""
+    """Everything, model cost included, at a place where semconv declares it."""
     otlp = case.run.otlp
     seen: list[tuple[semconv.Place, dict[str, Any]]] = []
     for span in otlp.spans:

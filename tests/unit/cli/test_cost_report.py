@@ -1,4 +1,4 @@
-"""``otel-quant cost``: what it prints, to the letter, and what it exits with."""
+"""``otel-quant cost``: its whole output and its exit codes."""
 
 from __future__ import annotations
 
@@ -423,6 +423,7 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         "memory_bytes": None,
         "inputs": [[2, 3]],
         "outputs": [None],
+        "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
     }
     assert model["uncosted_ops"] == {"custom:Odd": 1}
     assert (
@@ -554,7 +555,7 @@ def test_an_input_may_be_given_in_either_notation(
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_an_overridden_length_is_told_in_every_format(
+def test_an_overridden_length_is_in_every_format(
     form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--input", "image=1x3x16x8", "--by", "total", "--format", form)
@@ -574,7 +575,7 @@ def test_an_overridden_length_is_told_in_every_format(
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("by", ["node", "op"])
-def test_what_was_assumed_is_told_without_totals_too(
+def test_assumed_lengths_are_shown_without_totals_too(
     by: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed(capsys, "float.onnx", "--by", by).endswith("\n\nassumed dimensions  N = 1\n")
@@ -663,7 +664,7 @@ def test_what_is_wrong_is_one_line_and_an_exit_code(
         (("--format", "xml"), "argument --format: invalid choice: 'xml'"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_exits_with_2(
+def test_a_wrong_command_line_exits_with_2(
     arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -677,7 +678,7 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(
 
 
 @pytest.mark.usefixtures("folder")
-def test_one_bad_model_among_others_is_told_and_the_others_are_costed(
+def test_one_bad_model_among_others_is_an_error_and_the_others_are_costed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = printed(

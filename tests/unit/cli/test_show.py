@@ -14,7 +14,7 @@ from otel_quant.cli import main
 from otel_quant.cli.rendering.table import printable, table
 from otel_quant.profile.reader import Record, parse
 
-WHOLE = """\
+COMPLETE = """\
 # Quark Profiling Results
 
 memory_usage:
@@ -163,48 +163,48 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def complete(tmp_path: Path) -> Path:
     path = tmp_path / "p.yaml"
-    path.write_text(WHOLE)
+    path.write_text(COMPLETE)
     return path
 
 
-def test_the_steps_are_shown_as_a_table(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert show(capsys, whole) == TABLE
+def test_the_steps_are_shown_as_a_table(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(capsys, complete) == TABLE
 
 
-def test_the_cost_of_models_is_shown_with_names_and_units(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+def test_the_cost_of_models_is_shown_with_units(
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole.write_text(WHOLE.partition("\nonnx_model_cost:")[0] + COST)
-    assert show(capsys, whole).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
+    complete.write_text(COMPLETE.partition("\nonnx_model_cost:")[0] + COST)
+    assert show(capsys, complete).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
 
 
-def test_each_of_several_files_has_its_name_above(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+def test_several_files_are_headed_by_their_paths(
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = whole.with_name("q.yaml")
-    other.write_text(WHOLE)
-    assert show(capsys, whole, other) == f"{whole}\n{TABLE}\n{other}\n{TABLE}"
+    other = complete.with_name("q.yaml")
+    other.write_text(COMPLETE)
+    assert show(capsys, complete, other) == f"{complete}\n{TABLE}\n{other}\n{TABLE}"
 
 
 def test_csv_has_the_same_figures_unrounded(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert show(capsys, whole, "--format", "csv") == (
+    assert show(capsys, complete, "--format", "csv") == (
         "file,step,depth,start_secs,duration_secs,cpu_memory_start_mb,cpu_memory_end_mb,"
         "cpu_memory_delta_mb,cpu_memory_seen_mb,gpu_memory_start_mb,gpu_memory_end_mb,"
         "gpu_memory_seen_mb,disk_read_mb,status,accuracy\n"
-        f"{whole},Model Quantization,0,1.0,13.5,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75\n"
-        f"{whole},Calibration,1,2.0,11.5,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,\n"
-        f"{whole},Model Loaded,0,15.0,,152.0,,,152.0,310.0,,310.0,,point,\n"
+        f"{complete},Model Quantization,0,1.0,13.5,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75\n"
+        f"{complete},Calibration,1,2.0,11.5,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,\n"
+        f"{complete},Model Loaded,0,15.0,,152.0,,,152.0,310.0,,310.0,,point,\n"
     )
 
 
 def test_json_has_the_same_figures_and_the_rest_of_the_file(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [document] = json.loads(show(capsys, whole, "--format", "json"))
+    [document] = json.loads(show(capsys, complete, "--format", "json"))
 
     assert document["steps"][1] == {
         "step": "Calibration",
@@ -224,7 +224,7 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
     }
     del document["steps"]
     assert document == {
-        "file": str(whole),
+        "file": str(complete),
         "truncated": False,
         "summary": {"total_quantization_time_seconds": 16.0, "peak_memory_mb": 1900.12},
         "onnx_model_cost": [{"role": "float", "macs": 4089, "precision": {"float32": 1.0}}],
@@ -232,11 +232,11 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
 
 
 def test_a_killed_run_shows_its_open_steps_and_last_figures(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole.write_text(WHOLE[: WHOLE.index('- step: "Calibration End"') + 40])
+    complete.write_text(COMPLETE[: COMPLETE.index('- step: "Calibration End"') + 40])
 
-    assert show(capsys, whole) == (
+    assert show(capsys, complete) == (
         "STEP                START s  MEM START  MEM SEEN  GPU START  GPU SEEN  STATUS\n"
         "------------------  -------  ---------  --------  ---------  --------  ------\n"
         "Model Quantization     1.00      101.5     200.0      300.0     900.0  open\n"
@@ -249,18 +249,20 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
     )
 
 
-def test_a_failed_run_shows_the_exception(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole.write_text(WHOLE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
+def test_a_run_that_failed_shows_its_exception(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete.write_text(COMPLETE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
 
-    assert show(capsys, whole) == TABLE + "\nthe run ended with MemoryError\n"
+    assert show(capsys, complete) == TABLE + "\nthe run ended with MemoryError\n"
 
 
 def test_a_run_without_steps_shows_no_steps(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
+    complete.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
 
-    assert show(capsys, whole) == (
+    assert show(capsys, complete) == (
         "no steps\n"
         "\n"
         "truncated: the run has no End: it is still running, or it was killed\n"
@@ -276,30 +278,30 @@ def records_of(text: str) -> list[Record]:
 def test_a_file_truncated_at_any_byte_shows_its_complete_records(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    every = records_of(WHOLE)
+    every = records_of(COMPLETE)
     assert len(every) == 7
     # The keys of the first record are unknown until it ends; those of the last cost always are.
-    after_the_first = WHOLE.index('- step: "Model Quantization Start"')
-    undetectable = WHOLE.index("onnx_model_cost:") - 1
-    for cut in range(len(WHOLE)):
-        profile = parse(WHOLE[:cut])
+    after_the_first = COMPLETE.index('- step: "Model Quantization Start"')
+    undetectable = COMPLETE.index("onnx_model_cost:") - 1
+    for cut in range(len(COMPLETE)):
+        profile = parse(COMPLETE[:cut])
         if cut < undetectable:
-            assert not profile.whole, cut
+            assert not profile.complete, cut
         if cut >= after_the_first:
             expected = [dict(record) for record in every[: len(profile.records)]]
             for key in {"error", "accuracy"} - set(profile.records[-1]):
                 expected[-1].pop(key, None)  # it cannot be detected that they are missing
             assert profile.records == expected, cut
-        begun = WHOLE[:cut].count("- step:") - WHOLE[:cut].count("# - step:")
+        begun = COMPLETE[:cut].count("- step:") - COMPLETE[:cut].count("# - step:")
         assert begun - 1 <= len(profile.records) <= begun
     path = tmp_path / "p.yaml"
-    for cut in range(0, len(WHOLE), 97):
-        path.write_text(WHOLE[:cut])
+    for cut in range(0, len(COMPLETE), 97):
+        path.write_text(COMPLETE[:cut])
         assert "truncated" in show(capsys, path) or cut >= undetectable
 
 
 def test_names_that_quark_does_not_escape_are_read_correctly(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ['say "hi"', "two\nlines", "back\\slash d", "a: b"]
     text = "# Quark Profiling Results\n\nmemory_usage:\n"
@@ -309,17 +311,17 @@ def test_names_that_quark_does_not_escape_are_read_correctly(
     assert [record["step"] for record in records_of(text)] == [f"{name} Start" for name in names]
 
 
-def test_control_characters_in_names_are_escaped(
-    whole: Path, capsys: pytest.CaptureFixture[str]
+def test_names_cannot_send_control_codes_to_the_terminal(
+    complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole.write_text(
+    complete.write_text(
         'memory_usage:\n- step: "\\e]0;owned\\a\\e[2J Start"\n  cpu_memory_mb: 1.0\n'
         '- step: "\x1b[31mred\u202e Start"\n  cpu_memory_mb: 1.0\n'
         '\nevil\x1b[1m: "\x9b2J"\n'
     )
 
     for form in ("table", "csv", "json"):
-        out = show(capsys, whole, "--format", form)
+        out = show(capsys, complete, "--format", form)
         assert not [letter for letter in out if letter != "\n" and not letter.isprintable()]
         assert "red" in out
 
@@ -332,7 +334,7 @@ def test_control_characters_in_names_are_escaped(
         (None, "No such file or directory"),
     ],
 )
-def test_a_file_that_is_not_a_profile_is_an_error_with_its_name(
+def test_a_file_that_is_not_a_profile_is_refused_with_its_path(
     content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.yaml"
@@ -354,13 +356,13 @@ def test_an_invalid_command_line_exits_with_2(
     assert "usage: otel-quant" in capsys.readouterr().err
 
 
-def test_a_closed_output_pipe_is_not_an_error(whole: Path) -> None:
-    whole.write_text(WHOLE * 200)
+def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:
+    complete.write_text(COMPLETE * 200)
     code = "import sys; from otel_quant.cli import main; sys.exit(main(sys.argv[1:]))"
     reader, writer = os.pipe()
     os.close(reader)
     run = subprocess.run(
-        [sys.executable, "-c", code, "show", str(whole)],
+        [sys.executable, "-c", code, "show", str(complete)],
         stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
     )  # fmt: skip
     os.close(writer)
@@ -383,7 +385,7 @@ def test_columns_are_aligned_with_wide_letters_and_accents() -> None:
     assert printable("a\u2066b\udc80") == "a\\u2066b\\udc80"
 
 
-def test_peaks_in_the_file_replace_the_highest_of_the_checkpoints(
+def test_peaks_in_comments_are_shown_instead_of_the_highest_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = tmp_path / "profile.yaml"

@@ -206,7 +206,7 @@ def quantized_linear() -> bytes:
     return helper.make_model(graph).SerializeToString()
 
 
-def test_dequantizing_a_constant_is_done_once_and_its_copy_is_no_memory() -> None:
+def test_dequantizing_a_constant_costs_nothing_per_run_and_takes_no_memory() -> None:
     cost = cost_of(quantized_linear())
     assert [node.macs for node in cost.nodes] == [0, 64]
     assert [node.memory_bytes for node in cost.nodes] == [32 + 4, 4 * 8]
@@ -467,6 +467,54 @@ def test_grouped_query_attention_counts_the_keys_that_are_there() -> None:
     cost = cost_of(graph.SerializeToString())
     assert cost.nodes[0].outputs == ((1, 3, 64), (1, 2, 13, 8), (1, 2, 13, 8))
     assert cost.macs_contraction == 8 * 3 * 13 * (8 + 8)
+
+
+SCORE = EXP + 4 + 1
+"""Softmax and scale."""
+
+
+@pytest.mark.parametrize(
+    ("operands", "settings", "keys", "extra"),
+    [
+        ("q, k, v, , , past, past", "", 10 + 1, 0),
+        ("q, k, v", "", 1, 0),
+        ("q, k, v, , , past, past, four", "past_present_share_buffer = 1", 4 + 1, 0),
+        ("q, k, v, mask, , past, past, , , , bias", "", 10 + 1, 2 * 11 + 1 * 48),
+        ("packed, , , , , past, past", "", 10 + 1, 0),
+        ("q, past, past", "", 10, 0),
+        ("q, past, past, , , , , , , , bias", "", 10, 16),
+    ],
+)
+def test_attention_of_a_decoder_is_one_query_against_all_keys(
+    operands: str, settings: str, keys: int, extra: int
+) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+        g (float[1,1,16] q, float[1,1,16] k, float[1,1,16] v, float[1,1,48] packed,
+           float[1,2,10,8] past, int32[1,11] mask, float[48] bias) => (float[] y)
+        <int32[1] four = {{4}}>
+        {{ y = com.microsoft.DecoderMaskedMultiHeadAttention
+           <num_heads = 2{", " + settings if settings else ""}> ({operands}) }}"""
+    )
+    cost = cost_of(model.SerializeToString())
+    assert cost.nodes[0].outputs == ((1, 1, 16),)
+    assert cost.macs_contraction == 2 * keys * (8 + 8)
+    assert cost.macs == 2 * keys * (8 + 8 + SCORE) + extra
+
+
+def test_attention_of_a_decoder_in_a_buffer_of_unknown_filling_is_not_guessed() -> None:
+    cost = one(
+        "(float[1,1,16] q, float[1,2,10,8] past, int32[1] n) => (float[] y, float[] a, float[] b)",
+        "y, a, b = com.microsoft.DecoderMaskedMultiHeadAttention "
+        "<num_heads = 2, past_present_share_buffer = 1> (q, q, q, , , past, past, n)",
+    )
+    (node,) = cost.nodes
+    assert node.outputs == ((1, 1, 16), (1, 2, 10, 8), (1, 2, 10, 8))
+    assert (node.macs, node.unknown_reason) == (
+        None,
+        "node 'DecoderMaskedMultiHeadAttention_0' (com.microsoft:DecoderMaskedMultiHeadAttention): "
+        "a length of an attention (keys) is not known",
+    )
 
 
 def test_the_dearer_branch_counts_unless_the_condition_is_known() -> None:

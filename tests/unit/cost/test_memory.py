@@ -56,7 +56,7 @@ def test_an_output_lives_to_the_end() -> None:
     assert cost.peak_activation_bytes == 3 * 400
 
 
-def test_a_view_is_no_copy_and_keeps_what_is_behind_it() -> None:
+def test_a_view_takes_no_memory_and_keeps_its_operand_alive() -> None:
     cost = text_cost(
         HEAD + "g (float[100] x) => (float[100] y) <int64[2] s = {10, 10}, int64[1] f = {100}>"
         "{ a = Relu (x) v = Reshape (a, s) w = Reshape (v, f) y = Relu (w) }"

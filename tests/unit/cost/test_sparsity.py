@@ -58,7 +58,7 @@ def test_a_dense_weight_has_no_zeros() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.9, 0.95, 0.99])
-def test_zeros_strewn_at_random_are_no_blocks(share: float) -> None:
+def test_random_zeros_are_not_blocks(share: float) -> None:
     weight = strewn(share, 256, 256)
     seen = found(matmul(weight))
     ratio = float((weight == 0).mean())
@@ -211,7 +211,9 @@ def test_external_data_that_is_missing_or_short_is_an_error_only_if_it_is_read(
     with pytest.raises(CostError, match=r"external data 'w.bin' of tensor w cannot be opened"):
         cost_of(path, sparsity=True)
     (tmp_path / "w.bin").write_bytes(bytes(100))
-    with pytest.raises(CostError, match=r"has 100 bytes; expected a file of at least 16384"):
+    with pytest.raises(
+        CostError, match=r"has 100 bytes; expected a regular file of at least 16384"
+    ):
         cost_of(path, sparsity=True)
 
 

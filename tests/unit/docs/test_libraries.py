@@ -1,35 +1,34 @@
-"""The documentation of the libraries says what their tables do, and the tables name what is."""
+"""The page about the libraries is made from their tables, and what these name exists."""
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 
 import pytest
 
 from otel_quant.instruments import LIBRARIES
+from otel_quant.instruments.processes import PROCESSES
+from otel_quant.instruments.shared.hooks import load
 from otel_quant.steps import ALL_STEPS
-from scripts.libraries_docs import _ROLES, PAGE, document
 
 HOOKS = [hook for library in LIBRARIES for hook in library.hooks]
-_PREFIX = "otel_quant.instruments."
 
 
-def test_page_is_what_the_tables_make() -> None:
-    assert PAGE.read_text(encoding="utf-8") == document()
+def test_every_wrapper_is_explained_and_every_library_has_been_seen() -> None:
+    assert [hook for hook in HOOKS if not hook.wrapper.effect] == []
+    assert [library.name for library in LIBRARIES if not library.versions_seen] == []
 
 
-def test_every_wrapper_is_explained_and_none_that_is_not() -> None:
-    used = {hook.wrap.removeprefix(_PREFIX) for hook in HOOKS}
-    has_a_step = {"calls:step", "torch_calls:quantize_dynamic"}
-    assert used - has_a_step == set(_ROLES)
-
-
-@pytest.mark.parametrize("wrap", sorted({hook.wrap for hook in HOOKS}))
-def test_every_wrapper_that_a_table_names_exists(wrap: str) -> None:
-    module, _, factory = wrap.partition(":")
-    assert callable(getattr(importlib.import_module(module), factory))
+@pytest.mark.parametrize(
+    "reference",
+    sorted(
+        {hook.wrapper.factory for hook in (*HOOKS, *PROCESSES.hooks)}
+        | {library.configuration for library in LIBRARIES if library.configuration}
+    ),
+)
+def test_every_function_that_a_table_names_exists(reference: str) -> None:
+    assert callable(load(reference))
 
 
 def test_steps_are_the_profile_steps_and_no_function_is_hooked_twice() -> None:
@@ -37,7 +36,7 @@ def test_steps_are_the_profile_steps_and_no_function_is_hooked_twice() -> None:
     targets = [(hook.module, hook.target) for hook in HOOKS]
     assert sorted(set(targets)) == sorted(targets)
     names = {library.name for library in LIBRARIES}
-    assert {covered for library in LIBRARIES for covered in library.covers} <= names
+    assert {name for library in LIBRARIES for name in library.built_on} <= names
 
 
 def test_setting_the_hooks_loads_no_library_and_none_of_our_measuring() -> None:

@@ -1,4 +1,4 @@
-"""Hooks on modules of the test's own: what is set, what is left alone, what comes back."""
+"""Hooks on a module of the test's own: they are set when it is imported, and removed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from otel_quant.instruments.hooks import Hooks
-from otel_quant.instruments.library import Hook, Library
+from otel_quant.instruments.shared.hooks import Hooks
+from otel_quant.instruments.shared.library import Hook, Library, Wrapper
 
-WRAP = f"{__name__}:wrapped"
+WRAPPER = Wrapper(f"{__name__}:wrapped", "a pair of the library's name and the result")
 
 SOURCE = """
 class Base:
@@ -39,8 +39,14 @@ def wrapped(original: Callable[..., Any], hook: Hook, library: Library) -> Calla
     return wrapper
 
 
+def wrapped_twice(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    return wrapped(wrapped(original, hook, library), hook, library)
+
+
 def library(*targets: str) -> Library:
-    return Library("test", "test", tuple(Hook("hooked_here", target, WRAP) for target in targets))
+    return Library(
+        "test", "test", tuple(Hook("hooked_here", target, WRAPPER) for target in targets)
+    )
 
 
 @pytest.fixture
@@ -64,6 +70,16 @@ def test_a_hook_waits_for_its_module_and_loads_nothing(hooks: Hooks) -> None:
     assert load().function() == ("test", "function")
 
 
+def test_wrapper_of_several_layers_refers_to_the_original_function(hooks: Hooks) -> None:
+    wrapper = Wrapper(f"{__name__}:wrapped_twice", "two pairs")
+    hooks.set([Library("test", "test", (Hook("hooked_here", "function", wrapper),))])
+    function = load().function
+
+    assert function() == ("test", ("test", "function"))
+    original = function.__wrapped__
+    assert (original(), hasattr(original, "__wrapped__")) == ("function", False)
+
+
 def test_static_methods_and_class_methods_stay_what_they_are(hooks: Hooks) -> None:
     hooks.set([library("Tool.method", "Tool.static", "Tool.of_class")])
     tool = load().Tool
@@ -76,7 +92,7 @@ def test_static_methods_and_class_methods_stay_what_they_are(hooks: Hooks) -> No
 
 
 @pytest.mark.parametrize("target", ["gone", "Gone.method", "Tool.gone", "Tool.inherited"])
-def test_what_another_version_lacks_is_a_debug_log_and_nothing_else(
+def test_target_that_a_version_lacks_is_a_debug_log_and_no_error(
     hooks: Hooks, caplog: pytest.LogCaptureFixture, target: str
 ) -> None:
     with caplog.at_level(logging.DEBUG, "otel_quant"):
@@ -109,7 +125,7 @@ def test_a_late_hook_reaches_aliases_and_removal_puts_the_same_objects_back(
     assert user.alias is module.function
 
 
-def test_what_someone_else_put_over_a_hook_is_left_alone(hooks: Hooks) -> None:
+def test_replacement_that_someone_else_set_later_is_left_alone(hooks: Hooks) -> None:
     hooks.set([library("function")])
     module = load()
 

@@ -1,4 +1,4 @@
-"""Which models are costed after an operation, and what is told of them."""
+"""The record that is made of the cost of a model."""
 
 from __future__ import annotations
 
@@ -7,65 +7,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-from otel_quant.instruments.model_cost import cost_models, models_of
+from otel_quant.instruments.shared.model_cost import cost_models
 from otel_quant.records import CostedModel
 
-MODEL = onnx.parser.parse_model("""
-    <ir_version: 8, opset_import: ["" : 17]>
-    agraph (float[2, 3] x) => (float[2, 4] y)
-    <float[3, 4] w = {1,2,3,4,5,6,7,8,9,10,11,12}>
-    { y = MatMul (x, w) }
-""")
 
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "float.onnx"
-    onnx.save(MODEL, path)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("model_input", "model_output"),
-        ("input_model", "output_model_path"),
-        ("input_model_path", "output_model"),
-    ],
-)
-def test_input_and_output_of_every_spelling_are_costed(
-    model: Path, tmp_path: Path, before: str, after: str
-) -> None:
-    quantized = tmp_path / "quantized.onnx"
-    onnx.save(MODEL, quantized)
-
-    found = models_of({before: str(model), after: quantized, "per_channel": True}, None)
-
-    assert found == [("float", str(model)), ("quantized", quantized)]
-
-
-def test_result_is_the_quantized_model_where_no_file_was_asked_for(model: Path) -> None:
-    result = onnx.ModelProto()
-    found = models_of({"model_input": model, "model_output": None}, result)
-    assert found == [("float", model), ("quantized", result)]
-
-
-def test_model_that_was_quantized_in_place_is_costed_once(model: Path) -> None:
-    assert models_of({"model_input": str(model), "model_output": model}, None) == [
-        ("quantized", model)
-    ]
-
-
-def test_what_is_no_onnx_model_is_not_costed(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint.bin").write_bytes(b"weights")
-    arguments = {
-        "model_input": str(tmp_path / "checkpoint.bin"),
-        "model_output": str(tmp_path / "was_never_written.onnx"),
-    }
-    assert models_of(arguments, None) == []
-
-
-def test_totals_and_heaviest_nodes_are_told(model: Path) -> None:
+def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
     [cost] = cost_models([("float", model)], time_limit=10, paths=True)
 
     assert cost == CostedModel(
@@ -108,7 +54,9 @@ def test_paths_can_be_kept_out(model: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04 a zip", b"\x08\x08", b""])
-def test_file_that_cannot_be_costed_is_told_with_the_reason(tmp_path: Path, content: bytes) -> None:
+def test_record_of_a_file_that_cannot_be_costed_has_the_reason(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
 

@@ -1,7 +1,7 @@
 """A notebook: Quark is imported long before us, and OpenTelemetry is set up after the first step.
 
 Arguments: folder of the float models, folder for the output. Sends to where
-OTEL_EXPORTER_OTLP_ENDPOINT says, over HTTP. Writes what it finds out about itself to told.json.
+OTEL_EXPORTER_OTLP_ENDPOINT says, over HTTP. Writes what it finds out about itself to report.json.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import quark.onnx
 from opentelemetry import metrics, trace
-from opentelemetry._logs import set_logger_provider
+from opentelemetry._logs import get_logger_provider, set_logger_provider
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -72,6 +72,12 @@ def set_providers() -> None:
     set_logger_provider(loggers)
 
 
+def flush() -> None:
+    """Sends what there is: a worker of a pool ends without exit handlers."""
+    for provider in (trace.get_tracer_provider(), get_logger_provider()):
+        provider.force_flush()  # type: ignore[attr-defined]  # they are the SDK's
+
+
 def main(models: Path, out: Path) -> None:
     original = quantize_dynamic
     before = hooked_attributes()
@@ -89,6 +95,7 @@ def main(models: Path, out: Path) -> None:
         pass
     with multiprocessing.get_context("fork").Pool(1) as pool:
         pool.starmap(quantize_dynamic, [(str(models / "matmul.onnx"), str(out / "pool.onnx"))])
+        pool.apply(flush)  # the pool has one worker
         pool.close()
         pool.join()
     pickles = pickle.loads(pickle.dumps(quantize_dynamic)) is quantize_dynamic
@@ -100,7 +107,7 @@ def main(models: Path, out: Path) -> None:
     QuantInstrumentor().instrument()
     again = hooked_attributes()
 
-    (out / "told.json").write_text(
+    (out / "report.json").write_text(
         json.dumps(
             {
                 "hooked": differing(before, hooked),

@@ -1,0 +1,94 @@
+"""The operations of a walk as they are executed: how often each one runs, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.rule_sets import Macs, RuleSet
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """An operation as it is executed.
+
+    Attributes:
+        op: The operation.
+        times: How often; None if that is not known.
+        macs: Of one execution; None if they are not known.
+        unknown: Why ``times`` or ``macs`` is not known; None if both are.
+        idle: Operations of branches not taken, whose constants it answers for.
+    """
+
+    op: Operation
+    times: int | None
+    macs: Macs | None
+    unknown: str | None
+    idle: list[Operation]
+
+
+def executions(
+    ops: Iterable[Operation],
+    rules: RuleSet,
+    times: int | None = 1,
+    unknown: str | None = None,
+) -> Iterator[Run]:
+    """Yields operations in order of execution, bodies in place; of branches the dearest.
+
+    Args:
+        ops: The operations.
+        rules: What they cost.
+        times: How often they run; None if that is not known.
+        unknown: Why it is not.
+    """
+    for op in ops:
+        idle: list[Operation] = []
+        inner: list[Run] = []
+        endless: str | None = None
+        for body in op.bodies:
+            often = None if times is None or body.times is None else times * body.times
+            if body.times is None:
+                endless = endless or body.unknown
+            why = unknown if times is None else endless
+            inner.extend(executions(body.ops, rules, often, why))
+        if op.branches:
+            costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
+            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
+            inner.extend(costed[dearest])
+            idle = [run.op for i, runs in enumerate(costed) if i != dearest for run in runs]
+        if not op.inlined:
+            yield _run(op, times, unknown or endless, idle, rules, counted=endless is None)
+        yield from inner
+
+
+def _run(
+    op: Operation,
+    times: int | None,
+    unknown: str | None,
+    idle: list[Operation],
+    rules: RuleSet,
+    *,
+    counted: bool,
+) -> Run:
+    macs: Macs | None = None
+    if counted:
+        try:
+            macs = rules.macs(op)
+        except RULE_ERRORS as error:
+            unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
+    return Run(op, times, macs, unknown, idle)
+
+
+def _total(runs: list[Run]) -> int:
+    return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
+
+
+def _unsized(op: Operation) -> str | None:
+    """Why an operator that has a formula could not give a shape to put into it; None if it could."""
+    rule = operator_of(op.kind).cost
+    if rule.contraction is None and rule.rest is None:
+        return None
+    reasons = (value.unknown for value in op.outputs if value.size is None)
+    return next((reason for reason in reasons if reason is not None), None)

@@ -1,0 +1,379 @@
+"""Shape inference: walks a graph once, in order, and finds what is known of every tensor in it.
+
+Types, shapes and the small integers that carry shapes go forward together: a Reshape's
+target is often computed from another tensor's shape by ten nodes in between. Local
+functions and the bodies of If, Loop and Scan are walked where they are used, with the
+shapes they are used with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.budget import Budget
+from otel_quant.cost.constants import Constants
+from otel_quant.cost.errors import printable
+from otel_quant.cost.node_order import ordered
+from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.rules.operator import Operator
+from otel_quant.cost.scope import Scope
+from otel_quant.cost.shapes.folding import folded, folding_effort
+from otel_quant.cost.structure import (
+    Attribute,
+    Function,
+    Graph,
+    Model,
+    Node,
+    Reference,
+    Type,
+)
+from otel_quant.cost.values import Value
+
+_TITLE_CHARACTERS: Final = 32
+"""Characters of a name that are as much work to copy as one operand."""
+
+
+class Walk:
+    """One walk over a model.
+
+    Attributes:
+        model: The model.
+        inputs: Values of the main graph's inputs, set by the caller before :meth:`run`.
+        outputs: Values of its outputs, after :meth:`run`.
+        budget: What the walk may take.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        inputs: Mapping[str, Value],
+        *,
+        symbols: Mapping[str, int],
+        trust_declared: bool,
+        deadline: float | None = None,
+    ) -> None:
+        self.model = model
+        self.inputs = inputs
+        self.budget = Budget(model.source, deadline)
+        self.outputs: list[Value] = []
+        self._symbols = symbols
+        self._trust_declared = trust_declared
+        self._opsets: Mapping[str, int] = model.opsets
+        self._constants = Constants()
+        self._orders: dict[int, tuple[tuple[int, Node], ...]] = {}
+
+    @property
+    def source(self) -> str:
+        """The model's name, for errors."""
+        return self.model.source
+
+    @property
+    def weights(self) -> list[Value]:
+        """Every constant tensor met, once, as the value that stands for it."""
+        return self._constants.met
+
+    def run(self) -> list[Operation]:
+        """Walks the main graph; returns its operations in order.
+
+        Raises:
+            CostError: The graph is circular, recursive, or unfolds beyond ``MAX_OPS``, or
+                the time limit has passed.
+        """
+        self.budget.check_time()
+        ops, self.outputs = self.graph(self.model.graph, self.inputs, None, "")
+        return ops
+
+    def graph(
+        self, graph: Graph, inputs: Mapping[str, Value], outer: Scope | None, prefix: str
+    ) -> tuple[list[Operation], list[Value]]:
+        """Walks a graph.
+
+        Args:
+            graph: The main graph or a body.
+            inputs: Values of its inputs by name.
+            outer: Names that it may read from around it.
+            prefix: Goes before the names of its nodes.
+
+        Returns:
+            Its operations, and the values of its outputs.
+        """
+        self.budget.enter()
+        self.budget.spend(
+            len(graph.initializers)
+            + len(graph.sparse_initializers)
+            + len(graph.inputs)
+            + len(graph.outputs)
+            + len(graph.value_info)
+        )
+        scope = Scope(outer)
+        for sparse in graph.sparse_initializers:
+            scope.values[sparse.values.name] = self._constants.sparse(sparse)
+        for tensor in graph.initializers:
+            scope.values[tensor.name] = self._constants.tensor(tensor)
+        for info in graph.inputs:
+            if info.name in inputs:
+                scope.values[info.name] = inputs[info.name]
+            elif info.name not in scope.values:
+                scope.values[info.name] = self.declared(info.type, info.name)
+        hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
+        ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
+        outputs = [
+            scope.find(info.name) or self.declared(info.type, info.name) for info in graph.outputs
+        ]
+        self.budget.depth -= 1
+        return ops, outputs
+
+    def declared(self, declared: Type, name: str = "") -> Value:
+        """Returns a value as a model declares it, symbols as this walk assumes them."""
+        value = Value(declared.dtype, name=name)
+        if declared.kind in ("tensor", "unknown"):
+            if declared.shape is not None:
+                value.shape = tuple(
+                    dim
+                    if isinstance(dim, int) and dim >= 0
+                    else self._symbols.get(dim)
+                    if isinstance(dim, str)
+                    else None
+                    for dim in declared.shape
+                )
+            return value
+        value.kind = declared.kind  # type: ignore[assignment]  # Type.kind has the same names
+        if declared.element is not None:
+            value.element = self.declared(declared.element)
+        return value
+
+    def _nodes(
+        self,
+        nodes: tuple[Node, ...],
+        scope: Scope,
+        prefix: str,
+        arguments: Mapping[str, Attribute] | None,
+        hints: Mapping[str, Type],
+    ) -> list[Operation]:
+        order = self._orders.get(id(nodes))
+        if order is None:
+            place = {id(node): i for i, node in enumerate(nodes)}
+            order = tuple((place[id(node)], node) for node in ordered(nodes, self.source))
+            self._orders[id(nodes)] = order
+        ops: list[Operation] = []
+        for i, node in order:
+            number = self.budget.next_operation()
+            self.budget.spend(
+                len(node.inputs)
+                + len(node.outputs)
+                + len(node.attributes)
+                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+            )
+            if node.op_type == "Constant" and not node.domain:
+                name = prefix + (node.name or f"Constant_{i}")
+                ops.append(self._constant(node, scope, name, number, arguments))
+                continue
+            name = prefix + (node.name or f"{node.op_type}_{i}")
+            ops.append(self._node(node, scope, name, number, arguments, hints))
+        return ops
+
+    def _constant(
+        self,
+        node: Node,
+        scope: Scope,
+        title: str,
+        number: int,
+        arguments: Mapping[str, Attribute] | None,
+    ) -> Operation:
+        """A Constant is its tensor, as if it were an initializer."""
+        attributes = resolved(node.attributes, arguments)
+        value = self._constants.node(node, attributes)
+        if not value.name:
+            value.name = node.outputs[0] if node.outputs else node.name
+        value.producer = number
+        for name in node.outputs:
+            scope.values[name] = value
+        opset = self._opsets.get("", 0)
+        return Operation(title, "Constant", node, [], [value], attributes, opset, number=number)
+
+    def _node(
+        self,
+        node: Node,
+        scope: Scope,
+        title: str,
+        number: int,
+        arguments: Mapping[str, Attribute] | None,
+        hints: Mapping[str, Type],
+    ) -> Operation:
+        inputs: list[Value | None] = []
+        for name in node.inputs:
+            if not name:
+                inputs.append(None)
+                continue
+            value = scope.find(name)
+            if value is None:  # an invalid model; the rest of it may be right
+                value = scope.values[name] = Value(name=name)
+                value.unknown = f"nothing in the model makes '{printable(name)}'"
+            inputs.append(value)
+        op = Operation(
+            title,
+            f"{node.domain}:{node.op_type}" if node.domain else node.op_type,
+            node,
+            inputs,
+            [],
+            resolved(node.attributes, arguments),
+            self._opsets.get(node.domain, 0),
+            number=number,
+        )
+        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        operator = operator_of(op.kind)
+        if function is not None:
+            outputs = self._call(function, op)
+        elif operator.bodies is not None:
+            outputs = operator.bodies(self, op, scope)
+        else:
+            outputs = self._apply(op, operator)
+        for i, name in enumerate(node.outputs):
+            value = outputs[i] if i < len(outputs) else _missing(op, i)
+            if name:
+                if value.shape is None and value.kind == "tensor" and name in hints:
+                    self._take_hint(value, hints[name])
+                if not value.name:
+                    value.name = name
+                scope.values[name] = value
+            op.outputs.append(value)
+        return op
+
+    def _apply(self, op: Operation, operator: Operator) -> list[Value]:
+        """Applies an operator's shape rule and folding; returns its results."""
+        wanted = len(op.node.outputs)
+        rule = operator.shape
+        outputs: list[Value] = []
+        failure: str | None = None
+        if rule is None:
+            failure = _cause(op) or f"{op.title}: {operator.cost.source}"
+        else:
+            try:
+                outputs = rule.apply(op, wanted)
+            except RULE_ERRORS as error:
+                failure = reason_of(error, op, "shape rule")
+                outputs = [Value(rule.dtype(op, i)) for i in range(wanted)]
+        if operator.fold is not None and self.budget.allows(folding_effort(op, outputs)):
+            try:
+                folded(operator.fold, op, outputs)
+            except UnknownError:
+                pass  # its elements are not known
+            except RULE_ERRORS as error:
+                for value in outputs:
+                    value.unknown = reason_of(error, op, "folding rule")
+        while len(outputs) < wanted:
+            outputs.append(Value())
+        constant = (
+            bool(op.inputs)
+            and not operator.random
+            and operator.cost.contraction is None  # counted even on constants, as papers do
+            and all(value is None or value.constant for value in op.inputs)
+        )
+        for value in outputs:
+            value.producer = op.number
+            value.constant = constant
+        _give_reasons(op, outputs, failure)
+        return outputs
+
+    def _call(self, function: Function, op: Operation) -> list[Value]:
+        """Walks a local function with the caller's operands and attributes."""
+        self.budget.enter()
+        op.inlined = True
+        scope = Scope()
+        for i, name in enumerate(function.inputs):
+            value = op.inputs[i] if i < len(op.inputs) else None
+            if value is not None:
+                scope.values[name] = value
+        self.budget.spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
+        arguments = {**function.defaults, **op.attributes}
+        outer = self._opsets
+        self._opsets = function.opsets or outer
+        # An operand that the caller leaves out is one that the function's nodes leave out.
+        missing = set(function.inputs) - set(scope.values)
+        nodes = function.nodes
+        if missing:
+            self.budget.spend(sum(len(node.inputs) for node in nodes))
+            nodes = tuple(_without(node, missing) for node in nodes)
+        op.bodies = [Body(self._nodes(nodes, scope, op.name + "/", arguments, {}))]
+        if missing:
+            self._orders.pop(id(nodes), None)
+        self._opsets = outer
+        self.budget.depth -= 1
+        return [scope.find(name) or Value() for name in function.outputs]
+
+    def _take_hint(self, value: Value, declared: Type) -> None:
+        """Takes the shape that the model declares for a tensor for which no rule gives one.
+
+        Only if the caller left the inputs as the model declares them: declared shapes do
+        not follow other inputs.
+        """
+        if not self._trust_declared or declared.kind != "tensor":
+            return
+        hint = self.declared(declared)
+        if value.dtype in (dtypes.UNKNOWN, hint.dtype):
+            value.dtype = hint.dtype
+            value.shape = hint.shape
+            if value.size is not None:
+                value.unknown = None
+
+
+def resolved(
+    attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute] | None
+) -> Mapping[str, Attribute]:
+    """Returns a node's attributes with references to its function's attributes replaced."""
+    if not any(isinstance(value, Reference) for value in attributes.values()):
+        return attributes
+    result: dict[str, Attribute] = {}
+    for name, value in attributes.items():
+        if isinstance(value, Reference):
+            given = (arguments or {}).get(value.name)
+            if given is not None:
+                result[name] = given
+        else:
+            result[name] = value
+    return result
+
+
+def _without(node: Node, missing: set[str]) -> Node:
+    if missing.isdisjoint(node.inputs):
+        return node
+    inputs = tuple("" if name in missing else name for name in node.inputs)
+    return Node(
+        node.name, node.op_type, node.domain, inputs, node.outputs, node.attributes, node.overload
+    )
+
+
+def _missing(op: Operation, i: int) -> Value:
+    """A result that the operator, function or body does not give."""
+    value = Value()
+    if op.bodies and op.bodies[0].times is None:
+        value.unknown = op.bodies[0].unknown
+    else:
+        value.unknown = f"{op.title}: nothing is known of result {i}"
+    return value
+
+
+def _cause(op: Operation) -> str | None:
+    """Why something of an operation's operands is not known; the first of those without a size."""
+    found = None
+    for value in op.inputs:
+        if value is not None and value.unknown is not None:
+            if value.size is None:
+                return value.unknown
+            found = found or value.unknown
+    return found
+
+
+def _give_reasons(op: Operation, outputs: list[Value], failure: str | None) -> None:
+    """Notes at each result why something of it is not known."""
+    cause = failure or _cause(op)
+    for value in outputs:
+        if value.unknown is not None:
+            continue
+        if cause is not None:
+            value.unknown = cause
+        elif value.kind == "tensor" and value.size is None:
+            value.unknown = f"{op.title}: the size of its result depends on data"

@@ -1,0 +1,78 @@
+"""Puts a graph's nodes into an order in which every value is made before it is read.
+
+The specification demands that order in the file, but converters break it: the float16
+converter appends its input Casts last.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.structure import Graph, Node
+
+
+def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
+    """Returns ``nodes`` in dependency order; a list already in order comes back as it is.
+
+    Of the nodes that are ready, the one that stands first in the file comes first.
+
+    Raises:
+        CostError: Nodes depend on each other in a circle.
+    """
+    maker = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
+    reads = [_reads(node) for node in nodes]
+    waits = [
+        {maker[name] for name in names if name in maker} - {i} for i, names in enumerate(reads)
+    ]
+    if all(max(wait, default=-1) < i for i, wait in enumerate(waits)):
+        return nodes
+    readers: dict[int, list[int]] = {}
+    for i, wait in enumerate(waits):
+        for before in wait:
+            readers.setdefault(before, []).append(i)
+    ready = [i for i, wait in enumerate(waits) if not wait]
+    heapify(ready)
+    result: list[Node] = []
+    left = [len(wait) for wait in waits]
+    while ready:
+        i = heappop(ready)
+        result.append(nodes[i])
+        for reader in readers.get(i, ()):
+            left[reader] -= 1
+            if left[reader] == 0:
+                heappush(ready, reader)
+    if len(result) != len(nodes):
+        stuck = next(node for i, node in enumerate(nodes) if left[i] > 0)
+        raise CostError(
+            source,
+            f"node {printable(stuck.name or stuck.op_type)} depends on its own result",
+            expected="nodes that can be ordered, each after those whose results it reads",
+        )
+    return tuple(result)
+
+
+def _reads(node: Node) -> set[str]:
+    """Names that a node reads, those that its subgraphs take from outside among them."""
+    names = set(node.inputs)
+    for attribute in node.attributes.values():
+        if isinstance(attribute, Graph):
+            names |= outer_names(attribute)
+        elif isinstance(attribute, tuple):
+            for item in attribute:
+                if isinstance(item, Graph):
+                    names |= outer_names(item)
+    names.discard("")
+    return names
+
+
+def outer_names(graph: Graph) -> set[str]:
+    """Returns the names that a subgraph reads from the graphs around it."""
+    inner = {info.name for info in graph.inputs}
+    inner.update(tensor.name for tensor in graph.initializers)
+    inner.update(sparse.values.name for sparse in graph.sparse_initializers)
+    read: set[str] = {info.name for info in graph.outputs}
+    for node in graph.nodes:
+        inner.update(node.outputs)
+        read |= _reads(node)
+    return read - inner

@@ -1,0 +1,318 @@
+"""One operation of the graph with what is known of its tensors; every rule is given one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.structure import Attribute, Elided, Graph, Node, Reference, Tensor
+from otel_quant.cost.values import Data, Shape, Value
+
+_SHOWN: Final = 80
+"""Characters of a name that a reason shows."""
+
+
+class UnknownError(Exception):
+    """A rule cannot give its result.
+
+    Attributes:
+        problem: Why, in words that follow the node's name: ``the shape of operand 0 'x' is not
+            known``, ``a kernel of 3 dimensions on 2``.
+        cause: Where the reason lies at a node further up, the whole reason; else None.
+    """
+
+    def __init__(self, problem: str, cause: str | None = None) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.cause = cause
+
+
+RULE_ERRORS: Final = (UnknownError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What a rule may raise on a node that breaks its operator's contract: the node is then unknown.
+
+All but the first are what Python raises where a shape has fewer axes, an operand more elements or
+an attribute another type than the operator allows.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """Operations run as part of another: a branch, a loop's body, a function's.
+
+    Attributes:
+        ops: In the order they run.
+        times: How often they run each time the owner does; None if it is not known.
+        unknown: Why it is not, with the owner's name; empty if it is.
+    """
+
+    ops: list[Operation]
+    times: int | None = 1
+    unknown: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A node with its operands.
+
+    Attributes:
+        name: Unique readable name: the node's, behind those of the nodes that contain it.
+        kind: Operator: ``Conv``, or ``com.microsoft:Attention`` outside ONNX's own domain.
+        node: The node.
+        inputs: Operands; None where an optional one is left out.
+        outputs: Results.
+        attributes: With references to a function's attributes replaced by their values.
+        opset: Version of its operator set; 0 if the model names none.
+        bodies: What it runs as part of itself.
+        branches: Of an If whose condition is not known: its alternatives.
+        inlined: It is a call of a local function: only its body counts.
+        number: Position in the order in which operations were reached.
+    """
+
+    name: str
+    kind: str
+    node: Node
+    inputs: list[Value | None]
+    outputs: list[Value]
+    attributes: Mapping[str, Attribute]
+    opset: int
+    bodies: list[Body] = field(default_factory=list)
+    branches: list[Body] = field(default_factory=list)
+    inlined: bool = False
+    number: int = 0
+
+    @property
+    def title(self) -> str:
+        """The node's name and operator, for reasons."""
+        return f"node '{printable(self.name, _SHOWN)}' ({printable(self.kind, _SHOWN)})"
+
+    def has(self, i: int) -> bool:
+        """Returns whether operand ``i`` is there."""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def input(self, i: int) -> Value:
+        """Returns operand ``i``.
+
+        Raises:
+            UnknownError: It is left out.
+        """
+        value = self.inputs[i] if i < len(self.inputs) else None
+        if value is None:
+            raise UnknownError(f"operand {i} is left out")
+        return value
+
+    def dtype(self, i: int) -> int:
+        """Returns operand ``i``'s element type, UNKNOWN if it is left out."""
+        value = self.inputs[i] if i < len(self.inputs) else None
+        return dtypes.UNKNOWN if value is None else value.dtype
+
+    def shape(self, i: int, least: int = 0, exactly: int | None = None) -> Shape:
+        """Returns operand ``i``'s shape; some of its lengths may be None.
+
+        Args:
+            i: Which operand.
+            least: Dimensions that it has at least.
+            exactly: Dimensions that it has; None if it may have more or fewer.
+
+        Raises:
+            UnknownError: Its rank is not known, or another one.
+        """
+        value = self.input(i)
+        shape = value.shape
+        if shape is None:
+            raise UnknownError(f"the shape of {_named(i, value)} is not known", value.unknown)
+        if len(shape) < least or exactly not in (None, len(shape)):
+            wanted = f"{least} or more" if exactly is None else str(exactly)
+            raise UnknownError(
+                f"{_named(i, value)} has {len(shape)} dimensions; {wanted} are expected"
+            )
+        return shape
+
+    def dims(self, i: int, least: int = 0, exactly: int | None = None) -> tuple[int, ...]:
+        """Returns operand ``i``'s shape; arguments as of :meth:`shape`.
+
+        Raises:
+            UnknownError: Its rank is another one, or one of its lengths is not known.
+        """
+        shape = self.shape(i, least, exactly)
+        if None in shape:
+            value = self.input(i)
+            raise UnknownError(_unknown_axis(shape, _named(i, value)), value.unknown)
+        return shape  # type: ignore[return-value]  # no None is in it
+
+    def out(self, i: int = 0) -> tuple[int, ...]:
+        """Returns result ``i``'s shape.
+
+        Raises:
+            UnknownError: One of its lengths is not known.
+        """
+        if i >= len(self.outputs):
+            raise UnknownError(f"the node has {len(self.outputs)} results, none with number {i}")
+        value = self.outputs[i]
+        if value.shape is None:
+            raise UnknownError(f"the shape of result {i} is not known", value.unknown)
+        if None in value.shape:
+            raise UnknownError(_unknown_axis(value.shape, f"result {i}"), value.unknown)
+        return value.shape  # type: ignore[return-value]  # no None is in it
+
+    def size(self, i: int) -> int:
+        """Returns operand ``i``'s number of elements, or raises UnknownError."""
+        return prod(self.dims(i))
+
+    def out_size(self, i: int = 0) -> int:
+        """Returns result ``i``'s number of elements, or raises UnknownError."""
+        return prod(self.out(i))
+
+    def data(self, i: int) -> Data:
+        """Returns operand ``i``'s elements, some of which may be None.
+
+        Raises:
+            UnknownError: None is known.
+        """
+        value = self.input(i)
+        if value.data is None:
+            raise UnknownError(f"the elements of {_named(i, value)} are not known", value.unknown)
+        return value.data
+
+    def ints(self, i: int) -> tuple[int, ...]:
+        """Returns operand ``i``'s elements as integers, or raises UnknownError."""
+        return tuple(int(item) for item in self._whole_data(i))
+
+    def int_(self, i: int) -> int:
+        """Returns the only element of operand ``i``, or raises UnknownError."""
+        data = self.ints(i)
+        if not data:
+            raise UnknownError(f"{_named(i, self.input(i))} has no element; one is expected")
+        return data[0]
+
+    def floats(self, i: int) -> tuple[float, ...]:
+        """Returns operand ``i``'s elements as floats, or raises UnknownError."""
+        return tuple(float(item) for item in self._whole_data(i))
+
+    def _whole_data(self, i: int) -> list[int | float]:
+        data = self.data(i)
+        found = [item for item in data if item is not None]
+        if len(found) != len(data):
+            value = self.input(i)
+            raise UnknownError(f"not all elements of {_named(i, value)} are known", value.unknown)
+        return found
+
+    def attr(self, name: str, default: int) -> int:
+        """Returns an integer attribute."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int):
+            raise _misfit(name, "an integer")
+        return value
+
+    def attr_float(self, name: str, default: float) -> float:
+        """Returns a float attribute."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, float | int):
+            raise _misfit(name, "a number")
+        return float(value)
+
+    def attr_ints(self, name: str) -> tuple[int, ...] | None:
+        """Returns an attribute that is a list of integers, None if it is not given."""
+        value = self.attributes.get(name)
+        if value is None:
+            return None
+        if isinstance(value, Elided | Reference) or not isinstance(value, tuple):
+            raise _misfit(name, "a list of integers")
+        return tuple(item for item in value if isinstance(item, int))
+
+    def attr_floats(self, name: str) -> tuple[float, ...] | None:
+        """Returns an attribute that is a list of floats, None if it is not given."""
+        value = self.attributes.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, tuple):
+            raise _misfit(name, "a list of numbers")
+        return tuple(float(item) for item in value if isinstance(item, int | float))
+
+    def attr_str(self, name: str, default: str) -> str:
+        """Returns a string attribute."""
+        value = self.attributes.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bytes):
+            raise _misfit(name, "a text")
+        return value.decode("utf-8", "replace")
+
+    def attr_choice(self, name: str, default: str, choices: Mapping[str, int]) -> int:
+        """Returns what a string attribute stands for.
+
+        Raises:
+            UnknownError: It is none of the choices.
+        """
+        value = self.attr_str(name, default)
+        if value not in choices:
+            raise UnknownError(
+                f"attribute '{name}' is '{printable(value, _SHOWN)}'; "
+                f"expected one of {', '.join(choice or 'none' for choice in choices)}"
+            )
+        return choices[value]
+
+    def attr_tensor(self, name: str) -> Tensor | None:
+        """Returns a tensor attribute, None if it is not given."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, Tensor) else None
+
+    def attr_graph(self, name: str, source: str) -> Graph:
+        """Returns a graph attribute.
+
+        Raises:
+            CostError: There is none of that name.
+        """
+        value = self.attributes.get(name)
+        if not isinstance(value, Graph):
+            raise CostError(
+                source,
+                f"{self.title} has no attribute {name!r}",
+                expected="a graph, which this operator runs",
+            )
+        return value
+
+
+def known(lengths: Sequence[int | None], what: str, cause: str | None = None) -> tuple[int, ...]:
+    """Returns lengths that all have to be known.
+
+    Args:
+        lengths: The lengths.
+        what: What they are the lengths of, for the error.
+        cause: Why they may not be known, if a node further up is the reason.
+
+    Raises:
+        UnknownError: One is not.
+    """
+    found = tuple(length for length in lengths if length is not None)
+    if len(found) != len(lengths):
+        raise UnknownError(f"a length of {what} is not known", cause)
+    return found
+
+
+def reason_of(error: Exception, op: Operation, rule: str) -> str:
+    """Returns why a rule failed, as one sentence with a node's name.
+
+    Args:
+        error: One of ``RULE_ERRORS``.
+        op: The node that the rule was given.
+        rule: What failed: ``shape rule``, ``folding rule`` or ``cost rule``.
+    """
+    if isinstance(error, UnknownError):
+        return error.cause or f"{op.title}: {error.problem}"
+    return f"{op.title}: its {rule} failed with {type(error).__name__}"
+
+
+def _named(i: int, value: Value) -> str:
+    return f"operand {i} '{printable(value.name, _SHOWN)}'"
+
+
+def _unknown_axis(shape: Shape, what: str) -> str:
+    return f"the length of axis {shape.index(None)} of {what} is not known"
+
+
+def _misfit(name: str, expected: str) -> UnknownError:
+    return UnknownError(f"attribute '{printable(name, _SHOWN)}' is not {expected}")

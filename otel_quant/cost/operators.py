@@ -1,0 +1,42 @@
+"""All operators by name: ``Conv``, or ``com.microsoft:Attention`` outside ONNX's own domain."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant.cost.rules import (
+    contractions,
+    layout,
+    microsoft,
+    normalizations,
+    pointwise,
+    quark,
+    reductions,
+    sequences,
+    windows,
+)
+from otel_quant.cost.rules.formula import CostRule
+from otel_quant.cost.rules.operator import Operator
+
+OPERATORS: Final[dict[str, Operator]] = {
+    **pointwise.TABLE,
+    **normalizations.TABLE,
+    **windows.TABLE,
+    **contractions.TABLE,
+    **layout.TABLE,
+    **reductions.TABLE,
+    **sequences.TABLE,
+    **{f"com.microsoft:{name}": operator for name, operator in microsoft.TABLE.items()},
+    **{
+        f"{domain}:{name}": operator
+        for domain in ("com.amd.quark", "com.vai.quantize")
+        for name, operator in quark.TABLE.items()
+    },
+}
+
+_NO_OPERATOR: Final = Operator(None, CostRule("no rule is known for this operator"))
+
+
+def operator_of(kind: str) -> Operator:
+    """Returns the record of an operator; an empty one if it is not known."""
+    return OPERATORS.get(kind, _NO_OPERATOR)

@@ -1,0 +1,1 @@
+"""Reads a model's structure: everything in an ONNX file but its weights."""

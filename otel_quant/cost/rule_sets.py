@@ -1,0 +1,90 @@
+"""The two ways of reading the cost rules.
+
+``corrected`` is what goes on spans; ``onnx_tool`` gives the figures of onnx_tool 1.0.1 so
+that numbers compare, and the corrected ones where that tool has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from otel_quant.cost.operation import Operation, UnknownError
+from otel_quant.cost.operators import operator_of
+
+RuleSetName: TypeAlias = Literal["onnx_tool", "corrected"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Macs:
+    """MACs of one execution of a node.
+
+    Attributes:
+        contraction: Multiply-adds of contractions.
+        total: All of them.
+    """
+
+    contraction: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleSet:
+    """One way of reading the rules.
+
+    Attributes:
+        name: ``corrected`` or ``onnx_tool``.
+        scalars_count: A rank-0 tensor has one element; onnx_tool gives it none.
+        constants_once: What depends only on constants is computed at load, not per run.
+        constant_nodes: A Constant node's tensor is a parameter; onnx_tool leaves it out.
+    """
+
+    name: RuleSetName
+    scalars_count: bool
+    constants_once: bool
+    constant_nodes: bool
+
+    def macs(self, op: Operation) -> Macs:
+        """Returns what one execution of a node costs, its bodies left out.
+
+        Raises:
+            UnknownError: There is no rule for it, or what the rule needs is not known; so do
+                the other errors of ``RULE_ERRORS``.
+        """
+        operator = operator_of(op.kind)
+        rule = operator.cost
+        if (
+            self.constants_once
+            and operator.shape is not None
+            and op.outputs
+            and all(value.constant for value in op.outputs)
+        ):
+            return Macs(0, 0)
+        if self.name == "onnx_tool" and rule.as_onnx_tool is not None:
+            total = _counted(rule.as_onnx_tool(op))
+            inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
+            return Macs(min(inner, total), total)
+        if rule.contraction is None and rule.rest is None:
+            raise UnknownError(rule.source)
+        inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
+        rest = _counted(rule.rest(op)) if rule.rest is not None else 0
+        return Macs(inner, inner + rest)
+
+
+def _counted(macs: object) -> int:
+    """Checks that a formula gave a count; of a kernel below zero or a rank too low it gives none.
+
+    Raises:
+        UnknownError: It did not.
+    """
+    if not isinstance(macs, int) or macs < 0:
+        raise UnknownError(
+            "its cost formula gives no count of MACs: a length or attribute is wrong"
+        )
+    return macs
+
+
+RULE_SETS: Final[dict[str, RuleSet]] = {
+    "corrected": RuleSet("corrected", True, True, True),
+    "onnx_tool": RuleSet("onnx_tool", False, False, False),
+}

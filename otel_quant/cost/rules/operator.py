@@ -1,0 +1,71 @@
+"""What is known of one operator: everything, in one record.
+
+Shape inference, folding, cost, precision, sparsity and liveness all read this record, so that
+an operator cannot be known to one of them and forgotten by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.rules.formula import CostRule
+from otel_quant.cost.shapes.control import BodyRule
+from otel_quant.cost.shapes.folding import Fold
+from otel_quant.cost.shapes.rule import ShapeRule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Precision:
+    """What an operator has to do with the types that contractions execute in.
+
+    Attributes:
+        moves: Its result has the elements of its first operand, and so their type.
+        quantizes: It only converts floats to a quantized type.
+        dequantizes: It only converts a quantized type to floats.
+        rounds_to: What it quantizes to and dequantizes from at once; empty if it does not.
+        operands: Of a contraction: where the two that are multiplied are.
+        executes_in: Of a contraction: what it executes in where the operator alone decides.
+        zero_point: Where a quantized weight and its zero point are, if it has them.
+    """
+
+    moves: bool = False
+    quantizes: bool = False
+    dequantizes: bool = False
+    rounds_to: str = ""
+    operands: tuple[int, int] = (0, 1)
+    executes_in: Callable[[Operation], str] | None = None
+    zero_point: tuple[int, int] | None = None
+
+
+NO_PRECISION: Final = Precision()
+MOVES: Final = Precision(moves=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """One operator.
+
+    Attributes:
+        shape: Types and shapes of its results; None where ``bodies`` gives them, and of
+            Constant, whose result is its tensor.
+        cost: What one execution costs, the graphs that it runs left out, or why it is not
+            costed.
+        fold: Elements of its results where they are few; None if they are not followed.
+        bodies: Of control flow: walks the graphs that it runs.
+        precision: Its part in what contractions execute in.
+        view: Its first result is its first operand under another shape: no bytes of its own.
+        random: Its result changes from run to run, whatever its operands.
+        results_in_bodies: Its results are those of a graph that it runs, which counts them.
+    """
+
+    shape: ShapeRule | None
+    cost: CostRule
+    fold: Fold | None = None
+    bodies: BodyRule | None = None
+    precision: Precision = NO_PRECISION
+    view: bool = False
+    random: bool = False
+    results_in_bodies: bool = False

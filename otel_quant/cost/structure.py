@@ -1,0 +1,234 @@
+"""An ONNX model's structure as read from a file: names, types, shapes and small constants.
+
+Weights are not here, only where they lie. Everything is immutable, so that one graph can
+be walked several times (both branches of an If, each call of a local function). Records are
+not compared, only their identity is: without the methods for it (``eq=False``), here and in
+other modules, the package is imported a tenth faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+Dim: TypeAlias = int | str | None
+"""A declared dimension: its length, the name of a symbol, or nothing at all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """A run of bytes in the model's file.
+
+    Attributes:
+        field: Number of the TensorProto field that it is the content of.
+        offset: Where it starts, in bytes from the start of the file.
+        length: Its length in bytes.
+    """
+
+    field: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class External:
+    """Where a tensor's bytes lie outside the model's file, as the model declares.
+
+    Attributes:
+        location: Path relative to the model's folder; not checked here.
+        offset: Start in bytes.
+        length: Length in bytes, or None if it is the file's rest.
+    """
+
+    location: str
+    offset: int
+    length: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A constant: an initializer or a Constant node's value.
+
+    Attributes:
+        name: The initializer's name; may be empty for an attribute.
+        dtype: Element type code.
+        dims: Shape.
+        stored: Bytes that it takes where it is stored (external data: as declared, else as
+            the shape says); sub-byte types are packed.
+        values: The elements, flat, if they are few enough to be a shape, an axis list or a
+            scalar; None for weights.
+        spans: Where the payload lies in the model's file; empty for external data.
+        external: Where it lies elsewhere, or None.
+    """
+
+    name: str
+    dtype: int
+    dims: tuple[int, ...]
+    stored: int
+    values: tuple[int | float, ...] | None = None
+    spans: tuple[Span, ...] = ()
+    external: External | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; 1 for rank 0."""
+        return prod(self.dims)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseTensor:
+    """A sparse constant: its dense shape and the two tensors that hold it.
+
+    Attributes:
+        dims: Dense shape.
+        values: The elements that are not zero; its name is the initializer's.
+        indices: Their positions.
+    """
+
+    dims: tuple[int, ...]
+    values: Tensor
+    indices: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elided:
+    """An attribute too long to keep.
+
+    Attributes:
+        length: Elements or bytes that it has.
+    """
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """An attribute of a node in a local function that takes the caller's value.
+
+    Attributes:
+        name: The caller's attribute.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Type:
+    """A declared type.
+
+    Attributes:
+        kind: ``tensor``, ``sparse``, ``sequence``, ``optional``, ``map`` or ``unknown``.
+        dtype: Element type code of a tensor.
+        shape: Declared dimensions of a tensor; None if not even the rank is declared.
+        element: What a sequence or an optional holds.
+    """
+
+    kind: str = "unknown"
+    dtype: int = 0
+    shape: tuple[Dim, ...] | None = None
+    element: Type | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueInfo:
+    """A name and its declared type."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operation.
+
+    Attributes:
+        name: As in the file; may be empty, and need not be unique.
+        op_type: Operator or local function.
+        domain: Operator set; ``ai.onnx`` is written as the empty string.
+        inputs: Names; an empty one is an optional input left out.
+        outputs: Names; an empty one is an output that is not used.
+        attributes: By name.
+        overload: Which local function of that name.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute]
+    overload: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A graph: the model's, or the body of a control-flow node."""
+
+    name: str = ""
+    nodes: tuple[Node, ...] = ()
+    inputs: tuple[ValueInfo, ...] = ()
+    outputs: tuple[ValueInfo, ...] = ()
+    value_info: tuple[ValueInfo, ...] = ()
+    initializers: tuple[Tensor, ...] = ()
+    sparse_initializers: tuple[SparseTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A local function: nodes with named inputs, outputs and attributes.
+
+    Attributes:
+        defaults: Attributes that a call may leave out, with the value they then have.
+        opsets: Operator set versions by domain.
+    """
+
+    name: str
+    domain: str
+    overload: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    defaults: Mapping[str, Attribute]
+    opsets: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A model's structure.
+
+    Attributes:
+        source: Path as given, or ``<bytes>`` or ``<ModelProto>``.
+        graph: The main graph.
+        functions: Local functions by (domain, name, overload).
+        opsets: Operator set versions by domain.
+        producer: Name of the program that wrote it.
+        size: Bytes of the model's file, without external data.
+    """
+
+    source: str
+    graph: Graph
+    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    producer: str = ""
+    size: int = 0
+
+
+Attribute: TypeAlias = (
+    int
+    | float
+    | bytes
+    | Tensor
+    | SparseTensor
+    | Graph
+    | Type
+    | Elided
+    | Reference
+    | tuple[int, ...]
+    | tuple[float, ...]
+    | tuple[bytes, ...]
+    | tuple[Tensor, ...]
+    | tuple[Graph, ...]
+    | tuple[Type, ...]
+)

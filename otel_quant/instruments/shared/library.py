@@ -1,0 +1,104 @@
+"""What a table of a library consists of: names, known before the library is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+AttributeSources = tuple[tuple[str, str], ...]
+"""Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
+
+A path is ``parameter.name.name``, each name an attribute of an object or a key of a mapping.
+Of several paths for one attribute the first that leads to a value counts.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """What wraps a hooked function.
+
+    Attributes:
+        factory: What makes the wrapper, as ``module:function``, so that nothing of it is
+            loaded before the library is. It is called with the original function, the hook
+            and the library.
+        effect: What a call becomes, for docs/libraries.md; ``{step}`` and ``{parameter}``
+            are those of the hook.
+    """
+
+    factory: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One function of a library that is to be wrapped.
+
+    Attributes:
+        module: Module that *defines* it; importing that module sets the hook.
+        target: Its name there: ``function`` or ``Class.method``.
+        wrapper: What wraps it.
+        step: ``ProfileStep`` that a call is, for wrappers that open one.
+        parameter: Name of the argument that the wrapper is about, where it is about one.
+        filled_in: Whether the step is one that the library's own profiler does not report.
+        sources: Where attributes come from beside the arguments that ``attributes.py``
+            lists.
+    """
+
+    module: str
+    target: str
+    wrapper: Wrapper
+    step: str = ""
+    parameter: str = ""
+    filled_in: bool = False
+    sources: AttributeSources = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A quantization library.
+
+    Attributes:
+        name: What users call it in ``OTEL_QUANT_LIBRARIES``.
+        distribution: Its name on the package index, for ``quant.library.name``.
+        hooks: What is wrapped.
+        versions_seen: Versions that real quantizations have been run with.
+        built_on: Names of libraries that it is built on. Within its steps and entry points
+            theirs are not reported: they are how it does its work.
+        configuration: Function that reads the attributes that only its configuration
+            objects have, as ``module:function``; called with the arguments of an entry
+            point by name.
+        nests: Whether its steps have steps of its own within. Else what a step calls is
+            how the step does its work.
+        is_common: Whether many programs import it that never quantize. Nothing of ours is
+            loaded for it until a hooked function is called.
+    """
+
+    name: str
+    distribution: str
+    hooks: tuple[Hook, ...]
+    versions_seen: str = ""
+    built_on: frozenset[str] = field(default_factory=frozenset)
+    configuration: str = ""
+    nests: bool = False
+    is_common: bool = False
+
+
+STEP: Final = Wrapper("otel_quant.instruments.shared.steps:step", "step **{step}**")
+ENTRY_POINT: Final = Wrapper(
+    "otel_quant.instruments.shared.entry_points:entry_point",
+    "an entry point: its arguments go with the steps within",
+)
+MODEL_QUANTIZATION: Final = Wrapper(
+    "otel_quant.instruments.shared.entry_points:model_quantization",
+    "an entry point: its arguments go with the steps within, and both models are costed",
+)
+SAMPLE: Final = Wrapper(
+    "otel_quant.instruments.shared.samples:sample", "counts one calibration sample"
+)
+SAMPLES: Final = Wrapper(
+    "otel_quant.instruments.shared.samples:samples",
+    "each item that it yields is one calibration sample",
+)
+LAYER: Final = Wrapper(
+    "otel_quant.instruments.shared.layers:layer", "counts one layer of the step around it"
+)

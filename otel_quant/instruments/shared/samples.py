@@ -1,0 +1,121 @@
+"""Wrappers that count the samples that a calibration takes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sized
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.instruments.shared.arguments import with_argument
+from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.nesting import enclosing_steps
+from otel_quant.recording.recorder import OpenStep
+from otel_quant.runtime import RUNTIME
+from otel_quant.scope import Activation
+from otel_quant.steps import ProfileStep
+from otel_quant.telemetry import semconv
+
+if TYPE_CHECKING:
+    _Proxy = wrapt.ObjectProxy[Any]
+else:
+    _Proxy = wrapt.ObjectProxy  # generic since wrapt 2 only
+
+OpenPass = Callable[[], OpenStep | None]
+"""Opens the step that one pass over a data loader is."""
+
+
+def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Counts each call that returns something as one sample of the calibration around it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if result is not None:
+            count_sample(args[0])
+        return result
+
+    return wrapper
+
+
+def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Counts what the iterator that a call returns yields, for the calibration around it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        for item in function(*args, **kwargs):
+            count_sample(args[0])
+            yield item
+
+    return wrapper
+
+
+def count_sample(source: object) -> None:
+    """Counts one sample for the innermost open calibration, if there is one.
+
+    Args:
+        source: What it comes from. If that has a length, the step has a total.
+    """
+    with FAULTS.kept_in("counting calibration samples"):
+        if not RUNTIME.is_running:
+            return
+        for step in enclosing_steps():
+            if step.info.kind == ProfileStep.CALIBRATION:
+                if not step.samples and isinstance(source, Sized):
+                    # Some readers have a length for some data only, or declare one they lack.
+                    with suppress(TypeError, NotImplementedError):
+                        total = len(source)
+                        step.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = total
+                        step.recorder.expect_samples(step, total)
+                step.recorder.count_samples(step)
+                return
+
+
+class CountedLoader(_Proxy):
+    """A data loader that is iterated as before, and whose items are counted.
+
+    Args:
+        loader: The data loader.
+        open_pass: Opens the step that each pass over it is; None if a pass is no step.
+    """
+
+    def __init__(self, loader: Any, open_pass: OpenPass | None = None) -> None:
+        super().__init__(loader)
+        self._self_open_pass = open_pass
+
+    def __iter__(self) -> Iterator[Any]:
+        activation = Activation(None)
+        if self._self_open_pass is not None:
+            with FAULTS.kept_in("opening a step"):
+                activation = Activation(self._self_open_pass())
+        try:
+            for item in self.__wrapped__:
+                count_sample(self.__wrapped__)
+                yield item
+        except BaseException as error:
+            activation.finish(error)
+            raise
+        activation.finish()
+
+
+def with_counted_loader(
+    function: Callable[..., Any], parameter: str, open_pass: OpenPass | None = None
+) -> Callable[..., Any]:
+    """Has the items of the data loader counted that each call of a function is passed.
+
+    Args:
+        function: The function.
+        parameter: Name of the parameter that takes the loader.
+        open_pass: See :class:`CountedLoader`.
+
+    Returns:
+        The wrapper, or the function itself if it has no such parameter.
+    """
+
+    def change(loader: Any) -> Any:
+        return None if loader is None else CountedLoader(loader, open_pass)
+
+    return with_argument(function, parameter, change)

@@ -1,0 +1,174 @@
+"""Gives a file a path without replacing any other file.
+
+A file that a run writes is locked while the run lives. What is at a path already is
+therefore one of two things: a file that a living run writes, which stays, or an older
+one, which is kept under the next free number ("profile.1.yaml"). The older file gets its
+second name before it loses the first, so the path always exists, and of two runs that
+start at once neither loses a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from pathlib import Path
+from typing import Final
+
+from otel_quant.profile.path import beside
+
+try:
+    import fcntl
+except ImportError:  # Windows: whether a living run writes a file cannot be known
+    fcntl = None  # type: ignore[assignment]  # the module is an object or None
+
+_TRIES: Final = 100
+_NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
+)
+
+
+def locks_exist() -> bool:
+    """Returns whether this system can lock files."""
+    return fcntl is not None
+
+
+def try_lock(descriptor: int) -> bool:
+    """Locks a file; returns False if another run has locked it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks
+    return True
+
+
+def move(source: Path, target: Path) -> Path:
+    """Moves a file to a path, or beside it if a living run writes the file there.
+
+    Args:
+        source: A file that this process has locked.
+        target: The path. An older file there is kept under the next free number.
+
+    Returns:
+        The file's path now: the target, or the target with the process id in its name.
+
+    Raises:
+        OSError: The file could not be moved.
+    """
+    for _ in range(_TRIES):
+        if _move_if_free(source, target):
+            return target
+        try:
+            # With the older file locked, no other run that starts now moves it too.
+            descriptor = _open_to_lock(target)
+        except FileNotFoundError:
+            continue
+        try:
+            if descriptor is not None and not try_lock(descriptor):
+                target = beside(target, str(os.getpid()))
+                continue
+            if descriptor is not None and not _is_at(descriptor, target):
+                continue
+            if descriptor is None or os.fstat(descriptor).st_size:
+                _link_under_number(target)
+            source.replace(target)
+            return target
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+    raise _contested(target)
+
+
+def create_unlocked(target: Path, flags: int) -> tuple[int, Path]:
+    """Creates a file where there are no locks, and an open file cannot be renamed.
+
+    Args:
+        target: The path. A file there is renamed to the next free number.
+        flags: How to open the file, for :func:`os.open`.
+
+    Returns:
+        The descriptor, and the path: the target, or the target with the process id in
+        its name if the file there is open in another process.
+
+    Raises:
+        OSError: The file could not be created.
+    """
+    for _ in range(_TRIES):
+        try:
+            return os.open(target, flags | os.O_CREAT | os.O_EXCL, 0o666), target
+        except FileExistsError:
+            try:
+                target.rename(_next_number(target))
+            except PermissionError:  # open in another process
+                target = beside(target, str(os.getpid()))
+    raise _contested(target)
+
+
+def _contested(path: Path) -> OSError:
+    return OSError(
+        errno.EBUSY,
+        f"other runs took this path {_TRIES} times in a row; give each run a path of its own",
+        str(path),
+    )
+
+
+def _move_if_free(source: Path, target: Path) -> bool:
+    """Moves a file to a path; returns False if there is a file already."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: an empty file reserves the path.
+        try:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            return False
+        source.replace(target)
+        return True
+    source.unlink()
+    return True
+
+
+def _link_under_number(path: Path) -> None:
+    """Gives a file the next free number as a second name; renames it if it can have but one."""
+    while True:
+        numbered = _next_number(path)
+        try:
+            os.link(path, numbered)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            path.rename(numbered)
+        return
+
+
+def _next_number(path: Path) -> Path:
+    paths = (beside(path, str(number)) for number in itertools.count(1))
+    return next(path for path in paths if not os.path.lexists(path))
+
+
+def _open_to_lock(path: Path) -> int | None:
+    """Opens a file so that it can be locked; returns None if this process may not."""
+    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    for access in (os.O_RDWR, os.O_RDONLY):
+        try:
+            return os.open(path, flags | access)
+        except PermissionError:
+            continue
+    return None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

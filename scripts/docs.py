@@ -1,0 +1,30 @@
+"""Writes every file that is made from the code: the pages in docs/ and the dashboards.
+
+    .venv/bin/python scripts/docs.py
+
+A test compares each file with what is made here, so none can fall behind the code.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from grafana.generator import dashboards
+from scripts import api_docs, cost_rules_docs, libraries_docs, telemetry_docs
+
+PAGES: Final = (api_docs, cost_rules_docs, libraries_docs, telemetry_docs)
+"""Modules that make one page each: `PAGE` is its path and `document()` returns its text."""
+
+
+def documents() -> dict[Path, str]:
+    """Returns the content of every generated file."""
+    return {page.PAGE: page.document() for page in PAGES} | dashboards.documents()
+
+
+if __name__ == "__main__":
+    for path, text in documents().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,183 @@
+"""Each node whose cost is not known has a reason: the first cause, with its node's name."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.parser
+import pytest
+
+from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import OPERATORS
+from otel_quant.cost.rules.formula import FREE, CostRule
+from otel_quant.cost.rules.operator import Operator
+from otel_quant.cost.shapes.rule import SAME, ShapeRule
+from otel_quant.cost.values import Shape
+
+
+def cost(graph: str) -> ModelCost:
+    head = '<ir_version: 10, opset_import: ["": 21, "mine": 1, "com.microsoft": 1]> '
+    return cost_of(onnx.parser.parse_model(head + graph).SerializeToString())
+
+
+def reasons(graph: str) -> dict[str, str | None]:
+    return {node.name: node.unknown_reason for node in cost(graph).nodes}
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "reason"),
+    [
+        (
+            "(float[1, 3, 8, 8] x, float[4, 3, 3, 3, 3] w) => (float[] y)",
+            "y = Conv <kernel_shape = [3]> (x, w)",
+            "a kernel of 1 dimensions on an input of 2",
+        ),
+        (
+            "(float[1, 3, 8, 8] x, float[4, 5, 3, 3] w) => (float[] y)",
+            "y = Conv (x, w)",
+            "channels of input and weight differ: 3, 5",
+        ),
+        (
+            "(float[1, 3, 2, 2] x, float[4, 3, 5, 5] w) => (float[] y)",
+            "y = Conv (x, w)",
+            "a window of 5 is longer than an axis of 2 with 0 of padding",
+        ),
+        (
+            "(float[8] x, float[4, 8] w) => (float[] y)",
+            "y = Gemm (x, w)",
+            "operands of 1 and 2 dimensions; 2 each are expected",
+        ),
+        (
+            "(float[2, 8] x, float[4, 8] w) => (float[] y)",
+            "y = MatMul (x, w)",
+            "summed lengths of the operands differ: 8, 4",
+        ),
+        (
+            "(float[2, 3] x, float[2, 4] z) => (float[] y)",
+            "y = Add (x, z)",
+            "lengths 3 and 4 of axis -1 cannot be broadcast",
+        ),
+        (
+            "(float[2, 8] x) => (float[] y)",
+            "y = DepthToSpace <blocksize = 2> (x)",
+            "operand 0 'x' has 2 dimensions; 4 are expected",
+        ),
+        (
+            "(float[2, 8] x) => (float[] y)",
+            "y = ReduceSum (x, axes)",
+            None,
+        ),
+        (
+            "(float[2, 8] x) => (float[] y)",
+            'y = Resize <mode = "sharp"> (x, , , size)',
+            "attribute 'mode' is 'sharp'; expected one of nearest, linear, bilinear, cubic",
+        ),
+        (
+            "(float[1, 3, 8, 8] x) => (float[] y)",
+            "y = MaxPool (x)",
+            "the attribute 'kernel_shape' is missing",
+        ),
+        ("(float[2, 8] x) => (float[] y)", "y = Transpose <perm = 1> (x)",
+         "attribute 'perm' is not a list of integers"),
+        ("(float[2, 8] x) => (float[] y)", "y = Bernoulli (x)",
+         "not costed: depends on the generator of random numbers"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_fails_gives_a_reason(signature: str, body: str, reason: str | None) -> None:
+    found = cost(
+        f"g {signature} <int64[1] axes = {{0}}, int64[2] size = {{4, 16}}> {{ {body} }}"
+    ).nodes[0]
+    kind = body.split()[2]
+    title = f"node '{kind}_0' ({kind}): "
+    assert found.unknown_reason == (None if reason is None else title + reason)
+
+
+def test_the_reason_is_the_first_cause_and_travels_down_the_graph() -> None:
+    odd = "node 'odd' (mine:Odd): no rule is known for this operator"
+    assert reasons(
+        """g (float[2, 8] x, float[8, 4] w) => (float[] z) {
+            [fine] a = Relu (x) [odd] b = mine.Odd (a) [m] c = MatMul (b, w) [n] d = Tanh (c)
+            [other] z = MatMul (a, w) }"""
+    ) == {"fine": None, "odd": odd, "m": odd, "n": odd, "other": None}
+
+
+def test_a_size_that_depends_on_data_is_the_reason() -> None:
+    depends = "node 'where' (NonZero): the size of its result depends on data"
+    assert reasons(
+        """g (float[4, 6] x) => (float[] z) {
+            [where] a = NonZero (x) [t] b = Transpose (a) [r] z = Abs (b) }"""
+    ) == {"where": depends, "t": depends, "r": depends}
+
+
+def test_a_target_shape_that_is_not_known_is_the_reason_for_what_follows() -> None:
+    depends = "node 'r' (Reshape): the size of its result depends on data"
+    assert reasons(
+        """g (float[4, 6] x, int64[2] target) => (float[] z) {
+            [r] a = Reshape (x, target) [t] z = Tanh (a) }"""
+    ) == {"r": depends, "t": depends}
+
+
+def test_a_body_of_a_loop_of_unknown_length_names_the_loop() -> None:
+    often = "node 'again' (Loop): how often it runs its body is not known"
+    assert reasons(
+        """g (float[4] x, int64 trips, bool go) => (float[4] y) {
+            [again] y = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] h)
+                => (bool c2, float[4] h2) { [keep] c2 = Identity (c) [t] h2 = Tanh (h) }> }"""
+    ) == {"again": often, "again/body/keep": None, "again/body/t": often}
+
+
+def test_a_result_that_is_not_a_tensor_is_the_reason_for_an_unknown_size() -> None:
+    assert reasons("g (float[4] x) => (float[4] y) { [s] s = SequenceConstruct (x) }") == {
+        "s": "node 's' (SequenceConstruct): its result 's' is of kind sequence, "
+        "whose size is not counted"
+    }
+
+
+def test_names_in_a_reason_are_escaped_and_cut() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["mine": 1]> g (float[4] x) => (float[4] y) '
+        "{ y = mine.Odd (x) }"
+    )
+    model.graph.node[0].name = "a\n\x1b[31m" + "b" * 100
+    (node,) = cost_of(model.SerializeToString()).nodes
+    assert node.unknown_reason == (
+        f"node 'a\\n\\x1b[31m{'b' * 73}...' (mine:Odd): no rule is known for this operator"
+    )
+
+
+def one_axis_too_far(op: Operation) -> list[Shape]:
+    return [(op.dims(0)[7],)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "rule"),
+    [
+        (Operator(ShapeRule(one_axis_too_far), FREE), "shape rule"),
+        (Operator(SAME, CostRule("?", rest=lambda op: op.dims(0)[7])), "cost rule"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_reported_with_the_class_of_the_error(
+    operator: Operator, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPERATORS, "Relu", operator)
+    assert reasons("g (float[4] x) => (float[] y) { [r] y = Relu (x) }") == {
+        "r": f"node 'r' (Relu): its {rule} failed with IndexError"
+    }
+
+
+def test_the_json_has_a_reason_only_where_there_is_one() -> None:
+    document = cost(
+        "g (float[4] x) => (float[4] y) { [r] a = Relu (x) [odd] y = mine.Odd (a) }"
+    ).to_json_dict()
+    assert [node.get("unknown_reason", "none") for node in document["nodes"]] == [
+        "none",
+        "node 'odd' (mine:Odd): no rule is known for this operator",
+    ]
+
+
+def test_a_precision_that_an_attribute_of_the_wrong_type_should_give_is_unknown() -> None:
+    found = cost(
+        "g (float[2, 8] x, uint8[4, 1, 4] w, float[4] s) => (float[] y) "
+        '{ y = com.microsoft.MatMulNBits <N = 4, K = 8, bits = "four"> (x, w, s) }'
+    )
+    assert found.precision == {"unknown": 1.0}

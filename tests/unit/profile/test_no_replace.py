@@ -1,0 +1,150 @@
+"""A run's file takes its path without replacing any other file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from pathlib import Path
+
+import pytest
+
+from otel_quant.profile import no_replace
+from otel_quant.profile.file import create
+from tests.fixtures.forked import child
+
+
+def names(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+
+
+def test_what_a_finished_run_left_is_kept_under_the_next_number(tmp_path: Path) -> None:
+    for run in ("first\n", "second\n", "third\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
+
+
+def test_a_file_of_another_program_is_kept_too(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("notes\n")
+    (tmp_path / "p.1").write_text("more notes\n")
+
+    create(tmp_path / "p", "run\n").close()
+
+    assert names(tmp_path) == {"p": "run\n", "p.1": "more notes\n", "p.2": "notes\n"}
+
+
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").touch()
+
+    create(tmp_path / "p.yaml", "run\n").close()
+
+    assert names(tmp_path) == {"p.yaml": "run\n"}
+
+
+def test_a_living_run_keeps_its_path_and_the_next_gets_one_with_its_process_id(
+    tmp_path: Path,
+) -> None:
+    first = create(tmp_path / "p.yaml", "first\n")
+
+    second = create(tmp_path / "p.yaml", "second\n")
+    first.append("goes on\n")
+    second.close()
+    third = create(tmp_path / "p.yaml", "third\n")
+
+    assert (second.path, third.path) == (tmp_path / f"p.{os.getpid()}.yaml",) * 2
+    assert names(tmp_path) == {
+        "p.yaml": "first\ngoes on\n",
+        f"p.{os.getpid()}.yaml": "third\n",
+        f"p.{os.getpid()}.1.yaml": "second\n",
+    }
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "p.yaml").symlink_to(tmp_path / "out" / "real.yaml")
+
+    for run in ("first\n", "second\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert (tmp_path / "p.yaml").is_symlink()
+    assert names(tmp_path / "out") == {"real.yaml": "second\n", "real.1.yaml": "first\n"}
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+def test_many_runs_that_start_at_once_lose_nothing(
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:  # as on FAT
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(no_replace.os, "link", refuse)  # fmt: skip
+    for round_ in range(15 if links else 1):
+        folder = tmp_path / str(round_)
+        folder.mkdir()
+        (folder / "p.yaml").write_text("old\n")
+        starting, go = os.pipe()
+        ending, end = os.pipe()
+        written, tell = os.pipe()
+
+        def run(
+            folder: Path = folder,
+            ours: tuple[int, int, int] = (starting, tell, ending),
+            parents: tuple[int, int] = (go, end),
+        ) -> None:
+            starting, tell, ending = ours
+            for descriptor in parents:
+                os.close(descriptor)
+            os.read(starting, 1)  # returns when the parent closes its end
+            file = create(folder / "p.yaml", f"run {os.getpid()}\n")
+            file.append(f"at {file.path.name}\n")
+            os.write(tell, b".")
+            os.read(ending, 1)  # the same: all of them live at once
+
+        pids = [child(run) for _ in range(6 if links else 1)]
+        for descriptor in (starting, tell, ending, go):
+            os.close(descriptor)
+        for _ in pids:
+            assert select.select([written], [], [], 60)[0]
+            os.read(written, 1)
+        os.close(written)
+        os.close(end)
+        assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * len(pids)
+
+        found = names(folder)
+        kept = [text for name, text in found.items() if name == "p.1.yaml"]
+        runs = {name: text for name, text in found.items() if name != "p.1.yaml"}
+        assert kept == ["old\n"]
+        assert sorted(text.split()[1] for text in runs.values()) == sorted(map(str, pids))
+        assert {text.split()[3] for text in runs.values()} == set(runs)
+        assert "p.yaml" in runs
+
+
+def test_without_locks_no_file_is_replaced_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(no_replace, "fcntl", None)  # as on Windows
+    for run in ("first\n", "second\n", "third\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "open in another process")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    create(tmp_path / "p.yaml", "fourth\n").close()
+    assert names(tmp_path)[f"p.{os.getpid()}.yaml"] == "fourth\n"
+
+
+def test_a_file_that_has_been_moved_is_written_under_its_new_path(tmp_path: Path) -> None:
+    file = create(tmp_path / "p.yaml", "one\n")
+
+    file.move(tmp_path / "p.otel.yaml")
+    (tmp_path / "p.yaml").write_text("theirs\n")
+    file.append("two\n")
+
+    assert file.path == tmp_path / "p.otel.yaml"
+    assert names(tmp_path) == {"p.yaml": "theirs\n", "p.otel.yaml": "one\ntwo\n"}

@@ -1,0 +1,63 @@
+"""What runs by itself, before a commit and on GitHub, runs what is in this checkout."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from otel_quant.instruments import LIBRARIES
+from scripts.tested_libraries import TESTED
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def job(workflow: str) -> dict[str, Any]:
+    """Returns the only job of a workflow."""
+    content = yaml.safe_load((ROOT / ".github" / "workflows" / workflow).read_text())
+    [only] = content["jobs"].values()
+    assert isinstance(only, dict)
+    return only
+
+
+def test_the_checks_before_a_commit_are_programs_of_the_environment() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    [repository] = config["repos"]
+    assert repository["repo"] == "local"
+    entries = [hook["entry"].split() for hook in repository["hooks"]]
+    assert entries == [
+        [".venv/bin/ruff", "check"],
+        [".venv/bin/ruff", "format", "--check"],
+        [".venv/bin/mypy"],
+    ]
+    assert all((ROOT / program).is_file() for program, *_ in entries)
+    assert {hook["language"] for hook in repository["hooks"]} == {"system"}
+
+
+def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None:
+    *prepared, last = job("ci.yml")["steps"]
+    assert last == {"run": ".ci/run"}
+    [pythons] = [step["with"]["python-version"] for step in prepared if "python" in step["uses"]]
+    named = {
+        classifier.rpartition(" ")[2]
+        for classifier in PROJECT["classifiers"]
+        if classifier.startswith("Programming Language :: Python :: 3.")
+    }
+    assert set(pythons.split()) == named
+
+
+def test_every_library_is_tested_every_week() -> None:
+    names = [library.name for library in LIBRARIES]
+    assert list(TESTED) == names
+    assert job("libraries.yml")["strategy"]["matrix"]["library"] == names
+
+
+def test_every_library_s_test_exists_and_installs_the_library() -> None:
+    for library in LIBRARIES:
+        tested = TESTED[library.name]
+        assert (ROOT / tested.tests).exists()
+        installed = {requirement.partition("[")[0] for requirement in tested.requirements}
+        assert library.distribution in installed

@@ -37,7 +37,7 @@ class NotAProfileError(ValueError):
 
 @dataclass(slots=True)
 class Profile:
-    """Content of a file.
+    """What a file holds.
 
     Attributes:
         records: The checkpoints that are complete, in order.
@@ -145,7 +145,7 @@ def _value(text: str) -> object:
         return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    # Values with aliases are not parsed: a short text could expand and fill the memory.
+    # An alias could make a short text as large as the memory.
     if text[:1] in ("{", "[") and not re.search("[&*]", text):
         value = _from_yaml(text)
         return text if value is None else value

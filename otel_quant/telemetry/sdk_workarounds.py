@@ -117,8 +117,8 @@ RECORDS: Final = (
     ),
     Workaround(
         "connections",
-        "A forked child sends over its parent's keep-alive connections: both write into one "
-        "stream, and each reads answers that were meant for the other.",
+        "A forked child sends over its parent's keep-alive connections. Each may read answers that "
+        "were meant for the other; over TLS the server finds a bad record and drops the connection.",
         "opentelemetry-exporter-otlp-proto-http 1.38.0 to 1.45.2",
         "https://github.com/open-telemetry/opentelemetry-python/issues/4994",
         "The child closes its copies: close_inherited_connections().",

@@ -131,9 +131,9 @@ class Figure:
         """Returns the figure of a probe's record; None if it was not measured.
 
         Args:
-            record: The probe's record; None or empty if it measured nothing.
+            record: The probe's record; None if it measured nothing.
         """
-        return None if record is None or record == () else self.of(record)
+        return None if record is None else self.of(record)
 
     def between(
         self, first: Any, last: Any, peak: Number | None, seconds: float

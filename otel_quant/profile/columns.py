@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import contexts
 from otel_quant.profile.metrics import FigureMetric, Metric, MetricContext
-from otel_quant.profile.program_metrics import ProgramMetrics, is_added
+from otel_quant.profile.program_metrics import BUILT_IN, ProgramMetrics, is_added
 from otel_quant.records import Checkpoint, RunRecord
 
 
@@ -22,7 +22,7 @@ def checkpoint_columns(
         strict: Whether to leave out what Quark's profiler does not write.
     """
     context = contexts.at_checkpoint(
-        checkpoint.name, checkpoint.reading, checkpoint.baseline, metrics.resources
+        checkpoint.name, checkpoint.reading, checkpoint.baseline, metrics.figures
     )
     return _columns(metrics.every("checkpoint_metrics"), context, checkpoint.custom, strict)
 
@@ -69,9 +69,13 @@ def _columns(
 ) -> dict[str, object]:
     columns: dict[str, object] = {}
     for metric in metrics:
-        if strict and isinstance(metric, FigureMetric):
+        kind = type(metric)
+        if kind in BUILT_IN:  # without the boundary, which costs as much as the value
+            value = metric.collect(context)
+            if value is not None and not (strict and kind is FigureMetric):
+                columns[metric.name] = value
             continue
-        with FAULTS.kept_in(f"metric {type(metric).__qualname__}"):
+        with FAULTS.kept_in(f"metric {kind.__qualname__}"):
             name = str(metric.name)
             value = custom.get(name) if is_added(metric) else metric.collect(context)
             if value is not None:

@@ -11,13 +11,13 @@ import psutil
 
 from otel_quant.profile.metrics import MetricContext
 from otel_quant.records import Peaks, Reading
-from otel_quant.resources import Number, Resource
+from otel_quant.resources import Figure, Number
 
 _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
 
 
 def at_checkpoint(
-    name: str, reading: Reading, baseline: Reading, resources: Sequence[Resource]
+    name: str, reading: Reading, baseline: Reading, figures: Sequence[tuple[str, Figure]] = ()
 ) -> MetricContext:
     """Describes a checkpoint.
 
@@ -25,7 +25,7 @@ def at_checkpoint(
         name: Its name.
         reading: The checkpoint's reading.
         baseline: The run's first reading.
-        resources: The resources that are measured.
+        figures: Figures that Quark does not measure, each with its resource's name.
 
     Returns:
         The context for checkpoint metrics.
@@ -35,7 +35,8 @@ def at_checkpoint(
     context.current_time = reading.time_ns / _SECOND
     context.gpu_available = bool(reading.gpus)
     context.gpu_baseline_memory = _used(baseline) if reading.gpus else 0
-    context.figures = _figures(reading, baseline, resources)
+    if figures:
+        context.figures = _values(reading, baseline, figures)
     return context
 
 
@@ -88,22 +89,15 @@ def _common(reading: Reading, baseline: Reading) -> MetricContext:
     return context
 
 
-def _figures(
-    reading: Reading, baseline: Reading, resources: Sequence[Resource]
+def _values(
+    reading: Reading, baseline: Reading, figures: Sequence[tuple[str, Figure]]
 ) -> dict[str, Number]:
-    """Returns the figures that have a column which Quark's file lacks, by name."""
-    return {
-        figure.name: value
-        for resource in resources
-        for figure in resource.figures
-        if figure.column is not None and not figure.column.in_quark
-        if (
-            value := figure.since(
-                baseline.resources.get(resource.name), reading.resources.get(resource.name)
-            )
-        )
-        is not None
-    }
+    found: dict[str, Number] = {}
+    for resource, figure in figures:
+        value = figure.since(baseline.resources.get(resource), reading.resources.get(resource))
+        if value is not None:
+            found[figure.name] = value
+    return found
 
 
 def _used(reading: Reading) -> int:

@@ -18,7 +18,9 @@ from otel_quant.profile.metrics import (
 from otel_quant.records import Peaks, Reading
 from otel_quant.resources import Resource
 
-_BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+"""The classes of the metrics that are there unless a program removes them."""
+
 _QUARKS_OWN: Final = "quark.common.profiler."
 
 Kind = Literal["checkpoint_metrics", "summary_metrics"]
@@ -32,7 +34,7 @@ class ProgramMetrics:
             are added to Quark's columns.
 
     Attributes:
-        resources: The resources that are measured.
+        figures: Figures with a column that Quark's file lacks, each with its resource's name.
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
         summary_metrics: Figures of the summary, in order; may be changed until the run ends.
         cache_directories: The cache directories that are watched until the run ends.
@@ -41,14 +43,14 @@ class ProgramMetrics:
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
-        self.resources = tuple(resources)
-        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
-        self.checkpoint_metrics += [
-            FigureMetric(figure)
+        self.figures = tuple(
+            (resource.name, figure)
             for resource in resources
             for figure in resource.figures
             if figure.column is not None and not figure.column.in_quark
-        ]
+        )
+        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
+        self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self.figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
         self.cache_directories = CacheDirectories()
         self.cache_growth_mb: float | None = None
@@ -67,7 +69,7 @@ class ProgramMetrics:
         added = self._added("checkpoint_metrics")
         if not added:
             return {}
-        return _collect(added, contexts.at_checkpoint(name, reading, baseline, self.resources))
+        return _collect(added, contexts.at_checkpoint(name, reading, baseline, self.figures))
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name.
@@ -104,16 +106,15 @@ class ProgramMetrics:
         Args:
             kind: Name of the list.
         """
-        metrics = self._own(kind)
-        with FAULTS.kept_in("metrics of Quark's profiler"):
-            if self._adopted is not None and self._adopted.enabled:
-                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
-        return metrics
-
-    def _own(self, kind: Kind) -> list[Metric]:
-        return list(
+        metrics = list(
             self.checkpoint_metrics if kind == "checkpoint_metrics" else self.summary_metrics
         )
+        if self._adopted is None:
+            return metrics
+        with FAULTS.kept_in("metrics of Quark's profiler"):
+            if self._adopted.enabled:
+                metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
+        return metrics
 
     def _added(self, kind: Kind) -> list[Metric]:
         return [metric for metric in self.every(kind) if is_added(metric)]
@@ -121,7 +122,7 @@ class ProgramMetrics:
 
 def is_added(metric: Metric) -> bool:
     """Whether a metric was made by the program, not by this package or Quark."""
-    return type(metric) not in _BUILT_IN and not _is_quarks_own(metric)
+    return type(metric) not in BUILT_IN and not _is_quarks_own(metric)
 
 
 def _is_quarks_own(metric: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from otel_quant.records import (
     AttributeValue,
@@ -13,12 +13,15 @@ from otel_quant.records import (
     RunInfo,
     StepInfo,
 )
-from otel_quant.resources import Figure, Number, Resource
+from otel_quant.resources import Figure, Number, Part, Resource
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.catalog import attribute_name
 
-_DIGITS = 6
-"""Number of decimals of seconds and other fractions."""
+_Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
+"""A figure, and the attribute of each of its parts."""
+
+_DIGITS: Final = 6
+"""Decimals that are kept of seconds and of other fractions."""
 
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
@@ -66,66 +69,76 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
     return _present(attributes)
 
 
-def usage_of(
-    resources: Sequence[Resource],
-    start: Reading,
-    end: Reading,
-    peaks: Peaks,
-    memory_limit: int | None,
-) -> dict[str, AttributeValue]:
-    """Returns the figures of a step or a run as attributes.
+class FigureAttributes:
+    """The figures of resources as attributes. Their names are made once: they are many.
 
     Args:
-        resources: The resources that are measured.
-        start: Reading at the start.
-        end: Reading at the end.
-        peaks: Highest figures between the two.
-        memory_limit: Bytes that the process may use.
-
-    Returns:
-        Attributes; what could not be measured is absent.
+        resources: What is measured.
     """
-    seconds = (end.clock_ns - start.clock_ns) / 1e9
-    found: dict[str, AttributeValue] = {}
-    for resource in resources:
-        first, last = (reading.resources.get(resource.name) for reading in (start, end))
-        for figure in resource.figures:
-            peak = peaks.figures.get(figure.name)
-            _add(found, semconv.PREFIX, figure, (first, last), peak, seconds)
-        if resource.device_figures:
-            before = {device.index: device for device in first or ()}
-            after = {device.index: device for device in last or ()}
+
+    def __init__(self, resources: Sequence[Resource]) -> None:
+        self._rows = tuple(
+            (resource.name, _rows(semconv.PREFIX, resource.figures)) for resource in resources
+        )
+        self._with_devices = tuple(resource for resource in resources if resource.device_figures)
+        self._of_checkpoints = tuple(
+            (resource.name, semconv.CHECKPOINT_PREFIX + figure.checkpoint, figure)
+            for resource in resources
+            for figure in resource.figures
+            if figure.checkpoint
+        )
+
+    def between(
+        self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
+    ) -> dict[str, AttributeValue]:
+        """Returns what was used between two readings.
+
+        Args:
+            start: Reading at the start.
+            end: Reading at the end.
+            peaks: Highest figures between the two.
+            memory_limit: Bytes that the process may use.
+
+        Returns:
+            Attributes; a figure that either reading lacks is absent.
+        """
+        seconds = (end.clock_ns - start.clock_ns) / 1e9
+        found: dict[str, AttributeValue] = {}
+        for name, rows in self._rows:
+            first, last = start.resources.get(name), end.resources.get(name)
+            _add(found, rows, first, last, peaks.figures, seconds)
+        for resource in self._with_devices:
+            before, after = (
+                {device.index: device for device in reading.resources.get(resource.name, ())}
+                for reading in (start, end)
+            )
             highest = peaks.devices.get(resource.name, {})
             for index in sorted(before.keys() | after.keys()):
-                stem = f"{semconv.PREFIX}{resource.name}.{index}."
+                rows = _rows(f"{semconv.PREFIX}{resource.name}.{index}.", resource.device_figures)
                 devices = before.get(index), after.get(index)
-                for figure in resource.device_figures:
-                    peak = highest.get(index, {}).get(figure.name)
-                    _add(found, stem, figure, devices, peak, seconds)
-    for name, source in peaks.sources.items():
-        found[f"{semconv.PREFIX}{name}.peak_source"] = source
-    memory = peaks.figures.get("memory")
-    if memory is not None and memory_limit:
-        found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
-    return found
+                _add(found, rows, *devices, highest.get(index, {}), seconds)
+        for name, source in peaks.sources.items():
+            found[f"{semconv.PREFIX}{name}.peak_source"] = source
+        memory = peaks.figures.get("memory")
+        if memory is not None and memory_limit:
+            found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
+        return found
 
+    def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
+        """Returns what was in use at a checkpoint, and what had been used since the run began.
 
-def checkpoint_of(
-    resources: Sequence[Resource], reading: Reading, baseline: Reading
-) -> dict[str, AttributeValue]:
-    """Returns the figures of a checkpoint; totals are counted from the run's beginning."""
-    return {
-        semconv.CHECKPOINT_PREFIX + figure.checkpoint: value
-        for resource in resources
-        for figure in resource.figures
-        if figure.checkpoint
-        if (
-            value := figure.since(
-                baseline.resources.get(resource.name), reading.resources.get(resource.name)
-            )
-        )
-        is not None
-    }
+        Args:
+            reading: The reading at the checkpoint.
+            baseline: The run's first.
+        """
+        found: dict[str, AttributeValue] = {}
+        for resource, name, figure in self._of_checkpoints:
+            now = reading.resources.get(resource)
+            if now is not None:
+                value = figure.since(baseline.resources.get(resource), now)
+                if value is not None:
+                    found[name] = value
+        return found
 
 
 def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
@@ -147,22 +160,28 @@ def custom_of(values: Mapping[str, object]) -> dict[str, AttributeValue]:
     }
 
 
+def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
+    return tuple(
+        (figure, tuple((part, attribute_name(stem, figure, part)) for part in figure.parts))
+        for figure in figures
+        if figure.parts
+    )
+
+
 def _add(
     found: dict[str, AttributeValue],
-    stem: str,
-    figure: Figure,
-    records: tuple[Any, Any],
-    peak: Number | None,
+    rows: tuple[_Row, ...],
+    first: Any,
+    last: Any,
+    peaks: Mapping[str, Number],
     seconds: float,
 ) -> None:
-    if not figure.parts:
-        return
-    parts = figure.between(*records, peak, seconds)
-    for part in figure.parts:
-        value = parts[part]
-        if value is not None:
-            name = attribute_name(stem, figure, part)
-            found[name] = round(value, _DIGITS) if isinstance(value, float) else value
+    for figure, names in rows:
+        parts = figure.between(first, last, peaks.get(figure.name), seconds)
+        for part, name in names:
+            value = parts[part]
+            if value is not None:
+                found[name] = round(value, _DIGITS) if isinstance(value, float) else value
 
 
 def _present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:

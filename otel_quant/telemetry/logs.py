@@ -25,7 +25,7 @@ from otel_quant.records import (
 )
 from otel_quant.resources import Resource
 from otel_quant.telemetry import semconv
-from otel_quant.telemetry.attributes import checkpoint_of, cost_identity_of, custom_of
+from otel_quant.telemetry.attributes import FigureAttributes, cost_identity_of, custom_of
 from otel_quant.version import VERSION
 
 
@@ -47,7 +47,7 @@ class LogsSink(Sink):
         context_of: Callable[[StepInfo | None], Context | None],
     ) -> None:
         self._logger = get_logger(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        self._resources = resources
+        self._figures = FigureAttributes(resources)
         self._send = send
         self._context_of = context_of
         self._run: RunInfo | None = None
@@ -141,7 +141,7 @@ class LogsSink(Sink):
                 semconv.LIBRARY_NAME: step.library,
             }
         attributes |= {
-            **checkpoint_of(self._resources, checkpoint.reading, checkpoint.baseline),
+            **self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline),
             semconv.ERROR_TYPE: checkpoint.error,
             **custom_of(checkpoint.custom),
         }

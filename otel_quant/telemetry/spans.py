@@ -24,8 +24,16 @@ from otel_quant.records import (
     error_type,
 )
 from otel_quant.resources import Resource
-from otel_quant.telemetry import attributes as figures
 from otel_quant.telemetry import semconv
+from otel_quant.telemetry.attributes import (
+    FigureAttributes,
+    cost_identity_of,
+    cost_of,
+    custom_of,
+    gpus_of,
+    identity_of,
+    run_identity_of,
+)
 from otel_quant.version import VERSION
 
 _log = logging.getLogger("otel_quant")
@@ -55,7 +63,7 @@ class SpansSink(Sink):
         resources: Sequence[Resource],
         provider_found: Callable[[], None] = lambda: None,
     ) -> None:
-        self._resources = resources
+        self._figures = FigureAttributes(resources)
         self._provider_found = provider_found
         self._tracer: Tracer = trace.get_tracer(
             semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
@@ -91,7 +99,7 @@ class SpansSink(Sink):
                 self._provider_found()
         known: dict[str, AttributeValue] = {
             semconv.RUN_ID: self._run.id,
-            **figures.identity_of(step),
+            **identity_of(step),
             **attributes,
         }
         self._copy_to_run(known)
@@ -128,15 +136,14 @@ class SpansSink(Sink):
             span.set_attributes(
                 {
                     **record.attributes,
-                    **figures.usage_of(
-                        self._resources,
+                    **self._figures.between(
                         record.start,
                         record.end,
                         record.peaks,
                         self._run.limits.memory,
                     ),
                     **_progress(record),
-                    **figures.custom_of(record.custom),
+                    **custom_of(record.custom),
                 }
             )
             if record.error is not None:
@@ -154,8 +161,8 @@ class SpansSink(Sink):
         if self._run is None:
             return
         for cost in costs:
-            totals = figures.cost_of(cost)
-            identity = figures.cost_identity_of(cost)
+            totals = cost_of(cost)
+            identity = cost_identity_of(cost)
             if identity.get(semconv.MODEL_ROLE) == "float" and semconv.MODEL_PATH in identity:
                 self._copy_to_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
             span = self._tracer.start_span(
@@ -218,14 +225,13 @@ class SpansSink(Sink):
         totals: dict[str, AttributeValue] = {
             semconv.RUN_STEPS: record.steps,
             semconv.RUN_FAILED_STEPS: record.failed_steps,
-            **figures.usage_of(
-                self._resources,
+            **self._figures.between(
                 record.start,
                 record.end,
                 record.peaks,
                 record.info.limits.memory,
             ),
-            **figures.custom_of(record.custom),
+            **custom_of(record.custom),
         }
         for models in self._totals.values():
             totals |= models
@@ -250,8 +256,8 @@ class SpansSink(Sink):
             context=parent,
             kind=SpanKind.INTERNAL,
             attributes={
-                **figures.run_identity_of(self._run),
-                **figures.gpus_of(checkpoint.baseline),
+                **run_identity_of(self._run),
+                **gpus_of(checkpoint.baseline),
             },
             start_time=self._started_ns,
         )

@@ -1,4 +1,4 @@
-"""Fixtures that tests of every kind share, and which tests run."""
+"""Fixtures that tests of every kind share, and which tests share a process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ pytest_plugins = [
     "tests.fixtures.slow",
 ]
 
-SHARE_RUNS: Final = "tests/integration/quark/"
-"""A folder whose files share runs of Quark, which take long."""
+SHARE_RUNS: Final = frozenset(
+    f"tests/integration/quark/test_{name}.py" for name in ("hooks", "local_file", "signals")
+)
+"""Files that share runs of Quark, which take long."""
 SHARES_NOTHING: Final = "tests/stack/test_collector.py"
 """A file whose tests each start servers of their own, and take long."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Has each file run in one process."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        if file != SHARES_NOTHING:
-            group = SHARE_RUNS if file.startswith(SHARE_RUNS) else file
-            item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Has the tests of a file run in one process, because they share what is set up for them."""
+    file = item.nodeid.partition("::")[0]
+    if file != SHARES_NOTHING:
+        group = "runs of Quark" if file in SHARE_RUNS else file
+        item.add_marker(pytest.mark.xdist_group(group))

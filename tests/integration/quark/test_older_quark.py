@@ -1,7 +1,7 @@
 """The release of Quark before: the same programs report the same steps.
 
 It is laid over the packages that these tests run with, in an environment of its own: one
-small wheel instead of a second torch.
+small wheel instead of a second torch. That stays, with the operators that it has compiled.
 """
 
 from __future__ import annotations
@@ -28,16 +28,24 @@ pytestmark = [
     pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
 ]
 
+FOLDER = Path(sys.prefix) / f"quark-{VERSION}"
+
+# Releases compile their operators under the same names: in one place each would compile anew
+# after the other has run.
+ENVIRONMENT = {"TORCH_EXTENSIONS_DIR": str(FOLDER / "torch_extensions")}
+
 
 @pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter that OTEL_QUANT_TEST_OLDER_QUARK names, or one made here."""
+def older() -> Path:
+    """The interpreter that OTEL_QUANT_TEST_OLDER_QUARK names, or one made here, once."""
     named = os.environ.get("OTEL_QUANT_TEST_OLDER_QUARK")
     if named:
         return Path(named)
-    folder = tmp_path_factory.mktemp("older") / "venv"
-    venv.create(folder, symlinks=True, with_pip=False)
+    folder, complete = FOLDER, FOLDER / "complete"
     python = folder / "bin" / "python"
+    if complete.exists():
+        return python
+    venv.create(folder, clear=True, symlinks=True, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     uv = shutil.which("uv")
     installer = [uv, "pip"] if uv else [sys.executable, "-m", "pip"]
@@ -52,6 +60,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"amd-quark {VERSION} cannot be installed: {done.stderr.strip()[-300:]}")
     lines = [f"import site; site.addsitedir({path!r})" for path in site.getsitepackages()]
     (packages / "beneath.pth").write_text("\n".join(lines) + "\n")
+    complete.touch()
     return python
 
 
@@ -60,10 +69,10 @@ def test_the_release_before_reports_the_same_steps(
     run: Run, float_models: FloatModels, older: Path, program: str
 ) -> None:
     if program == "onnx_all.py":
-        done = run(program, float_models.onnx, python=older)
+        done = run(program, float_models.onnx, python=older, environment=ENVIRONMENT)
         operations = onnx_operations(str(float_models.onnx), str(done.out))
     else:
-        done = run(program, float_models.checkpoint, python=older)
+        done = run(program, float_models.checkpoint, python=older, environment=ENVIRONMENT)
         operations = torch_operations(str(float_models.checkpoint), str(done.out))
 
     otlp = done.otlp

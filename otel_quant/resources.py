@@ -109,6 +109,7 @@ class Figure:
         steps: Metrics that are recorded when a step ends.
         live: Metric that shows the figure during a run.
         column: Column of the local file; None for none.
+        is_total: Whether it only rises, so that only its differences have a meaning.
     """
 
     name: str
@@ -121,11 +122,10 @@ class Figure:
     steps: tuple[Series, ...] = ()
     live: Series | None = None
     column: Column | None = None
+    is_total: bool = field(init=False)
 
-    @property
-    def is_total(self) -> bool:
-        """Whether it only rises, so that only its differences have a meaning."""
-        return "end" not in self.parts and "delta" in self.parts
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_total", "end" not in self.parts and "delta" in self.parts)
 
     def value(self, record: Any) -> Number | None:
         """Returns the figure of a probe's record; None if it was not measured.
@@ -138,7 +138,7 @@ class Figure:
     def between(
         self, first: Any, last: Any, peak: Number | None, seconds: float
     ) -> dict[Part, Number | None]:
-        """Returns every part of the figure between two readings; None for an unknown part.
+        """Returns the parts of the figure between two readings; None for an unknown part.
 
         Args:
             first: The probe's record at the start.
@@ -146,8 +146,11 @@ class Figure:
             peak: Highest value in between.
             seconds: Time between the two.
         """
-        before, after = self.value(first), self.value(last)
+        before = None if first is None else self.of(first)
+        after = None if last is None else self.of(last)
         delta = None if before is None or after is None else after - before
+        if self.parts == TOTAL:
+            return {"delta": delta}
         rate = None if delta is None or seconds <= 0 else delta / seconds
         return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
 

@@ -1,9 +1,8 @@
-"""Reads a ``quark_profile.yaml``: ours or Quark's own, complete or cut at any byte.
+"""Reads a ``quark_profile.yaml``: ours or Quark's own, complete or truncated at any byte.
 
-It is read line by line rather than as YAML. Ours is valid YAML at every moment, but a
-copy may be cut anywhere, Quark's own file ends where its buffer was last written, and
-Quark does not escape what it quotes. A last line without a line break is left out, as
-there is no telling how much of it is missing.
+It is read line by line and not as YAML. Our file is valid YAML at every moment, but a copy may be
+truncated, Quark's own file ends with the last buffer that was written, and Quark does not escape
+quoted text. A last line without a line break is ignored, because it may be incomplete.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Profile:
         summary: The figures of the run, by key.
         costs: Static cost of the models, one mapping for each.
         complete: Whether the file has its End record, summary and definitions. False for
-            a run that goes on or was killed.
+            a run that still runs or was killed.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -61,11 +60,11 @@ def parse(text: str) -> Profile:
         text: The file's text.
 
     Returns:
-        What is complete in it.
+        The complete parts of it.
 
     Raises:
-        NotAProfileError: The text has no line ``memory_usage:`` and does not begin like
-            a profile that was cut before it.
+        NotAProfileError: The text has no line ``memory_usage:``, and is not a profile that was
+            truncated before that line.
     """
     body, line_break, rest = text.rpartition("\n")
     lines = body.split("\n") if line_break else []
@@ -93,7 +92,7 @@ def parse(text: str) -> Profile:
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
-            # Quark writes a line break in a name as it is.
+            # Quark does not escape a line break in a name.
             value, position = _join_lines(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
@@ -110,11 +109,11 @@ def parse(text: str) -> Profile:
 
 
 def _check_the_end(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it was cut, and checks that the rest is complete."""
+    """Drops the last record if it is incomplete, and sets ``profile.complete``."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
     if not ended and len(records) > 1:
-        # The last key that every other record has is missing: this record was cut.
+        # Every complete record has this key, so a record without it is truncated.
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()

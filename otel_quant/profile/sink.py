@@ -135,7 +135,7 @@ class QuarkYamlSink(Sink):
             return
         try:
             for piece in self._last_pieces(record, checkpoint):
-                # One that finds no room is no reason to leave out the next.
+                # If the disk has no room for one piece, the next ones are still tried.
                 with FAULTS.kept_in(f"sink {self.name}"):
                     file.append(piece)
         finally:

@@ -138,7 +138,7 @@ class GlobalProfiler:
 
         Args:
             step_name: A ``ProfileStep`` constant, or any name.
-            user_msg: Name of the step if it is a ``ProfileStep.USER_DEFINED``.
+            user_msg: Label instead of the name; meant for ``ProfileStep.USER_DEFINED``.
 
         Returns:
             The context manager; entering it returns the profiler. It may be used several times,
@@ -248,7 +248,7 @@ def profile_scope(step: str, user_msg: str | None = None) -> Callable[[F], F]:
 
     Args:
         step: A ``ProfileStep`` constant, or any name.
-        user_msg: Name of the step if it is a ``ProfileStep.USER_DEFINED``.
+        user_msg: Label instead of the name; meant for ``ProfileStep.USER_DEFINED``.
 
     Returns:
         The decorator; for functions, coroutine functions and generators.

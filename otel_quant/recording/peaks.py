@@ -12,6 +12,20 @@ from otel_quant.resources import Figure, Number, Resource
 _MEMORY = "memory"
 
 
+def with_peaks(resources: Sequence[Resource]) -> tuple[Resource, ...]:
+    """Returns the resources that have peaks beside memory, which is tracked in its own way.
+
+    Args:
+        resources: The resources that are measured.
+    """
+    return tuple(
+        resource
+        for resource in resources
+        if resource.name != _MEMORY
+        and any("peak" in f.parts for f in (*resource.figures, *resource.device_figures))
+    )
+
+
 class PeakTracker:
     """Tracks the peaks of a step or of the run.
 
@@ -20,7 +34,7 @@ class PeakTracker:
 
     Args:
         first: The reading at the start; it counts for the peaks.
-        resources: The resources that are measured.
+        resources: The resources that have peaks beside memory: see :func:`with_peaks`.
     """
 
     def __init__(self, first: Reading, resources: Sequence[Resource]) -> None:
@@ -35,16 +49,18 @@ class PeakTracker:
         """Takes one more reading into account; ignores one that is older than the first."""
         if reading.order < self._first:
             return
+        is_late = reading.order < self._latest
+        if not is_late:
+            self._latest = reading.order
         memory = reading.memory
         if memory is not None:
-            if reading.order < self._latest:
+            if is_late:
                 self._memory.sample(memory)
             else:
                 self._memory.fold(memory)
-        self._latest = max(self._latest, reading.order)
         for resource in self._resources:
             record = reading.resources.get(resource.name)
-            if record is None or resource.name == _MEMORY:
+            if record is None:
                 continue
             _raise(self._highest, resource.figures, record)
             if resource.device_figures:

@@ -22,7 +22,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.probes.limits import read_limits
 from otel_quant.probes.readers import Probes
 from otel_quant.probes.sampler import Sampler
-from otel_quant.recording.peaks import PeakTracker
+from otel_quant.recording.peaks import PeakTracker, with_peaks
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -189,6 +189,7 @@ class Recorder:
         self._begun = False
         self._ending = False
         self._probes = probes
+        self._with_peaks = with_peaks(probes.resources)
         self._sinks = tuple(sinks)
         self._metrics = metrics
         self._sampler = Sampler(self._sample, sample_interval)
@@ -221,7 +222,7 @@ class Recorder:
 
     def tracker_from(self, reading: Reading) -> PeakTracker:
         """Returns a tracker of the peaks since a reading."""
-        return PeakTracker(reading, self._probes.resources)
+        return PeakTracker(reading, self._with_peaks)
 
     def start(self) -> None:
         """Begins the run. Does nothing if it has begun."""

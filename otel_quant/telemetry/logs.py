@@ -1,8 +1,8 @@
 """Sink that sends one log record for each checkpoint.
 
 A tracer sends a span only after it has ended, so the open spans of a killed process are lost.
-Under automatic instrumentation these records are sent at once: with them the backend still has
-the open steps and the memory of the run.
+Under automatic instrumentation these records are sent at once: with them the backend still has the
+open steps and the memory of the run.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
@@ -30,6 +30,9 @@ from otel_quant.telemetry import catalog, semconv
 from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
+
+_WRITES: Final = {"histogram": "record", "counter": "add", "gauge": "set"}
+"""The method that writes a value, for each kind of instrument that is not observed."""
 
 # The gauges, and the figure of a costed model that each of them shows.
 _MODEL_GAUGES = (
@@ -76,6 +79,12 @@ class MetricsSink(Sink):
         context_of: Callable[[StepInfo | None], Context | None],
     ) -> None:
         self._resources = resources
+        self._of_steps = tuple(
+            (resource.name, figure)
+            for resource in resources
+            for figure in resource.figures
+            if figure.steps
+        )
         self._latest = latest
         self._context_of = context_of
         self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
@@ -96,12 +105,12 @@ class MetricsSink(Sink):
                 if figure.live is not None:
                     name = figure.live.metric.name
                     observers[name] = functools.partial(self._observe_figures, name)
-        self._kinds: dict[str, str] = {}
-        self._instruments: dict[str, Instrument] = {}
+        self._write: dict[str, Callable[..., None]] = {}
         for metric in catalog.metrics(resources):
             if "<" not in metric.name:
-                self._kinds[metric.name] = metric.instrument
-                self._instruments[metric.name] = self._create(metric, observers.get(metric.name))
+                instrument = self._create(metric, observers.get(metric.name))
+                if metric.instrument in _WRITES:
+                    self._write[metric.name] = getattr(instrument, _WRITES[metric.instrument])
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts to observe the run."""
@@ -130,19 +139,15 @@ class MetricsSink(Sink):
             labels[semconv.ERROR_TYPE] = error_type(record.error)
         context = self._context_of(info)
         self._record(semconv.STEP_DURATION, record.duration, labels, context)
-        for resource in self._resources:
-            first, last = (
-                reading.resources.get(resource.name) for reading in (record.start, record.end)
-            )
-            for figure in resource.figures:
-                peak = record.peaks.figures.get(figure.name)
-                parts = figure.between(first, last, peak, record.duration)
-                for series in figure.steps:
-                    value = parts[series.part]
-                    if value is not None:
-                        self._record(
-                            series.metric.name, value, {**labels, **series.labels}, context
-                        )
+        for resource, figure in self._of_steps:
+            first, last = record.start.resources.get(resource), record.end.resources.get(resource)
+            peak = record.peaks.figures.get(figure.name)
+            parts = figure.between(first, last, peak, record.duration)
+            for series in figure.steps:
+                value = parts[series.part]
+                if value is not None:
+                    directed = {**labels, **series.labels} if series.labels else labels
+                    self._record(series.metric.name, value, directed, context)
         self._record_custom(checkpoint)
 
     def samples_expected(self, step: StepInfo, total: int) -> None:
@@ -204,10 +209,7 @@ class MetricsSink(Sink):
         labels: Mapping[str, str],
         context: Context | None,
     ) -> None:
-        instrument: Any = self._instruments[name]
-        kind = self._kinds[name]
-        write = {"histogram": "record", "counter": "add", "gauge": "set"}[kind]
-        getattr(instrument, write)(value, labels, context)
+        self._write[name](value, labels, context)
 
     def _record_custom(self, checkpoint: Checkpoint) -> None:
         labels = {semconv.STEP_NAME: checkpoint.step.label} if checkpoint.step else {}

@@ -1,4 +1,4 @@
-"""``otel-quant show`` on complete, cut and hostile files."""
+"""``otel-quant show`` with complete, truncated and malicious files."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def complete(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_steps_are_a_table(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_steps_are_shown_as_a_table(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(capsys, complete) == TABLE
 
 
@@ -231,7 +231,7 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
     }
 
 
-def test_a_killed_run_shows_what_it_was_doing_and_how_large_it_was(
+def test_a_killed_run_shows_its_open_steps_and_last_figures(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     complete.write_text(COMPLETE[: COMPLETE.index('- step: "Calibration End"') + 40])
@@ -257,7 +257,7 @@ def test_a_run_that_failed_shows_its_exception(
     assert show(capsys, complete) == TABLE + "\nthe run ended with MemoryError\n"
 
 
-def test_a_run_without_steps_is_shown_as_one(
+def test_a_run_without_steps_shows_no_steps(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     complete.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
@@ -275,12 +275,12 @@ def records_of(text: str) -> list[Record]:
     return parse(text).records
 
 
-def test_a_file_cut_at_any_byte_shows_what_is_complete_and_that_it_is_truncated(
+def test_a_file_truncated_at_any_byte_shows_its_complete_records(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     every = records_of(COMPLETE)
     assert len(every) == 7
-    # How many keys the first record has is known once the second begins; of the last cost, never.
+    # The keys of the first record are unknown until it ends; those of the last cost always are.
     after_the_first = COMPLETE.index('- step: "Model Quantization Start"')
     undetectable = COMPLETE.index("onnx_model_cost:") - 1
     for cut in range(len(COMPLETE)):
@@ -290,7 +290,7 @@ def test_a_file_cut_at_any_byte_shows_what_is_complete_and_that_it_is_truncated(
         if cut >= after_the_first:
             expected = [dict(record) for record in every[: len(profile.records)]]
             for key in {"error", "accuracy"} - set(profile.records[-1]):
-                expected[-1].pop(key, None)  # whether they were still to come is not known
+                expected[-1].pop(key, None)  # it cannot be detected that they are missing
             assert profile.records == expected, cut
         begun = COMPLETE[:cut].count("- step:") - COMPLETE[:cut].count("# - step:")
         assert begun - 1 <= len(profile.records) <= begun
@@ -300,7 +300,7 @@ def test_a_file_cut_at_any_byte_shows_what_is_complete_and_that_it_is_truncated(
         assert "truncated" in show(capsys, path) or cut >= undetectable
 
 
-def test_quarks_unescaped_names_are_read_as_they_were_meant(
+def test_names_that_quark_does_not_escape_are_read_correctly(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ['say "hi"', "two\nlines", "back\\slash d", "a: b"]
@@ -356,7 +356,7 @@ def test_an_invalid_command_line_exits_with_2(
     assert "usage: otel-quant" in capsys.readouterr().err
 
 
-def test_a_reader_that_stops_early_is_no_error(complete: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:
     complete.write_text(COMPLETE * 200)
     code = "import sys; from otel_quant.cli import main; sys.exit(main(sys.argv[1:]))"
     reader, writer = os.pipe()

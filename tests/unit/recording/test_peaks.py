@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_quant.probes.registry import RESOURCES
-from otel_quant.recording.peaks import PeakTracker
+from otel_quant.recording.peaks import PeakTracker, with_peaks
 from otel_quant.records import GpuReading, MemoryReading, Peaks, Reading
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ def reading(of: MemoryReading | None, *gpus: GpuReading) -> Reading:
 
 
 def tracker_from(first: Reading) -> PeakTracker:
-    return PeakTracker(first, RESOURCES)
+    return PeakTracker(first, with_peaks(RESOURCES))
 
 
 def lower(tracker: PeakTracker, of: MemoryReading, pids: frozenset[int] = frozenset()) -> None:

@@ -51,6 +51,7 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
         return frozenset()
 
     monkeypatch.setattr(readers, "reset_high_water", reset)
+    monkeypatch.setattr(readers, "_LONGEST_WAIT", 0.05)  # the other thread reads all the same
     sink = Ended()
     recorder = Recorder(
         new_run_info({}),

@@ -44,52 +44,61 @@ class Metrics(ProgramMetrics):
         return {}
 
 
-def test_a_driver_that_hangs_in_one_thread_blocks_no_step_of_another() -> None:
-    hangs, resumes = threading.Event(), threading.Event()
+class HangingDriver:
+    """Reads no GPU, and hangs in one thread.
 
-    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
-        if threading.current_thread() is hanging:
-            hangs.set()
-            resumes.wait()
+    Attributes:
+        resumes: Set it to end the wait.
+    """
+
+    def __init__(self) -> None:
+        self.resumes = threading.Event()
+        self._hangs = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if threading.current_thread() is self._thread:
+            self._hangs.set()
+            self.resumes.wait()
         return ()
+
+    def hang_in(self, act: Callable[[], object]) -> threading.Thread:
+        """Starts a thread and returns it once it hangs in the driver."""
+        self._thread = threading.Thread(target=act, daemon=True)
+        self._thread.start()
+        assert self._hangs.wait(60)
+        return self._thread
+
+
+def test_a_driver_that_hangs_in_one_thread_blocks_no_step_of_another() -> None:
+    driver = HangingDriver()
 
     def one_step() -> None:
         recorder.close(recorder.open("Hanging"))
 
     sink = Checkpoints()
-    recorder = Recorder(new_run_info({}), Probes(gpu=gpu), [sink], sample_interval=0)
+    recorder = Recorder(new_run_info({}), Probes(gpu=driver), [sink], sample_interval=0)
     recorder.start()
-    hanging = threading.Thread(target=one_step, daemon=True)
-    hanging.start()
-    assert hangs.wait(60)
+    hanging = driver.hang_in(one_step)
 
     recorder.close(recorder.open("Calibration"))
 
     assert sink.names == ["Start", "Calibration Start", "Calibration End"]
-    resumes.set()
+    driver.resumes.set()
     hanging.join()
     recorder.end()
     assert sink.names[3:] == ["Hanging Start", "Hanging End", "End"]
 
 
 def test_a_driver_that_hangs_at_the_runs_start_blocks_no_other_thread() -> None:
-    hangs, resumes = threading.Event(), threading.Event()
-
-    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
-        if threading.current_thread() is hanging:
-            hangs.set()
-            resumes.wait()
-        return ()
-
+    driver = HangingDriver()
     sink = Checkpoints()
-    recorder = Recorder(new_run_info({}), Probes(gpu=gpu), [sink], sample_interval=0)
-    hanging = threading.Thread(target=recorder.start, daemon=True)
-    hanging.start()
-    assert hangs.wait(60)
+    recorder = Recorder(new_run_info({}), Probes(gpu=driver), [sink], sample_interval=0)
+    hanging = driver.hang_in(recorder.start)
 
     recorder.close(recorder.open("Calibration"))
 
-    resumes.set()
+    driver.resumes.set()
     hanging.join()
     recorder.end()
     assert sink.names == ["Start", "Calibration Start", "Calibration End", "End"]

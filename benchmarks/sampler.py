@@ -27,7 +27,8 @@ from typing import Final
 from measuring import print_table, take_turns
 
 from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.recorder import Recorder
+from otel_quant.recording.run_info import new_run_info
 from otel_quant.records import Reading
 
 try:

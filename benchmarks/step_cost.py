@@ -45,7 +45,8 @@ from otel_quant.probes.readers import Probes
 from otel_quant.probes.registry import RESOURCES
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
-from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.recorder import Recorder
+from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.telemetry.automatic_providers import note_automatic_providers
 from otel_quant.telemetry.delivery import Delivery

@@ -28,7 +28,8 @@ from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
 from otel_quant.profile.sink import QuarkYamlSink
-from otel_quant.recording.recorder import OpenStep, Recorder, new_run_info
+from otel_quant.recording.recorder import OpenStep, Recorder
+from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Reading, RunInfo
 from otel_quant.telemetry.delivery import Delivery

@@ -10,16 +10,13 @@ of other threads. The lock is taken afterwards, to change the recorder's state.
 
 from __future__ import annotations
 
-import os
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.probes.limits import read_limits
 from otel_quant.probes.readers import Probes
 from otel_quant.probes.sampler import Sampler
 from otel_quant.recording.peaks import PeakTracker, with_peaks
@@ -150,6 +147,9 @@ class _Period:
         )
 
 
+_LONGEST_WAIT: Final = 1.0
+"""Seconds that the end of a run waits for the checkpoints of other threads: a driver may hang."""
+
 _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
 
 
@@ -186,7 +186,6 @@ class Recorder:
         self.info = info
         self.latest: Reading | None = None
         self.ended = False
-        self._begun = False
         self._ending = False
         self._probes = probes
         self._with_peaks = with_peaks(probes.resources)
@@ -196,10 +195,15 @@ class Recorder:
         self._exact_peaks = exact_peaks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
+        # Reentrant: a signal handler may end the run while it is being ended.
+        self._end_lock = threading.RLock()
+        self._checkpoint_over = threading.Condition(self._lock)
+        self._taking: list[int] = []  # threads that take a checkpoint now
         self._open: dict[int, OpenStep] = {}
         self._next_step = 0
         self._next_checkpoint = 0
-        self._last_custom: dict[str, object] = {}
+        # By name, with the order of the reading: a slow metric may return after a newer one.
+        self._last_custom: dict[str, tuple[int, object]] = {}
         # The whole run, and the part since the last report. Equal except in workers.
         self._whole: _Period | None = None
         self._unreported: _Period | None = None
@@ -226,41 +230,48 @@ class Recorder:
 
     def start(self) -> None:
         """Begins the run. Does nothing if it has begun."""
-        if self._whole is not None or self.ended:
-            return
         with FAULTS.kept_in("recorder"):
+            with self._lock:  # another thread may just be sending the start to the sinks
+                if self._whole is not None or self._ending:
+                    return
             reading = self._probes.read()
             custom = self._custom_at(ProfileStep.START, reading, reading)
             with self._lock:
-                if self._begun or self._ending:
+                if self._whole is not None or self._ending:
                     return  # another thread or a signal handler has begun or ended the run
-                self._begun = True
-                period = _Period(reading, self.tracker_from(reading))
+                self._whole = self._unreported = _Period(reading, self.tracker_from(reading))
+                self.latest = reading
                 checkpoint = self._checkpoint(ProfileStep.START, "start", reading, reading, custom)
                 self._each(lambda sink: sink.run_started(self.info, checkpoint))
-                self.latest = reading
-                self._whole = self._unreported = period
             self._lower_marks(reading)
-            self._sampler.start()
+            with self._lock:
+                if not self._ending:
+                    self._sampler.start()
 
     def end(self, error: str | None = None) -> None:
         """Ends the run; open steps are closed as unfinished. A second call does nothing.
 
+        It waits for the checkpoints that other threads are taking, for a bounded time.
+
         Args:
             error: Class name of the exception that ended the run; None for no error.
         """
-        self._sampler.stop()
-        with self._lock:
-            if self._ending:
-                return
-            self._ending = True
-            unfinished = sorted(self._open.values(), key=lambda step: -step.info.index)
-        try:
+        with self._end_lock:
+            with self._lock:
+                if self.ended:
+                    return
+                self._ending = True
+            self._sampler.stop()
+            own = threading.get_ident()
+            with self._checkpoint_over:
+                self._checkpoint_over.wait_for(
+                    lambda: all(thread == own for thread in self._taking), _LONGEST_WAIT
+                )
+                unfinished = sorted(self._open.values(), key=lambda step: -step.info.index)
             with FAULTS.kept_in("recorder"):
                 for step in unfinished:
                     self.close(step, UnfinishedStepError("the run ended while the step was open"))
                 self._end(error)
-        finally:
             self.ended = True
 
     def report(self) -> None:
@@ -270,27 +281,31 @@ class Recorder:
         step has ended since then, or a step is open.
         """
         with FAULTS.kept_in("recorder"):
-            if self._open or self.ended or not (self._unreported and self._unreported.steps):
+            ended_before = self._reportable_steps()
+            if not ended_before:
                 return
             reading = self._probes.read()
             with self._lock:
-                unreported = self._unreported
-                if self._open or self._ending or unreported is None or not unreported.steps:
-                    return
+                whole, unreported = self._whole, self._unreported
+                if whole is None or unreported is None or self._reportable_steps() != ended_before:
+                    return  # the thread that has ended a step meanwhile reports it
                 self._fold(reading)
-                peaks = self._whole.tracker.result() if self._whole else Peaks()
-                custom = dict(self._last_custom)
-                record = unreported.record(self.info, reading, custom, peaks)
+                record = unreported.record(
+                    self.info, reading, self._custom_values(), whole.tracker.result()
+                )
                 self._unreported = _Period(reading, self.tracker_from(reading))
-            self._each(lambda sink: sink.run_reported(record))
+                # Under the lock: the next step belongs to the next root span.
+                self._each(lambda sink: sink.run_reported(record))
 
     def forget(self) -> None:
         """Drops the parent's run in a forked child, without writing or sending anything.
 
-        The lock is replaced: it may be held by a thread that does not exist in the child.
+        The locks are replaced: they may be held by threads that do not exist in the child.
         """
         self.ended = self._ending = True
         self._lock = threading.RLock()
+        self._end_lock = threading.RLock()
+        self._checkpoint_over = threading.Condition(self._lock)
         self._open.clear()
         self._each(lambda sink: sink.forget())
 
@@ -336,30 +351,39 @@ class Recorder:
             label = label if label is not None else kind
             name = f"{label} Start"
             parent = self.current()
-            reading = self._probes.read()
-            custom = self._custom_at(name, reading, whole.start)
-            with self._lock:
-                if self._ending:
-                    return None
-                info = StepInfo(
-                    index=self._next_step,
-                    label=label,
-                    kind=kind,
-                    parent=parent.info.index if parent else None,
-                    library=library,
-                    library_version=library_version,
-                    function=function,
-                    thread=threading.get_ident(),
-                    filled_in=filled_in,
-                )
-                self._next_step += 1
-                step = OpenStep(self, info, parent, reading, attributes or {})
-                newest = self._fold(reading)
-                step.tracker.fold(newest)
-                checkpoint = self._checkpoint(name, "start", reading, whole.start, custom, info)
-                self._open[info.index] = step
-            self._each(lambda sink: sink.step_started(info, checkpoint, step.attributes))
-            self._lower_marks(reading)
+            with _TakingCheckpoint(self):
+                reading = self._probes.read()
+                with self._lock:
+                    if self._ending:
+                        return None
+                    info = StepInfo(
+                        index=self._next_step,
+                        label=label,
+                        kind=kind,
+                        parent=parent.info.index if parent else None,
+                        library=library,
+                        library_version=library_version,
+                        function=function,
+                        thread=threading.get_ident(),
+                        filled_in=filled_in,
+                    )
+                    self._next_step += 1
+                    step = OpenStep(self, info, parent, reading, attributes or {})
+                    step.tracker.fold(self._fold(reading))
+                    self._open[info.index] = step
+                is_open = False
+                try:
+                    custom = self._custom_at(name, reading, whole.start)
+                    with self._lock:
+                        checkpoint = self._checkpoint(
+                            name, "start", reading, whole.start, custom, info
+                        )
+                    self._each(lambda sink: sink.step_started(info, checkpoint, step.attributes))
+                    is_open = True
+                finally:
+                    if not is_open:  # Ctrl-C: nobody gets the step, so nobody can close it
+                        self._open.pop(info.index, None)
+                self._lower_marks(reading)
             return step
         return None
 
@@ -379,36 +403,44 @@ class Recorder:
                     return
                 step._closed = True
             name = f"{step.info.label} End"
-            reading = self._probes.read()
-            custom = self._custom_at(name, reading, whole.start)
-            with self._lock:
-                self._open.pop(step.info.index, None)
-                self._fold(reading)
-                step.tracker.fold(reading)
-                for period in self._periods():
-                    period.steps += 1
-                    period.failed += error is not None
-                checkpoint = self._checkpoint(
-                    name,
-                    "end",
-                    reading,
-                    whole.start,
-                    custom,
-                    step.info,
-                    error_type(error) if error else None,
-                )
-                record = StepRecord(
-                    info=step.info,
-                    start=step.start,
-                    end=reading,
-                    peaks=step.tracker.result(),
-                    attributes=step.attributes,
-                    samples=step.samples or None,
-                    custom=dict(self._last_custom),
-                    error=error,
-                )
-            self._each_in_reverse(lambda sink: sink.step_ended(record, checkpoint))
-            self._lower_marks(reading)
+            with _TakingCheckpoint(self):
+                try:
+                    reading = self._probes.read()
+                except BaseException:  # Ctrl-C: the step has no end, but it is over
+                    self._open.pop(step.info.index, None)
+                    raise
+                with self._lock:
+                    self._fold(reading)
+                    self._open.pop(step.info.index, None)
+                    peaks = step.tracker.result()
+                    for period in self._periods():
+                        period.steps += 1
+                        period.failed += error is not None
+                custom = self._custom_at(name, reading, whole.start)
+                with self._lock:
+                    if self.ended:
+                        return  # the run did not wait any longer
+                    checkpoint = self._checkpoint(
+                        name,
+                        "end",
+                        reading,
+                        whole.start,
+                        custom,
+                        step.info,
+                        error_type(error) if error else None,
+                    )
+                    record = StepRecord(
+                        info=step.info,
+                        start=step.start,
+                        end=reading,
+                        peaks=peaks,
+                        attributes=step.attributes,
+                        samples=step.samples or None,
+                        custom=self._custom_values(),
+                        error=error,
+                    )
+                self._each_in_reverse(lambda sink: sink.step_ended(record, checkpoint))
+                self._lower_marks(reading)
 
     def enter(self, step: OpenStep | None) -> Entered | None:
         """Makes a step the current one in the calling context.
@@ -455,18 +487,20 @@ class Recorder:
         with FAULTS.kept_in("recorder"):
             self.start()
             whole = self._whole
-            if self.ended or whole is None:
+            if self._ending or whole is None:
                 return
             current = self.current()
-            reading = self._probes.read()
-            custom = self._custom_at(name, reading, whole.start)
-            with self._lock:
-                self._fold(reading)
-                checkpoint = self._checkpoint(
-                    name, "point", reading, whole.start, custom, current.info if current else None
-                )
-            self._each(lambda sink: sink.point(checkpoint))
-            self._lower_marks(reading)
+            with _TakingCheckpoint(self):
+                reading = self._probes.read()
+                custom = self._custom_at(name, reading, whole.start)
+                with self._lock:
+                    if self.ended:
+                        return  # the run did not wait any longer
+                    self._fold(reading)
+                    info = current.info if current else None
+                    checkpoint = self._checkpoint(name, "point", reading, whole.start, custom, info)
+                self._each(lambda sink: sink.point(checkpoint))
+                self._lower_marks(reading)
 
     def expect_samples(self, step: OpenStep, total: int) -> None:
         """Notes how many calibration samples a step will consume.
@@ -484,7 +518,8 @@ class Recorder:
             step: The step.
             count: Number of further samples.
         """
-        step.samples += count
+        with self._lock:
+            step.samples += count
         self._each(lambda sink: sink.samples_counted(step.info, count))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
@@ -521,9 +556,11 @@ class Recorder:
             with FAULTS.kept_in("metrics of the program"):
                 at_end = self._metrics.at_end(reading, whole.start, peaks)
         with self._lock:
+            if self.ended:
+                return  # a signal handler has ended it
             self.ended = True
             period = self._unreported or whole
-            custom = {**self._last_custom, **at_end}
+            custom = {**self._custom_values(), **at_end}
             record = period.record(self.info, reading, custom, peaks, error)
         self._each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
 
@@ -570,6 +607,15 @@ class Recorder:
                 tracker.fold(before)
                 tracker.marks_lowered(after)
 
+    def _reportable_steps(self) -> int:
+        """Returns how many steps a report would cover; 0 while it has to wait."""
+        if self._open or self._taking or self._ending or self._unreported is None:
+            return 0
+        return self._unreported.steps
+
+    def _custom_values(self) -> dict[str, object]:
+        return {name: value for name, (_, value) in self._last_custom.items()}
+
     def _custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         if self._metrics is not None:
             with FAULTS.kept_in("metrics of the program"):
@@ -586,7 +632,10 @@ class Recorder:
         step: StepInfo | None = None,
         error: str | None = None,
     ) -> Checkpoint:
-        self._last_custom.update(custom)
+        for metric, value in custom.items():
+            order, _ = self._last_custom.get(metric, (0, None))
+            if reading.order >= order:
+                self._last_custom[metric] = reading.order, value
         checkpoint = Checkpoint(
             sequence=self._next_checkpoint,
             name=name,
@@ -616,34 +665,30 @@ class Recorder:
                 send(sink)
 
 
-Entered = tuple[Token[OpenStep | None], list[tuple[Sink, Token[Any] | None]]]
+class _TakingCheckpoint:
+    """Notes that the calling thread takes a checkpoint: the run does not end before it has.
 
-
-def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None = None) -> RunInfo:
-    """Describes the run that is about to begin in this process.
+    A class, not a generator, which would take several times as long.
 
     Args:
-        environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
-            the W3C trace context to continue.
-        carrier: Trace context to use instead of the environment's, by header name.
-
-    Returns:
-        The description, with a new identifier.
+        recorder: The run.
     """
-    return RunInfo(
-        id=uuid.uuid4().hex[:16],
-        pid=os.getpid(),
-        limits=read_limits(),
-        rank=_integer(environ.get("RANK")),
-        world_size=_integer(environ.get("WORLD_SIZE")),
-        parent_carrier=carrier
-        or {
-            header: environ[header.upper()]
-            for header in ("traceparent", "tracestate", "baggage")
-            if environ.get(header.upper())
-        },
-    )
+
+    __slots__ = ("_recorder",)
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        with self._recorder._lock:
+            self._recorder._taking.append(threading.get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        recorder = self._recorder
+        with recorder._lock:
+            recorder._taking.remove(threading.get_ident())
+            if recorder._ending:
+                recorder._checkpoint_over.notify_all()
 
 
-def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdecimal() else None
+Entered = tuple[Token[OpenStep | None], list[tuple[Sink, Token[Any] | None]]]

@@ -97,6 +97,8 @@ class Delivery:
         A child that is forked in the middle of a flush inherits locks that are never released:
         their threads exist in the parent alone. An endpoint that hangs delays one fork, not each.
         """
+        if not WORKAROUNDS.applied:
+            return
         holds = self._flushing.acquire(timeout=FORK_PATIENCE if self._answers else 0)
         self._forking.holds = holds
         if not holds:

@@ -21,7 +21,8 @@ from otel_quant.probes.readers import Probes
 from otel_quant.probes.registry import RESOURCES
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
-from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.recorder import Recorder
+from otel_quant.recording.run_info import new_run_info
 from otel_quant.resources import Column, Figure, Metric, Resource, Series
 from otel_quant.telemetry import catalog
 from otel_quant.telemetry import logs as logs_module

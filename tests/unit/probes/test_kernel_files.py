@@ -12,7 +12,8 @@ import pytest
 
 from otel_quant.probes.kernel_files import SELF, bytes_read, read_process
 from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.recorder import Recorder
+from otel_quant.recording.run_info import new_run_info
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 

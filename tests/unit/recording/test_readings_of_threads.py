@@ -11,7 +11,8 @@ import pytest
 
 from otel_quant.probes import kernel_files, readers
 from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder, new_run_info
+from otel_quant.recording.recorder import Recorder
+from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Checkpoint, GpuReading, MemoryReading, StepRecord
 

@@ -6,42 +6,10 @@ import threading
 from collections.abc import Callable, Collection
 
 from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import ProgramMetrics, Recorder, new_run_info
-from otel_quant.recording.sink import Sink
-from otel_quant.records import Checkpoint, GpuReading, Peaks, Reading, StepRecord
-
-
-class Checkpoints(Sink):
-    """Stores the names of the checkpoints, in the order in which they arrive."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def run_started(self, run: object, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
-
-    def step_started(self, step: object, checkpoint: Checkpoint, attributes: object) -> None:
-        self.names.append(checkpoint.name)
-
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
-
-    def run_ended(self, record: object, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
-
-
-class Metrics(ProgramMetrics):
-    """One metric of a program; it calls ``act`` each time its value is collected."""
-
-    def __init__(self, act: Callable[[str], None]) -> None:
-        self._act = act
-
-    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
-        self._act(name)
-        return {"asked at": name}
-
-    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        return {}
+from otel_quant.recording.recorder import Recorder
+from otel_quant.recording.run_info import new_run_info
+from otel_quant.records import GpuReading
+from tests.unit.recording.received import Metric, Received
 
 
 class HangingDriver:
@@ -76,7 +44,7 @@ def test_a_driver_that_hangs_in_one_thread_blocks_no_step_of_another() -> None:
     def one_step() -> None:
         recorder.close(recorder.open("Hanging"))
 
-    sink = Checkpoints()
+    sink = Received()
     recorder = Recorder(new_run_info({}), Probes(gpu=driver), [sink], sample_interval=0)
     recorder.start()
     hanging = driver.hang_in(one_step)
@@ -92,7 +60,7 @@ def test_a_driver_that_hangs_in_one_thread_blocks_no_step_of_another() -> None:
 
 def test_a_driver_that_hangs_at_the_runs_start_blocks_no_other_thread() -> None:
     driver = HangingDriver()
-    sink = Checkpoints()
+    sink = Received()
     recorder = Recorder(new_run_info({}), Probes(gpu=driver), [sink], sample_interval=0)
     hanging = driver.hang_in(recorder.start)
 
@@ -115,8 +83,8 @@ def test_a_metric_may_wait_for_a_thread_that_opens_a_step() -> None:
             other.join(60)
             assert not other.is_alive()
 
-    sink = Checkpoints()
-    recorder = Recorder(new_run_info({}), Probes(), [sink], Metrics(act), sample_interval=0)
+    sink = Received()
+    recorder = Recorder(new_run_info({}), Probes(), [sink], Metric(act), sample_interval=0)
     recorder.close(recorder.open("Outer"))
     recorder.end()
 

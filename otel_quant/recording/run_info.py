@@ -1,0 +1,40 @@
+"""What is known of a run when it begins."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+
+from otel_quant.probes.limits import read_limits
+from otel_quant.records import RunInfo
+
+
+def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None = None) -> RunInfo:
+    """Describes the run that is about to begin in this process.
+
+    Args:
+        environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
+            the W3C trace context to continue.
+        carrier: Trace context to use instead of the environment's, by header name.
+
+    Returns:
+        The description, with a new identifier.
+    """
+    return RunInfo(
+        id=uuid.uuid4().hex[:16],
+        pid=os.getpid(),
+        limits=read_limits(),
+        rank=_integer(environ.get("RANK")),
+        world_size=_integer(environ.get("WORLD_SIZE")),
+        parent_carrier=carrier
+        or {
+            header: environ[header.upper()]
+            for header in ("traceparent", "tracestate", "baggage")
+            if environ.get(header.upper())
+        },
+    )
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None

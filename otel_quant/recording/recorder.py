@@ -13,50 +13,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.probes.readers import Probes
 from otel_quant.probes.sampler import Sampler
 from otel_quant.recording.peaks import PeakTracker, with_peaks
+from otel_quant.recording.period import Period
+from otel_quant.recording.program_metrics import ProgramMetrics, ProgramValues
 from otel_quant.recording.sink import Sink
+from otel_quant.recording.sinks import Sinks, SinkTokens
 from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
-    Peaks,
     Phase,
     Reading,
     RunInfo,
-    RunRecord,
     StepInfo,
     StepRecord,
     error_type,
 )
 from otel_quant.steps import ProfileStep
-
-
-class ProgramMetrics(Protocol):
-    """Metrics that the program has added. Several threads may call it at the same time."""
-
-    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
-        """Returns their values at a checkpoint, by name.
-
-        Args:
-            name: Name of the checkpoint.
-            reading: The checkpoint's reading.
-            baseline: The run's first reading.
-        """
-
-    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        """Returns the values of the metrics of the whole run, by name.
-
-        Args:
-            reading: The run's last reading.
-            baseline: Its first.
-            peaks: Highest figures of the run.
-        """
 
 
 class UnfinishedStepError(Exception):
@@ -109,44 +87,6 @@ class OpenStep:
             step = step.parent
 
 
-@dataclass(slots=True)
-class _Period:
-    """The run, or a part of it, since a reading.
-
-    Attributes:
-        start: The reading.
-        tracker: Peaks since then.
-        steps: Number of steps that ended.
-        failed: Number of steps that ended with an error.
-    """
-
-    start: Reading
-    tracker: PeakTracker
-    steps: int = 0
-    failed: int = 0
-
-    def record(
-        self,
-        info: RunInfo,
-        end: Reading,
-        custom: Mapping[str, object],
-        run_peaks: Peaks,
-        error: str | None = None,
-    ) -> RunRecord:
-        """Returns the record of the period up to a reading."""
-        return RunRecord(
-            info=info,
-            start=self.start,
-            end=end,
-            peaks=self.tracker.result(),
-            steps=self.steps,
-            failed_steps=self.failed,
-            custom=custom,
-            error=error,
-            run_peaks=run_peaks,
-        )
-
-
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for the checkpoints of other threads: a driver may hang."""
 
@@ -189,8 +129,8 @@ class Recorder:
         self._ending = False
         self._probes = probes
         self._with_peaks = with_peaks(probes.resources)
-        self._sinks = tuple(sinks)
-        self._metrics = metrics
+        self._sinks = Sinks(sinks)
+        self._values = ProgramValues(metrics)
         self._sampler = Sampler(self._sample, sample_interval)
         self._exact_peaks = exact_peaks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
@@ -202,11 +142,9 @@ class Recorder:
         self._open: dict[int, OpenStep] = {}
         self._next_step = 0
         self._next_checkpoint = 0
-        # By name, with the order of the reading: a slow metric may return after a newer one.
-        self._last_custom: dict[str, tuple[int, object]] = {}
         # The whole run, and the part since the last report. Equal except in workers.
-        self._whole: _Period | None = None
-        self._unreported: _Period | None = None
+        self._whole: Period | None = None
+        self._unreported: Period | None = None
 
     # --- the run --------------------------------------------------------------------------
 
@@ -235,14 +173,14 @@ class Recorder:
                 if self._whole is not None or self._ending:
                     return
             reading = self._probes.read()
-            custom = self._custom_at(ProfileStep.START, reading, reading)
+            custom = self._values.at_checkpoint(ProfileStep.START, reading, reading)
             with self._lock:
                 if self._whole is not None or self._ending:
                     return  # another thread or a signal handler has begun or ended the run
-                self._whole = self._unreported = _Period(reading, self.tracker_from(reading))
+                self._whole = self._unreported = Period(reading, self.tracker_from(reading))
                 self.latest = reading
                 checkpoint = self._checkpoint(ProfileStep.START, "start", reading, reading, custom)
-                self._each(lambda sink: sink.run_started(self.info, checkpoint))
+                self._sinks.each(lambda sink: sink.run_started(self.info, checkpoint))
             self._lower_marks(reading)
             with self._lock:
                 if not self._ending:
@@ -291,11 +229,11 @@ class Recorder:
                     return  # the thread that has ended a step meanwhile reports it
                 self._fold(reading)
                 record = unreported.record(
-                    self.info, reading, self._custom_values(), whole.tracker.result()
+                    self.info, reading, self._values.last(), whole.tracker.result()
                 )
-                self._unreported = _Period(reading, self.tracker_from(reading))
+                self._unreported = Period(reading, self.tracker_from(reading))
                 # Under the lock: the next step belongs to the next root span.
-                self._each(lambda sink: sink.run_reported(record))
+                self._sinks.each(lambda sink: sink.run_reported(record))
 
     def forget(self) -> None:
         """Drops the parent's run in a forked child, without writing or sending anything.
@@ -307,7 +245,7 @@ class Recorder:
         self._end_lock = threading.RLock()
         self._checkpoint_over = threading.Condition(self._lock)
         self._open.clear()
-        self._each(lambda sink: sink.forget())
+        self._sinks.each(lambda sink: sink.forget())
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -373,12 +311,14 @@ class Recorder:
                     self._open[info.index] = step
                 is_open = False
                 try:
-                    custom = self._custom_at(name, reading, whole.start)
+                    custom = self._values.at_checkpoint(name, reading, whole.start)
                     with self._lock:
                         checkpoint = self._checkpoint(
                             name, "start", reading, whole.start, custom, info
                         )
-                    self._each(lambda sink: sink.step_started(info, checkpoint, step.attributes))
+                    self._sinks.each(
+                        lambda sink: sink.step_started(info, checkpoint, step.attributes)
+                    )
                     is_open = True
                 finally:
                     if not is_open:  # Ctrl-C: nobody gets the step, so nobody can close it
@@ -416,7 +356,7 @@ class Recorder:
                     for period in self._periods():
                         period.steps += 1
                         period.failed += error is not None
-                custom = self._custom_at(name, reading, whole.start)
+                custom = self._values.at_checkpoint(name, reading, whole.start)
                 with self._lock:
                     if self.ended:
                         return  # the run did not wait any longer
@@ -436,10 +376,10 @@ class Recorder:
                         peaks=peaks,
                         attributes=step.attributes,
                         samples=step.samples or None,
-                        custom=self._custom_values(),
+                        custom=self._values.last(),
                         error=error,
                     )
-                self._each_in_reverse(lambda sink: sink.step_ended(record, checkpoint))
+                self._sinks.each_in_reverse(lambda sink: sink.step_ended(record, checkpoint))
                 self._lower_marks(reading)
 
     def enter(self, step: OpenStep | None) -> Entered | None:
@@ -453,12 +393,7 @@ class Recorder:
         """
         if step is None:
             return None
-        token = _CURRENT.set(step)
-        tokens: list[tuple[Sink, Token[Any] | None]] = []
-        for sink in self._sinks:
-            with FAULTS.kept_in(f"sink {sink.name}"):
-                tokens.append((sink, sink.step_entered(step.info)))
-        return token, tokens
+        return _CURRENT.set(step), self._sinks.enter(step.info)
 
     def leave(self, step: OpenStep | None, entered: Entered | None) -> None:
         """Undoes :meth:`enter`; does nothing in another context.
@@ -474,9 +409,7 @@ class Recorder:
             _CURRENT.reset(token)
         except ValueError:
             return  # a generator was garbage-collected in a context that never entered the step
-        for sink, sink_token in reversed(tokens):
-            with FAULTS.kept_in(f"sink {sink.name}"):
-                sink.step_left(step.info, sink_token)
+        self._sinks.leave(step.info, tokens)
 
     def point(self, name: str) -> None:
         """Takes a checkpoint that is neither the start nor the end of a step.
@@ -492,14 +425,14 @@ class Recorder:
             current = self.current()
             with _TakingCheckpoint(self):
                 reading = self._probes.read()
-                custom = self._custom_at(name, reading, whole.start)
+                custom = self._values.at_checkpoint(name, reading, whole.start)
                 with self._lock:
                     if self.ended:
                         return  # the run did not wait any longer
                     self._fold(reading)
                     info = current.info if current else None
                     checkpoint = self._checkpoint(name, "point", reading, whole.start, custom, info)
-                self._each(lambda sink: sink.point(checkpoint))
+                self._sinks.each(lambda sink: sink.point(checkpoint))
                 self._lower_marks(reading)
 
     def expect_samples(self, step: OpenStep, total: int) -> None:
@@ -509,7 +442,7 @@ class Recorder:
             step: The step.
             total: Number of samples, if it consumes them all.
         """
-        self._each(lambda sink: sink.samples_expected(step.info, total))
+        self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
     def count_samples(self, step: OpenStep, count: int = 1) -> None:
         """Counts calibration samples that a step has consumed.
@@ -520,7 +453,7 @@ class Recorder:
         """
         with self._lock:
             step.samples += count
-        self._each(lambda sink: sink.samples_counted(step.info, count))
+        self._sinks.each(lambda sink: sink.samples_counted(step.info, count))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Passes the static cost of models to the sinks.
@@ -529,7 +462,7 @@ class Recorder:
             costs: One record for each model.
         """
         if self._whole is not None and not self.ended:
-            self._each(lambda sink: sink.models_costed(costs))
+            self._sinks.each(lambda sink: sink.models_costed(costs))
 
     def add_sink(self, sink: Sink) -> None:
         """Adds a sink; it receives what happens from now on.
@@ -537,7 +470,7 @@ class Recorder:
         Args:
             sink: The sink.
         """
-        self._sinks = (*self._sinks, sink)
+        self._sinks.add(sink)
 
     # --- within -----------------------------------------------------------------------------
 
@@ -546,23 +479,20 @@ class Recorder:
         if whole is None:
             return
         reading = self._probes.read()
-        custom = self._custom_at(ProfileStep.END, reading, whole.start)
+        custom = self._values.at_checkpoint(ProfileStep.END, reading, whole.start)
         with self._lock:
             self._fold(reading)
             checkpoint = self._checkpoint(ProfileStep.END, "end", reading, whole.start, custom)
             peaks = whole.tracker.result()
-        at_end: dict[str, object] = {}
-        if self._metrics is not None:
-            with FAULTS.kept_in("metrics of the program"):
-                at_end = self._metrics.at_end(reading, whole.start, peaks)
+        at_end = self._values.at_end(reading, whole.start, peaks)
         with self._lock:
             if self.ended:
                 return  # a signal handler has ended it
             self.ended = True
             period = self._unreported or whole
-            custom = {**self._custom_values(), **at_end}
+            custom = {**self._values.last(), **at_end}
             record = period.record(self.info, reading, custom, peaks, error)
-        self._each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
+        self._sinks.each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
 
     def _sample(self) -> None:
         self._take(self._probes.sample)
@@ -585,7 +515,7 @@ class Recorder:
             step.tracker.fold(reading)
         return newest
 
-    def _periods(self) -> tuple[_Period, ...]:
+    def _periods(self) -> tuple[Period, ...]:
         if self._whole is None or self._unreported is None:
             return ()
         if self._whole is self._unreported:
@@ -613,15 +543,6 @@ class Recorder:
             return 0
         return self._unreported.steps
 
-    def _custom_values(self) -> dict[str, object]:
-        return {name: value for name, (_, value) in self._last_custom.items()}
-
-    def _custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
-        if self._metrics is not None:
-            with FAULTS.kept_in("metrics of the program"):
-                return self._metrics.at_checkpoint(name, reading, baseline)
-        return {}
-
     def _checkpoint(
         self,
         name: str,
@@ -632,10 +553,7 @@ class Recorder:
         step: StepInfo | None = None,
         error: str | None = None,
     ) -> Checkpoint:
-        for metric, value in custom.items():
-            order, _ = self._last_custom.get(metric, (0, None))
-            if reading.order >= order:
-                self._last_custom[metric] = reading.order, value
+        self._values.keep(custom, reading)
         checkpoint = Checkpoint(
             sequence=self._next_checkpoint,
             name=name,
@@ -648,21 +566,6 @@ class Recorder:
         )
         self._next_checkpoint += 1
         return checkpoint
-
-    def _each(self, send: Callable[[Sink], None]) -> None:
-        for sink in self._sinks:
-            with FAULTS.kept_in(f"sink {sink.name}"):
-                send(sink)
-
-    def _each_in_reverse(self, send: Callable[[Sink], None]) -> None:
-        """Sends the end of a step or run to the sinks, in reverse order.
-
-        The spans sink is first, so it ends the span after the metrics and logs that refer to it
-        have been written.
-        """
-        for sink in reversed(self._sinks):
-            with FAULTS.kept_in(f"sink {sink.name}"):
-                send(sink)
 
 
 class _TakingCheckpoint:
@@ -691,4 +594,4 @@ class _TakingCheckpoint:
                 recorder._checkpoint_over.notify_all()
 
 
-Entered = tuple[Token[OpenStep | None], list[tuple[Sink, Token[Any] | None]]]
+Entered = tuple[Token[OpenStep | None], SinkTokens]

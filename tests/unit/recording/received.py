@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import ProgramMetrics, Recorder
+from otel_quant.recording.program_metrics import ProgramMetrics
+from otel_quant.recording.recorder import Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Checkpoint, MemoryReading, Peaks, Reading, RunRecord, StepRecord

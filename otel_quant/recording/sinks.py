@@ -1,0 +1,79 @@
+"""The sinks of a run: a failure of one is logged, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Token
+from typing import Any, TypeAlias
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.recording.sink import Sink
+from otel_quant.records import StepInfo
+
+SinkTokens: TypeAlias = list[tuple[Sink, Token[Any] | None]]
+"""What each sink needs to leave a step that it has entered."""
+
+
+class Sinks:
+    """Calls sinks.
+
+    Args:
+        sinks: The sinks, in the order in which they receive starts.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = tuple(sinks)
+
+    def add(self, sink: Sink) -> None:
+        """Adds a sink; it receives what happens from now on.
+
+        Args:
+            sink: The sink.
+        """
+        self._sinks = (*self._sinks, sink)
+
+    def each(self, send: Callable[[Sink], None]) -> None:
+        """Calls something for each sink.
+
+        Args:
+            send: What to call.
+        """
+        for sink in self._sinks:
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                send(sink)
+
+    def each_in_reverse(self, send: Callable[[Sink], None]) -> None:
+        """Sends the end of a step or run to the sinks, in reverse order.
+
+        The spans sink is first, so it ends the span after the metrics and logs that refer to it
+        have been written.
+
+        Args:
+            send: What to call.
+        """
+        for sink in reversed(self._sinks):
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                send(sink)
+
+    def enter(self, step: StepInfo) -> SinkTokens:
+        """Enters a step in the calling context; returns what :meth:`leave` needs.
+
+        Args:
+            step: The step.
+        """
+        tokens: SinkTokens = []
+        for sink in self._sinks:
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                tokens.append((sink, sink.step_entered(step)))
+        return tokens
+
+    def leave(self, step: StepInfo, tokens: SinkTokens) -> None:
+        """Leaves a step in the calling context.
+
+        Args:
+            step: The step.
+            tokens: What :meth:`enter` returned.
+        """
+        for sink, token in reversed(tokens):
+            with FAULTS.kept_in(f"sink {sink.name}"):
+                sink.step_left(step, token)

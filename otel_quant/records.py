@@ -206,7 +206,7 @@ class Checkpoint:
     """One reading at a step's boundary.
 
     Attributes:
-        sequence: Position in the run, from 0.
+        sequence: Position in the order in which checkpoints reach the sinks, from 0.
         name: Its name in the YAML file: ``Start``, ``Calibration Start``, ...
         phase: Start or end of a step or of the run; ``point`` for any other checkpoint.
         reading: The reading that was taken.

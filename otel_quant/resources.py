@@ -43,8 +43,8 @@ class Metric:
         instrument: Kind of instrument.
         unit: UCUM unit.
         brief: Description of the metric.
-        attributes: Keys of the points' attributes. For a metric of steps, those of the step
-            (name, library, error) are added.
+        attributes: Keys of the points' attributes. A resource leaves them out: they follow from
+            the labels of the series that show its figures.
         buckets: Explicit bucket boundaries in ``unit``, for histograms.
     """
 

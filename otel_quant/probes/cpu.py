@@ -72,7 +72,10 @@ def _of_child(pid: int) -> Figures:
 
 
 _DURING_STEPS: Final = Metric(
-    "quant.step.cpu.time", "counter", "s", "CPU time spent during steps.", ("cpu.mode",)
+    "quant.step.cpu.time",
+    "counter",
+    "s",
+    "CPU time spent during steps.",
 )
 
 CPU: Final = Resource(

@@ -74,14 +74,12 @@ _DURING_STEPS: Final = Metric(
     "counter",
     "By",
     "Bytes moved to or from storage during steps.",
-    ("disk.io.direction",),
 )
 _SO_FAR: Final = Metric(
     "quant.run.disk.io",
     "observable_counter",
     "By",
     "Bytes that the process tree moved to or from storage since the run began.",
-    ("disk.io.direction",),
 )
 
 DISK: Final = Resource(

@@ -190,7 +190,6 @@ _USAGE: Final = Metric(
     "observable_up_down_counter",
     "By",
     "Memory in use on a visible GPU, by all processes.",
-    ("hw.id",),
 )
 
 GPU: Final = Resource(

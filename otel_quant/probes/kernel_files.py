@@ -23,7 +23,7 @@ def read_process(pid: int, name: str) -> bytes:
 
     Args:
         pid: The process; :data:`SELF` for this one.
-        name: ``status``, ``io`` or ``stat``.
+        name: A file of its folder below ``/proc``: ``status``, ``io``, ``net/dev``.
 
     Returns:
         Its content at this moment.

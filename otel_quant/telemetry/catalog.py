@@ -30,7 +30,7 @@ def attributes(resources: Sequence[Resource]) -> tuple[Attribute, ...]:
         resources: The resources that are measured.
     """
     made = (attribute for resource in resources for attribute in _attributes_of(resource))
-    return (*semconv.ATTRIBUTES, *made)
+    return (*semconv.ATTRIBUTES, *made, *_labels_of(resources))
 
 
 def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
@@ -43,13 +43,14 @@ def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
     for resource in resources:
         for figure in (*resource.figures, *resource.device_figures):
             for series in figure.steps:
-                own = series.metric
                 labels = (
-                    semconv.STEP_NAME, semconv.LIBRARY_NAME, *own.attributes, semconv.ERROR_TYPE,
+                    semconv.STEP_NAME, semconv.LIBRARY_NAME, *series.labels, semconv.ERROR_TYPE,
                 )  # fmt: skip
-                made[own.name] = replace(own, attributes=labels)
+                made[series.metric.name] = replace(series.metric, attributes=labels)
             if figure.live is not None:
-                made[figure.live.metric.name] = figure.live.metric
+                device = (semconv.HW_ID,) if figure in resource.device_figures else ()
+                metric = figure.live.metric
+                made[metric.name] = replace(metric, attributes=(*figure.live.labels, *device))
     return (*semconv.METRICS, *made.values())
 
 
@@ -85,6 +86,19 @@ def _attributes_of(resource: Resource) -> Iterator[Attribute]:
                 ("checkpoint",),
                 figure.example,
             )
+
+
+def _labels_of(resources: Sequence[Resource]) -> Iterator[Attribute]:
+    """Yields the attributes of metrics that tell figures of one metric apart."""
+    values: dict[str, dict[str, None]] = {}
+    for resource in resources:
+        for figure in (*resource.figures, *resource.device_figures):
+            for series in (*figure.steps, *([figure.live] if figure.live else [])):
+                for key, value in series.labels.items():
+                    values.setdefault(key, {})[value] = None
+    for key, known in values.items():
+        brief = " or ".join(f"`{value}`" for value in known)
+        yield Attribute(key, "string", "", f"{brief}.", ("metric",), next(iter(known)))
 
 
 def _attribute(stem: str, figure: Figure, part: Part) -> Attribute:

@@ -206,8 +206,6 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: on spans the last value, on checkpoints the value at that time.", ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU.", ("metric",), "GPU-8f6d7a52-..."),
-    Attribute(DISK_IO_DIRECTION, "string", "", "`read` or `write`.", ("metric",), "write"),
-    Attribute(CPU_MODE, "string", "", "`user` or `system`.", ("metric",), "user"),
 )  # fmt: skip
 """Attributes that do not come from a resource, in the order of the documentation."""
 

@@ -33,61 +33,61 @@ from otel_quant.telemetry.spans import SpansSink
 MIB: Final = 1 << 20
 
 
-class NetworkReading(NamedTuple):
+class ExampleReading(NamedTuple):
     """What the probe returns."""
 
     received: int
     connections: int
 
 
-class NetworkProbe:
+class ExampleProbe:
     """Bytes that rise by 3 MiB at each reading, and 5, 9, 2, 4 ... connections."""
 
     def __init__(self) -> None:
         self._received = 10 * MIB
         self._connections = iter((5, 9, 2, 4))
 
-    def __call__(self, pids: Collection[int]) -> NetworkReading:
+    def __call__(self, pids: Collection[int]) -> ExampleReading:
         self._received += 3 * MIB
-        return NetworkReading(self._received, next(self._connections))
+        return ExampleReading(self._received, next(self._connections))
 
 
-NETWORK: Final = Resource(
-    name="network",
-    probe=NetworkProbe,
+EXAMPLE: Final = Resource(
+    name="example",
+    probe=ExampleProbe,
     figures=(
         Figure(
-            "network.received",
+            "example.received",
             "By",
-            "Bytes that the process tree received from the network",
-            lambda network: network.received,
+            "Bytes that the process tree received from the example",
+            lambda example: example.received,
             ("delta", "rate"),
             "1048576",
-            checkpoint="network_received",
+            checkpoint="example_received",
             steps=(
                 Series(
-                    Metric("quant.step.network.io", "counter", "By", "Bytes moved.", ("way",)),
+                    Metric("quant.step.example.io", "counter", "By", "Bytes moved."),
                     labels={"way": "in"},
                 ),
             ),
-            live=Series(Metric("quant.run.network.io", "observable_counter", "By", "Bytes.")),
-            column=Column("network_received_mb", "Received since the first checkpoint, in MiB."),
+            live=Series(Metric("quant.run.example.io", "observable_counter", "By", "Bytes.")),
+            column=Column("example_received_mb", "Received since the first checkpoint, in MiB."),
         ),
         Figure(
-            "network.connections",
+            "example.connections",
             "{connection}",
             "Connections of the process tree",
-            lambda network: network.connections,
+            lambda example: example.connections,
             ("start", "end", "delta", "peak"),
             "4",
         ),
     ),
 )
-ALL: Final = (*RESOURCES, NETWORK)
+ALL: Final = (*RESOURCES, EXAMPLE)
 
 
-def of_the_network(found: Any) -> dict[str, Any]:
-    return {name: value for name, value in dict(found or {}).items() if "network" in name}
+def of_the_example(found: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict(found or {}).items() if "example" in name}
 
 
 @pytest.fixture
@@ -131,26 +131,26 @@ def test_its_figures_are_on_spans_and_on_checkpoint_records(
     step, root = spans.get_finished_spans()
     seconds = (step.end_time - step.start_time) / 1e9
 
-    found = of_the_network(step.attributes)
-    assert found.pop("quant.network.received_rate") == pytest.approx(3 * MIB / seconds, rel=1e-3)
+    found = of_the_example(step.attributes)
+    assert found.pop("quant.example.received_rate") == pytest.approx(3 * MIB / seconds, rel=1e-3)
     assert found == {
-        "quant.network.received": 3 * MIB,
-        "quant.network.connections.start": 9,
-        "quant.network.connections.end": 2,
-        "quant.network.connections.delta": -7,
-        "quant.network.connections.peak": 9,
+        "quant.example.received": 3 * MIB,
+        "quant.example.connections.start": 9,
+        "quant.example.connections.end": 2,
+        "quant.example.connections.delta": -7,
+        "quant.example.connections.peak": 9,
     }
-    found = of_the_network(root.attributes)
-    assert found.pop("quant.network.received_rate") > 0
+    found = of_the_example(root.attributes)
+    assert found.pop("quant.example.received_rate") > 0
     assert found == {
-        "quant.network.received": 9 * MIB,
-        "quant.network.connections.start": 5,
-        "quant.network.connections.end": 4,
-        "quant.network.connections.delta": -1,
-        "quant.network.connections.peak": 9,
+        "quant.example.received": 9 * MIB,
+        "quant.example.connections.start": 5,
+        "quant.example.connections.end": 4,
+        "quant.example.connections.delta": -1,
+        "quant.example.connections.peak": 9,
     }
-    assert [of_the_network(each.log_record.attributes) for each in logs.get_finished_logs()] == [
-        {"quant.checkpoint.network_received": received * MIB} for received in (0, 3, 6, 9)
+    assert [of_the_example(each.log_record.attributes) for each in logs.get_finished_logs()] == [
+        {"quant.checkpoint.example_received": received * MIB} for received in (0, 3, 6, 9)
     ]
 
 
@@ -161,10 +161,10 @@ def test_its_figures_are_metrics(signals: tuple[Any, Any, Any], tmp_path: Path) 
     assert {
         metric.name: [(point.value, dict(point.attributes)) for point in metric.data.data_points]
         for metric in scope.metrics
-        if "network" in metric.name
+        if "example" in metric.name
     } == {
-        "quant.step.network.io": [(3 * MIB, {"quant.step.name": "Calibration", "way": "in"})],
-        "quant.run.network.io": [(9 * MIB, {})],
+        "quant.step.example.io": [(3 * MIB, {"quant.step.name": "Calibration", "way": "in"})],
+        "quant.run.example.io": [(9 * MIB, {})],
     }
 
 
@@ -173,27 +173,28 @@ def test_its_column_is_in_the_file_but_not_in_a_strict_one(tmp_path: Path) -> No
     run(tmp_path / "strict.yaml", strict=True)
     ours, strict = ((tmp_path / name).read_text() for name in ("ours.yaml", "strict.yaml"))
 
-    assert [record["network_received_mb"] for record in yaml.safe_load(ours)["memory_usage"]] == [
+    assert [record["example_received_mb"] for record in yaml.safe_load(ours)["memory_usage"]] == [
         0.0, 3.0, 6.0, 9.0,
     ]  # fmt: skip
-    assert "# - network_received_mb: Received since the first checkpoint, in MiB.\n" in ours
-    assert "network" not in strict
+    assert "# - example_received_mb: Received since the first checkpoint, in MiB.\n" in ours
+    assert "example" not in strict
 
 
 def test_its_names_are_documented() -> None:
     known = {attribute.name for attribute in catalog.attributes(RESOURCES)}
     added = [a for a in catalog.attributes(ALL) if a.name not in known]
     assert {(a.name, a.type, a.unit, a.places) for a in added} == {
-        ("quant.network.received", "int", "By", ("run", "step")),
-        ("quant.network.received_rate", "double", "By/s", ("run", "step")),
-        ("quant.network.connections.start", "int", "{connection}", ("run", "step")),
-        ("quant.network.connections.end", "int", "{connection}", ("run", "step")),
-        ("quant.network.connections.delta", "int", "{connection}", ("run", "step")),
-        ("quant.network.connections.peak", "int", "{connection}", ("run", "step")),
-        ("quant.checkpoint.network_received", "int", "By", ("checkpoint",)),
+        ("quant.example.received", "int", "By", ("run", "step")),
+        ("quant.example.received_rate", "double", "By/s", ("run", "step")),
+        ("quant.example.connections.start", "int", "{connection}", ("run", "step")),
+        ("quant.example.connections.end", "int", "{connection}", ("run", "step")),
+        ("quant.example.connections.delta", "int", "{connection}", ("run", "step")),
+        ("quant.example.connections.peak", "int", "{connection}", ("run", "step")),
+        ("quant.checkpoint.example_received", "int", "By", ("checkpoint",)),
+        ("way", "string", "", ("metric",)),
     }
     metrics_added = [m for m in catalog.metrics(ALL) if m not in catalog.metrics(RESOURCES)]
     assert [(m.name, m.attributes) for m in metrics_added] == [
-        ("quant.step.network.io", ("quant.step.name", "quant.library.name", "way", "error.type")),
-        ("quant.run.network.io", ()),
+        ("quant.step.example.io", ("quant.step.name", "quant.library.name", "way", "error.type")),
+        ("quant.run.example.io", ()),
     ]

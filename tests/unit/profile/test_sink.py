@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.probes.registry import RESOURCES
+from otel_quant.probes.disk import DISK
+from otel_quant.probes.gpu import GPU
+from otel_quant.probes.memory import MEMORY
 from otel_quant.profile.metrics import CheckpointMetric, MetricContext, SummaryMetric
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.sink import QuarkYamlSink
@@ -27,6 +29,7 @@ from otel_quant.records import (
 )
 
 MIB = 1024 * 1024
+MEASURED_BY_QUARK = (MEMORY, GPU, DISK)
 RUN = RunInfo(id="0123456789abcdef", pid=1)
 
 
@@ -47,7 +50,7 @@ class Script:
     """Sends a run to a sink, with one checkpoint each second."""
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
-        self.metrics = ProgramMetrics(RESOURCES)
+        self.metrics = ProgramMetrics(MEASURED_BY_QUARK)
         self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
         self.second = 0
 

@@ -207,7 +207,7 @@ class Checkpoint:
 
     Attributes:
         sequence: Position in the order in which checkpoints reach the sinks, from 0.
-        name: Its name in the YAML file: ``Start``, ``Calibration Start``, ...
+        name: Its name: ``Start``, ``Calibration Start``, ...
         phase: Start or end of a step or of the run; ``point`` for any other checkpoint.
         reading: The reading that was taken.
         baseline: The run's first reading; cumulative figures are relative to it.

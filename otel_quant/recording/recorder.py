@@ -415,7 +415,7 @@ class Recorder:
         """Takes a checkpoint that is neither the start nor the end of a step.
 
         Args:
-            name: Its name, as the local file shows it.
+            name: Its name, as it will be shown.
         """
         with FAULTS.kept_in("recorder"):
             self.start()

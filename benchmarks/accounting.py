@@ -55,7 +55,7 @@ def count(owner: Any, name: str, part: str) -> None:
 def count_everything(report: Path) -> None:
     """Has everything of ours counted, and the sums written when the run is over."""
     began, began_wall = time.thread_time(), time.perf_counter()
-    from otel_quant.instruments.shared import arguments, entry_points, hooks, samples, steps
+    from otel_quant.instruments.shared import arguments, entry_points, hooks, library_steps, samples
     from otel_quant.probes import sampler
     from otel_quant.recording.recorder import Recorder
     from otel_quant.runtime import Runtime
@@ -67,7 +67,7 @@ def count_everything(report: Path) -> None:
         count(Recorder, name, "checkpoints")
     count(hooks.Hooks, "_fire", "hooks")
     count(arguments.Arguments, "bound", "hooks")
-    count(steps, "attributes_of", "hooks")
+    count(library_steps, "attributes_of", "hooks")
     count(entry_points, "attributes_of", "hooks")
     count(samples, "count_sample", "checkpoints")
     count(entry_points, "report_models", "model cost")

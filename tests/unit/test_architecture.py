@@ -118,7 +118,7 @@ def test_of_the_sinks_a_recorder_knows_the_interface_alone() -> None:
 
 
 def test_what_reads_a_file_knows_nothing_of_how_it_is_made() -> None:
-    reading = {"profile.reader", "profile.steps"}
+    reading = {"profile.reader", "profile.profile_steps"}
     for module in reading:
         assert set(imports_of(module)) <= reading, module
     used_by_commands = {

@@ -14,8 +14,8 @@ from otel_quant.instruments.shared.arguments import Arguments
 from otel_quant.instruments.shared.attributes import attributes_of
 from otel_quant.instruments.shared.entry_points import as_operation
 from otel_quant.instruments.shared.library import AttributeSources, Hook, Library
+from otel_quant.instruments.shared.library_steps import as_library_step, step
 from otel_quant.instruments.shared.samples import count_sample, with_counted_loader
-from otel_quant.instruments.shared.steps import as_library_step, step
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.telemetry import semconv

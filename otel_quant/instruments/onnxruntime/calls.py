@@ -12,11 +12,11 @@ from typing import Any, Final
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.entry_points import as_operation
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import as_library_step, open_library_step, step
 from otel_quant.instruments.shared.nesting import is_reported_already
 from otel_quant.instruments.shared.onnx_models import Models, models_of
 from otel_quant.instruments.shared.operations import innermost
 from otel_quant.instruments.shared.samples import count_sample
-from otel_quant.instruments.shared.steps import as_library_step, open_library_step, step
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.scope import Activation, qualified_name
 from otel_quant.steps import ProfileStep

@@ -10,8 +10,8 @@ from typing import Any, Final
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.hooks import HOOKS
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import open_library_step
 from otel_quant.instruments.shared.nesting import is_reported_already
-from otel_quant.instruments.shared.steps import open_library_step
 from otel_quant.scope import Activation, qualified_name
 
 # The blocks that the calling context is in, innermost last.

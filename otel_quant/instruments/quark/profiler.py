@@ -19,8 +19,8 @@ from typing import Any, Final
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import as_library_step, open_library_step
 from otel_quant.instruments.shared.samples import with_counted_loader
-from otel_quant.instruments.shared.steps import as_library_step, open_library_step
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME

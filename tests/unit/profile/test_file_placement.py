@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.profile import no_replace
+from otel_quant.profile import file_placement
 from otel_quant.profile.file import create
 from tests.fixtures.forked import child
 
@@ -80,7 +80,7 @@ def test_many_runs_that_start_at_once_lose_nothing(
         def refuse(*_: object) -> None:
             raise OSError(errno.EPERM, "no links here")
 
-        monkeypatch.setattr(no_replace.os, "link", refuse)  # fmt: skip
+        monkeypatch.setattr(file_placement.os, "link", refuse)  # fmt: skip
     for round_ in range(15 if links else 1):
         folder = tmp_path / str(round_)
         folder.mkdir()
@@ -125,7 +125,7 @@ def test_many_runs_that_start_at_once_lose_nothing(
 def test_without_locks_no_file_is_replaced_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(no_replace, "fcntl", None)  # as on Windows
+    monkeypatch.setattr(file_placement, "fcntl", None)  # as on Windows
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()
 

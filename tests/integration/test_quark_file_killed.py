@@ -47,7 +47,7 @@ def killed(folder: Path, profiler: str, after: float) -> int:
     return begun
 
 
-def test_the_file_of_a_killed_run_is_valid_and_lacks_nothing_that_had_begun(
+def test_the_file_of_a_killed_run_is_valid_and_has_all_checkpoints_before_the_kill(
     tmp_path: Path,
 ) -> None:
     for trial in range(12):

@@ -182,7 +182,7 @@ def ended(names: list[str]) -> list[str]:
     return names[1:-1] if names[:1] == ["Start"] and names[-1:] == ["End"] else []
 
 
-def test_stores_that_are_away_for_a_while_miss_nothing(
+def test_stores_get_everything_after_an_outage(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,

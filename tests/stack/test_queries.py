@@ -298,7 +298,7 @@ def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
     )
 
 
-def test_a_failed_step_and_a_run_near_its_limit_set_off_their_alerts(world: World) -> None:
+def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) -> None:
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/alerts"
     alerts = eventually(
         lambda: len(found := fetch(url)["data"]["alerts"]) == 2 and found, "two alerts"
@@ -310,7 +310,7 @@ def test_a_failed_step_and_a_run_near_its_limit_set_off_their_alerts(world: Worl
     ]
 
 
-def test_the_killed_run_tells_what_it_did_last(world: World) -> None:
+def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
     query = Query(
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
     )

@@ -87,18 +87,18 @@ def imports_of(module: str) -> Iterator[str]:
                 yield name.removeprefix("otel_quant.")
 
 
-def test_every_room_is_known() -> None:
+def test_every_module_is_in_a_known_part() -> None:
     assert {room_of(module) for module in MODULES} == set(ROOMS)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_arrows_between_rooms_point_one_way(module: str) -> None:
+def test_parts_import_only_what_the_table_allows(module: str) -> None:
     room = room_of(module)
     targets = {room_of(target) for target in imports_of(module)} - {room}
     assert targets - ROOMS[room] == set()
 
 
-def test_no_room_can_be_reached_from_itself() -> None:
+def test_no_part_imports_itself_through_others() -> None:
     def reachable(room: str, seen: frozenset[str] = frozenset()) -> set[str]:
         further = ROOMS[room] - seen
         return set(further).union(*(reachable(other, seen | further) for other in further))
@@ -110,14 +110,14 @@ def importers_of(target: str) -> set[str]:
     return {module for module in MODULES if target in set(imports_of(module))}
 
 
-def test_of_the_sinks_a_recorder_knows_the_interface_alone() -> None:
+def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
     sinks = {"telemetry.spans", "telemetry.metrics", "telemetry.logs", "profile.sink"}
     for sink in sinks:
         assert importers_of(sink) == {"runtime"}, sink
         assert "recording.sink" in imports_of(sink)
 
 
-def test_what_reads_a_file_knows_nothing_of_how_it_is_made() -> None:
+def test_the_reader_of_a_file_does_not_import_its_writer() -> None:
     reading = {"profile.reader", "profile.profile_steps"}
     for module in reading:
         assert set(imports_of(module)) <= reading, module
@@ -127,7 +127,7 @@ def test_what_reads_a_file_knows_nothing_of_how_it_is_made() -> None:
     assert {name for name in used_by_commands if room_of(name) == "profile"} <= reading
 
 
-def test_libraries_know_the_names_of_telemetry_and_nothing_else_of_it() -> None:
+def test_instruments_import_only_the_names_of_telemetry() -> None:
     known = {
         target
         for module in MODULES
@@ -138,7 +138,7 @@ def test_libraries_know_the_names_of_telemetry_and_nothing_else_of_it() -> None:
     assert known == {"telemetry.semconv"}
 
 
-def test_no_module_can_be_reached_from_itself_by_imports_those_for_types_included() -> None:
+def test_no_module_imports_itself_through_others_not_even_for_types() -> None:
     graph = {module: set(imports_of(module)) - {module} for module in MODULES}
     circles: list[list[str]] = []
     finished: set[str] = set()
@@ -172,7 +172,7 @@ def caught_by(handler: ast.ExceptHandler) -> set[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_nothing_but_the_boundary_swallows_exceptions_of_any_kind(module: str) -> None:
+def test_only_the_fault_boundary_suppresses_exceptions(module: str) -> None:
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ExceptHandler):
             caught = caught_by(node)

@@ -150,7 +150,7 @@ def test_totals_of_the_zoo_topologies_are_the_tools(path: Path) -> None:
     assert mine == tool
 
 
-def test_totals_of_the_backend_test_data_are_the_tools_unless_it_has_a_result_wrong() -> None:
+def test_totals_of_the_backend_test_data_are_the_tools_unless_the_tool_is_wrong() -> None:
     same = 0
     unexplained = []
     named = set()
@@ -197,7 +197,9 @@ but the first become constants."""
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_totals_of_what_the_test_data_leave_out_are_the_tools(name: str, tmp_path: Path) -> None:
+def test_totals_of_operators_missing_in_the_test_data_are_the_tools(
+    name: str, tmp_path: Path
+) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 17]> g {LEFT_OUT[name]}')
     first, *others = model.graph.input
     del model.graph.input[1:]

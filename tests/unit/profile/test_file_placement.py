@@ -18,7 +18,7 @@ def names(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.iterdir())}
 
 
-def test_what_a_finished_run_left_is_kept_under_the_next_number(tmp_path: Path) -> None:
+def test_the_file_of_a_finished_run_is_kept_under_the_next_number(tmp_path: Path) -> None:
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()
 
@@ -72,7 +72,7 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
-def test_many_runs_that_start_at_once_lose_nothing(
+def test_many_runs_that_start_at_once_lose_no_file(
     tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not links:  # as on FAT

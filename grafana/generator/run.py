@@ -98,7 +98,7 @@ def _now() -> panels.Panel:
 def _progress() -> panels.Panel:
     return panels.figure(
         "Calibration done",
-        "Share of the data reader's samples that the calibration has consumed. If it stands still, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
+        "Share of the data reader's samples that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
         "percentunit",
         panels.promql(f"max by ({STEP}) ({PROGRESS})", f"{{{{{STEP}}}}}"),
     ).no_value("the reader does not say")  # fmt: skip

@@ -101,7 +101,7 @@ def weight_sparsity(
 
 
 def _input_axis(op: Operation) -> int:
-    """The axis that is summed over: the one along which hardware wants two of four."""
+    """The axis that is summed over: hardware skips two of four zeros along it."""
     if op.kind == "Gemm":
         return 1 if op.attributes.get("transB", 0) else 0
     return 0 if "MatMul" in op.kind else 1

@@ -165,8 +165,8 @@ class Workarounds:
         for record in self._records:
             for module in record.modules:
                 if not self._registered:
-                    # wrapt keeps its list for good: what is registered once is called when the
-                    # module is imported, which may be now.
+                    # wrapt cannot unregister a hook, so each is registered once. It is called
+                    # when the module is imported, or now if it has been.
                     wrapt.register_post_import_hook(
                         functools.partial(self._replace, record), module
                     )

@@ -285,7 +285,7 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
     assert grown in ours
     assert [line for line in ours if line != grown] == [line for line in quarks if line != grown]
     assert '- step: "Calibration Start"' in ours
-    # Quark's own profiler wrote as well, where it writes unless it is told otherwise.
+    # Quark's own profiler wrote as well, at its default path.
     assert (tmp_path / "quark_profile.yaml").exists()
 
 

@@ -167,7 +167,10 @@ def _scan(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     body = op.attr_graph("body", walk.source)
     count = op.attr("num_scan_inputs", 0)
     if not 0 < count <= len(op.inputs):
-        raise UnknownError(f"{count} operands to scan of {len(op.inputs)}")
+        raise UnknownError(
+            f"attribute 'num_scan_inputs' is {count}; 1 to {len(op.inputs)}, the number of operands, "
+            "is expected"
+        )
     old = 0 < op.opset < 9  # version 8 has a leading sequence_lens and a batch axis
     operands = op.inputs[1:] if old else op.inputs
     states = operands[: len(operands) - count]

@@ -229,14 +229,14 @@ def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
         points = otlp.latest_points("quant.step.active")
         return {point.attributes["quant.step.name"]: point.value for point in points}
 
-    def tell_that_all_arrived() -> None:
+    def mark_that_all_arrived() -> None:
         if otlp.wait_for(
             lambda _: names_of(otlp) == survivors and bool(otlp.spans) and bool(open_steps()), 60
         ):
             (workshop.folder / "arrived").touch()
 
     with ThreadPoolExecutor(1) as beside:
-        told = beside.submit(tell_that_all_arrived)
+        marked = beside.submit(mark_that_all_arrived)
         with_us, without_us = both(
             workshop,
             otlp,
@@ -250,12 +250,14 @@ with step("step"):
     {code}
 """,
         )
-        told.result()
+        marked.result()
     assert with_us.returncode == returncode
     assert same(with_us, without_us)
     assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
     assert names_of(otlp) == survivors
-    assert open_steps() == {"before": 0, "step": 1}, "metrics leave once before their first minute"
+    assert open_steps() == {"before": 0, "step": 1}, (
+        "metrics are sent once before their first minute"
+    )
     assert profile_of(workshop) == (survivors, False)
 
 
@@ -309,9 +311,9 @@ def test_reading_a_finished_run_does_not_change_what_is_sent(
         profiler = GlobalProfiler("profile.yaml")
         with profiler.scope("only"):
             pass
-        told = profiler.start_time, profiler.base_memory
+        figures = profiler.start_time, profiler.base_memory
         profiler.stop()
-        assert (profiler.start_time, profiler.base_memory) == told
+        assert (profiler.start_time, profiler.base_memory) == figures
         """
     )
 

@@ -17,7 +17,7 @@ from otel_quant.probes.readers import Probes
 from otel_quant.recording.sink import Sink
 
 def broken(*args, **kwargs):
-    raise RuntimeError("told to fail")
+    raise RuntimeError("made to fail")
 
 def break_probes(*names):
     made = otel_quant.runtime.Probes
@@ -65,7 +65,7 @@ def run(workshop: Workshop, otlp: OtlpReceiver, before: str) -> list[str]:
 def said(origin: str) -> str:
     return (
         f"{origin} failed and is skipped; the program goes on without it: "
-        "RuntimeError: told to fail"
+        "RuntimeError: made to fail"
     )
 
 
@@ -122,7 +122,7 @@ otel_quant.runtime.Recorder._checkpoint = broken
 """,
     )
     assert len(lines) == len(set(lines)) <= 12
-    assert all("told to fail" in line for line in lines)
+    assert all("made to fail" in line for line in lines)
 
 
 @pytest.mark.parametrize("part", ["new_run_info", "settings_from", "SpansSink", "Recorder"])
@@ -135,7 +135,7 @@ def test_if_a_run_cannot_begin_nothing_is_sent_and_the_script_goes_on(
         before = f"otel_quant.runtime.{part} = broken\n"
     lines = run(workshop, otlp, before)
     assert len(lines) == len(set(lines)) <= 2
-    assert all("told to fail" in line for line in lines)
+    assert all("made to fail" in line for line in lines)
     assert otlp.spans == []
 
 

@@ -51,8 +51,8 @@ def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> N
 def test_grafana_is_configured_with_the_version_of_prometheus(compose: dict[str, Any]) -> None:
     provisioned = ROOT / "grafana" / "provisioning" / "datasources" / "datasources.yaml"
     sources = {s["type"]: s for s in yaml.safe_load(provisioned.read_text())["datasources"]}
-    told = sources["prometheus"]["jsonData"]["prometheusVersion"]
-    assert compose["services"]["prometheus"]["image"] == f"prom/prometheus:v{told}"
+    version = sources["prometheus"]["jsonData"]["prometheusVersion"]
+    assert compose["services"]["prometheus"]["image"] == f"prom/prometheus:v{version}"
 
 
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:

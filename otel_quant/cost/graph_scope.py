@@ -1,4 +1,4 @@
-"""The names of a graph and the values that they stand for."""
+"""The values of a graph by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from otel_quant.cost.values import Value
 
 
 class GraphScope:
-    """Names of one graph, and behind them those of the graphs around it."""
+    """The values of one graph by name; names that it lacks are those of the graphs around it."""
 
     __slots__ = ("_outer", "values")
 

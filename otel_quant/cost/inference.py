@@ -72,7 +72,7 @@ class Walk:
 
     @property
     def weights(self) -> list[Value]:
-        """Every constant tensor met, once, as the value that stands for it."""
+        """The value of every constant tensor met, once each."""
         return self._constants.met
 
     def run(self) -> list[Operation]:

@@ -254,7 +254,7 @@ class _Zeros:
         )
 
     def two_of_four(self, axis: int) -> bool:
-        """Whether in every four neighbours along an axis at least two are zero."""
+        """Whether of every four adjacent weights along an axis at least two are zero."""
         length = self._outer if axis == 0 else self._inner
         if length % 4:
             return False

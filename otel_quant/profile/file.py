@@ -142,7 +142,7 @@ class ProfileFile:
         return (status.st_dev, status.st_ino) == self._identity
 
     def _checked_descriptor(self) -> int:
-        """Returns the descriptor if it still is this file's and no one else has changed it."""
+        """Returns the descriptor if it still is this file's and only this process has written to it."""
         if self._descriptor is None:
             raise self._error(errno.EBADF, "this file is closed, as its run has ended")
         size, unfinished = self._size, self._unfinished

@@ -27,7 +27,7 @@ import wrapt
 from otel_quant.fault_boundary import FAULTS
 
 _SYSTEM: Final = random.SystemRandom()
-"""Has no state: nobody can seed it, and a forked child does not repeat its parent's numbers."""
+"""Has no state: it cannot be seeded, and a forked child does not repeat its parent's numbers."""
 
 _GLOBAL: Final = getattr(random.random, "__self__", random)
 """Python's global generator, whose methods the functions of `random` are."""

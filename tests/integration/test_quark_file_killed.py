@@ -30,7 +30,7 @@ for number in range(1_000_000):
 
 
 def killed(folder: Path, profiler: str, after: float) -> int:
-    """Runs the script, kills it so many seconds after its first step; returns steps begun."""
+    """Runs the script, kills it some seconds after its first step; returns steps begun."""
     folder.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(profiler=profiler)],

@@ -62,7 +62,7 @@ def _activation(op: Operation) -> int:
 
 
 def _present(i: int, macs: int = 1) -> Formula:
-    """So many MACs per result if operand ``i`` is there: a bias, a residual."""
+    """A number of MACs per result if operand ``i`` is there: a bias, a residual."""
     return lambda op: macs * op.out_size() if op.has(i) else 0
 
 

@@ -50,13 +50,13 @@ def gemm(a: int, b: int) -> Callable[[Operation], Sequence[Shape]]:
 
 
 _MAX_EQUATION: Final = 1024
-"""Characters; a letter has to stand for each dimension, so that real ones are short."""
+"""Characters; each dimension has a letter, so real equations are short."""
 
 
 def einsum_terms(op: Operation) -> tuple[list[list[str]], list[str]]:
     """Returns the letters of each operand and of the result, ellipses spelt out.
 
-    An ellipsis stands for as many axes as its operand has left; each becomes a label of
+    An ellipsis is as many axes as its operand has left; each becomes a label of
     its own (``...0`` the last one), so that two ellipses broadcast from the right.
     """
     equation = op.attr_str("equation", "").replace(" ", "")

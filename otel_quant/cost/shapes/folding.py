@@ -1,6 +1,6 @@
 """Computes the small tensors that carry shapes: their elements, not only their lengths.
 
-Each element stands alone: ``Concat([batch, -1, 768])`` is known in two places even where
+Each element is known or not by itself: ``Concat([batch, -1, 768])`` is known in two places even where
 the batch is not. Floats are rounded to float32, because a Resize's scale that went through
 float32 decides whether a length is 13 or 14.
 """

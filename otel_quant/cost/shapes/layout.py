@@ -167,8 +167,8 @@ def split(op: Operation) -> Sequence[Shape]:
             parts = (None,) * len(op.node.outputs)
         else:
             size = ceil(length / count)
-            wanted = min(count, len(op.node.outputs))
-            parts = [min(size, max(0, length - size * i)) for i in range(wanted)]
+            parts_made = min(count, len(op.node.outputs))
+            parts = [min(size, max(0, length - size * i)) for i in range(parts_made)]
     return [with_dim(shape, axis, None if part is None else int(part)) for part in parts]
 
 
@@ -362,8 +362,8 @@ def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Data)
             result[axis] = None if size is None else int(size)
         return tuple(result)
     lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
-    wanted = known([None if size is None else int(size) for size in sizes], "the result")
-    ratios = [single(size / length) for size, length in zip(wanted, lengths, strict=True)]
+    lengths_after = known([None if size is None else int(size) for size in sizes], "the result")
+    ratios = [single(size / length) for size, length in zip(lengths_after, lengths, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     for axis, length in zip(axes, lengths, strict=True):
         result[axis] = floor(single(scale * length) + 0.5)

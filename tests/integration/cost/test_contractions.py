@@ -14,7 +14,7 @@ from tests.integration.cost.backend_data import DATA
 from tests.integration.cost.models import FAMILY, Case
 
 WITH_BODIES = {
-    # five iterations of [4, 8] x [8, 8], then the dearer branch, [4, 8] x [8, 6]
+    # five iterations of [4, 8] x [8, 8], then the more expensive branch, [4, 8] x [8, 6]
     "control_flow": 5 * 4 * 8 * 8 + 4 * 8 * 6,
 }
 

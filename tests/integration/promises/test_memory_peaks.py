@@ -264,7 +264,7 @@ with otel_quant.step("high"):
 with otel_quant.step("low"):
     child = Child()
     mark = child.spike(500)
-    wait_for_a_sample()  # the child lives on, and so can be looked at
+    wait_for_a_sample()  # the child still runs, so it can be read
     child.end()
     rss = status("VmRSS")
 print(json.dumps({"expected": mark + rss}))

@@ -296,7 +296,7 @@ def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() 
     assert cost.params == 4 * 3 + 4 * 4 + 4 * 5 + 4 * 6
     assert sum(node.params for node in cost.nodes) == cost.params
     assert cost.weight_bytes == 4 * cost.params
-    # The dearer branch, the product with the Constant, and the function twice.
+    # The more expensive branch, the product with the Constant, and the function twice.
     assert cost.macs == 2 * 4 * 6 + 2 * 4 * 3 + 2 * 2 * 4 * 4
 
 

@@ -415,7 +415,7 @@ def test_a_kill_at_any_moment_leaves_valid_yaml_with_all_pieces_that_were_append
         def run(path: Path = path, writer: int = writer) -> None:
             file = create(path, "memory_usage:\n" + RECORD.format(name="0"))
             for number in range(1, 1_000_000):
-                os.write(writer, b".")  # so many have been appended
+                os.write(writer, b".")  # one byte for each piece appended
                 file.append(RECORD.format(name=number))
 
         pid = child(run)

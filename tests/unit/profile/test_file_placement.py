@@ -87,24 +87,24 @@ def test_many_runs_that_start_at_once_lose_no_file(
         (folder / "p.yaml").write_text("old\n")
         starting, go = os.pipe()
         ending, end = os.pipe()
-        written, tell = os.pipe()
+        written, writing = os.pipe()
 
         def run(
             folder: Path = folder,
-            ours: tuple[int, int, int] = (starting, tell, ending),
+            ours: tuple[int, int, int] = (starting, writing, ending),
             parents: tuple[int, int] = (go, end),
         ) -> None:
-            starting, tell, ending = ours
+            starting, writing, ending = ours
             for descriptor in parents:
                 os.close(descriptor)
             os.read(starting, 1)  # returns when the parent closes its end
             file = create(folder / "p.yaml", f"run {os.getpid()}\n")
             file.append(f"at {file.path.name}\n")
-            os.write(tell, b".")
+            os.write(writing, b".")
             os.read(ending, 1)  # the same: all of them live at once
 
         pids = [child(run) for _ in range(6 if links else 1)]
-        for descriptor in (starting, tell, ending, go):
+        for descriptor in (starting, writing, ending, go):
             os.close(descriptor)
         for _ in pids:
             assert select.select([written], [], [], 60)[0]

@@ -40,7 +40,7 @@ WORDS = {
 
 
 def names_of(query: Query) -> set[str]:
-    """Returns every name in a query that stands for telemetry."""
+    """Returns every name of telemetry in a query."""
     text = re.sub(r"\$\{[^}]*\}", "", query.text)
     text = re.sub(r'"(?:[^"\\]|\\.)*"|`[^`]*`', '""', text)
     text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$\w+", "", text)

@@ -1,4 +1,4 @@
-"""What stands in for Tempo finds what a query asks for, and refuses what it cannot read."""
+"""The replacement of Tempo returns what a query selects, and refuses unknown syntax."""
 
 from __future__ import annotations
 

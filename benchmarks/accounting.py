@@ -1,7 +1,7 @@
 """Runs a program and adds up the CPU time that otel-quant takes in it.
 
 ``opentelemetry-instrument python accounting.py REPORT PROGRAM ARGUMENTS...`` runs the
-program as it is and writes a JSON object to REPORT when otel-quant lets go of it. CPU
+program as it is and writes a JSON object to REPORT when the program has ended. CPU
 time is counted on the thread that spends it, and once where one entry calls another:
 
 - ``imports``: loading the measuring code when the first library is hooked;
@@ -15,6 +15,7 @@ time is counted on the thread that spends it, and once where one entry calls ano
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import runpy
@@ -55,7 +56,7 @@ def count(owner: Any, name: str, part: str) -> None:
 def count_everything(report: Path) -> None:
     """Has everything of ours counted, and the sums written when the run is over."""
     began, began_wall = time.thread_time(), time.perf_counter()
-    from otel_quant.instruments.shared import arguments, entry_points, hooks, samples, steps
+    from otel_quant.instruments.shared import arguments, entry_points, hooks, library_steps, samples
     from otel_quant.probes import sampler
     from otel_quant.recording.recorder import Recorder
     from otel_quant.runtime import Runtime
@@ -67,7 +68,7 @@ def count_everything(report: Path) -> None:
         count(Recorder, name, "checkpoints")
     count(hooks.Hooks, "_fire", "hooks")
     count(arguments.Arguments, "bound", "hooks")
-    count(steps, "attributes_of", "hooks")
+    count(library_steps, "attributes_of", "hooks")
     count(entry_points, "attributes_of", "hooks")
     count(samples, "count_sample", "checkpoints")
     count(entry_points, "report_models", "model cost")
@@ -86,10 +87,17 @@ def count_everything(report: Path) -> None:
         sums = {"cpu": dict(_spent), "wall": dict(_elapsed), "process": time.process_time()}
         report.write_text(json.dumps(sums))
 
-    Runtime.at_process_end = leave_and_report  # type: ignore[method-assign]  # that is the point
+    Runtime.at_process_end = leave_and_report  # type: ignore[method-assign]  # to measure it
 
 
 if __name__ == "__main__":
-    count_everything(Path(sys.argv[1]))
-    sys.argv = sys.argv[2:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    parser = argparse.ArgumentParser(
+        description="Runs a program and adds up the CPU time that otel-quant takes in it."
+    )
+    parser.add_argument("report", type=Path, help="JSON file to write")
+    parser.add_argument("program", help="Python program to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
+    given = parser.parse_args()
+    count_everything(given.report)
+    sys.argv = [given.program, *given.arguments]
+    runpy.run_path(given.program, run_name="__main__")

@@ -1,6 +1,6 @@
 """What the benchmarks share: taking turns, medians, and tables.
 
-The machines that these run on are noisy and shared, so no figure stands alone: what is
+The machines that these run on are noisy and shared, so no figure is given alone: what is
 compared is measured in turns, and the result is the ratio of two medians.
 """
 

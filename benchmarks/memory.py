@@ -33,7 +33,7 @@ def rss() -> int:
 
 
 def report(steps: int | None, profile: Path) -> None:
-    """Prints this process's RSS once it has taken so many steps; None loads nothing of ours."""
+    """Prints this process's RSS after a number of steps; None loads nothing of ours."""
     from local_sdk import configure
 
     configure(encode=True)
@@ -58,7 +58,7 @@ def report(steps: int | None, profile: Path) -> None:
 
 
 def in_a_process(steps: int | None) -> float:
-    """Returns the RSS of a process that has taken so many steps, in MiB."""
+    """Returns the RSS of a process after a number of steps, in MiB."""
     with tempfile.TemporaryDirectory() as temporary:
         finished = subprocess.run(
             [sys.executable, __file__, "--report", str(steps), temporary],

@@ -71,8 +71,8 @@ def _export_vision(model: Any, path: Path) -> None:
     )
 
 
-def _Plain(model: Any) -> Any:  # noqa: N802  # stands for a class that needs torch
-    """Returns a module that gives a tensor rather than a record, as the exporter wants."""
+def _Plain(model: Any) -> Any:  # noqa: N802  # makes a class that needs torch
+    """Returns a module that gives a tensor rather than a record, as the exporter expects."""
     import torch
 
     class Plain(torch.nn.Module):

@@ -6,7 +6,7 @@ kernel's mark does not move. The same program runs under ``mprof run`` at its de
 interval of 100 ms. Shown is what was seen of the spike, in percent: of
 several runs the median and the least.
 
-Run ``python benchmarks/peaks.py``; it wants memory_profiler installed for mprof's columns.
+Run ``python benchmarks/peaks.py``; memory_profiler must be installed for mprof's columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the sampler costs, alone and beside mprof's sampling.
 
 The sampler of a run under way is left alone for some seconds, with 0, 1 and 16 idle
-children; the kernel's clock of its thread tells the CPU time. mprof's engine
+children; the kernel's clock of its thread is its CPU time. mprof's engine
 (``memory_profiler.memory_usage`` of a process and its children) then watches the same
 processes at the same interval. What is shown is the share of one core, and what one
 sample takes: the sampler slows down rather than cost more than 0.5 %.

@@ -58,7 +58,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # likewise
-        """Says nothing."""
+        """Prints nothing."""
 
 
 def run(
@@ -67,7 +67,7 @@ def run(
     """Runs a command to its end.
 
     Returns:
-        Seconds of CPU time, of wall-clock time, and those that it says quantizing took.
+        Seconds of CPU time, of wall-clock time, and the time that the program measured for quantizing.
 
     Raises:
         SystemExit: It failed.

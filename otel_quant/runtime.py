@@ -140,7 +140,11 @@ class Runtime:
             if not self.is_running:
                 return
             if self._profile_sink is None:
-                _log.warning("the run began before %s was asked for: it has no file", path)
+                _log.warning(
+                    "%s is not written: the run began without a local file; set "
+                    "OTEL_QUANT_PROFILE, or give the path before the first step",
+                    path,
+                )
             elif self._recorder is not None:
                 request = requested_by(self.settings, PROGRAM_REQUEST.latest)
                 assert request is not None
@@ -219,7 +223,7 @@ class Runtime:
         """The process is about to end: ends the run and waits, bounded, for exporters."""
         timeout = self.settings.exit_timeout
         error = getattr(sys, "last_type", None)
-        # In an interactive session the last error is history, not the reason of the exit.
+        # An interactive session goes on after an error, so its last error did not end the process.
         interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
         self._exiting = True
         run = self.latest_run

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.recording.recorder import Entered, OpenStep
@@ -15,6 +15,9 @@ from otel_quant.records import AttributeValue, error_type
 from otel_quant.runtime import RUNTIME
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+OPENING_A_STEP: Final = "opening a step"
+"""Origin of a failure, for :meth:`Faults.kept_in`."""
 
 Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], OpenStep | None]
 """Opens the step of one call, given its arguments; returns None if the call is not a step."""
@@ -265,7 +268,7 @@ def as_step(function: F, begin: Begin) -> F:
 
 
 def _begun(begin: Begin, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
-    with FAULTS.kept_in("opening a step"):
+    with FAULTS.kept_in(OPENING_A_STEP):
         return Activation(begin(args, kwargs))
     return Activation(None)
 

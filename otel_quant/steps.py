@@ -1,6 +1,6 @@
 """The names of the steps of a quantization run.
 
-The 28 names are those of AMD Quark's ``ProfileStep``, so that the profiles of both tools use the
+The 26 names are those of AMD Quark's ``ProfileStep``, so that the profiles of both tools use the
 same names.
 """
 

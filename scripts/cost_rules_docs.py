@@ -20,7 +20,7 @@ What each operator costs in MACs; how they are read is in [cost.md](cost.md). `x
 the first operand and result, `W` and `R` weights, `K` the length that is summed over, `|t|` a
 tensor's number of elements, `b` batch and `s` sequence length. A **contraction** counts under
 `macs_contraction`; biases, activations and normalizations beside it only under `macs`. Where
-the rule set `onnx_tool` differs, its figure stands in brackets; where onnx_tool 1.0.1 aborts,
+the rule set `onnx_tool` differs, its figure is in brackets; where onnx_tool 1.0.1 aborts,
 it takes the same figure. Nodes of an operator that is not costed, or not here, are counted in
 `uncosted_ops`, and each has its reason in `unknown_reason`.
 

@@ -184,8 +184,8 @@ def _command(programs: Path, *arguments: str) -> dict[str, Any]:
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONUNBUFFERED": "1",
         # Quark compiles its operators here, and waits for ever where a process that was killed
-        # left its lock. By default all environments of a user share one place, and each
-        # compiles again what another has, under the feet of who is loading it.
+        # left its lock. By default all environments of a user share one folder, and each
+        # would compile again what another has compiled and may be loading.
         "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
     }
     command = [programs / "python", "-m", "pytest", "-q", "--durations=8", *arguments]

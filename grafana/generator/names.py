@@ -2,7 +2,7 @@
 
 A query is put together from these and nothing else, so a name that is not in the contract
 fails while the dashboards are made. A test against a real Prometheus holds that it makes of
-each metric what `prometheus` says.
+each metric what `prometheus` returns.
 """
 
 from __future__ import annotations

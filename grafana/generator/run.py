@@ -98,7 +98,7 @@ def _now() -> panels.Panel:
 def _progress() -> panels.Panel:
     return panels.figure(
         "Calibration done",
-        "Share of the data reader's samples that the calibration has consumed. If it stands still, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
+        "Share of the data reader's samples that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
         "percentunit",
         panels.promql(f"max by ({STEP}) ({PROGRESS})", f"{{{{{STEP}}}}}"),
     ).no_value("the reader does not say")  # fmt: skip
@@ -174,7 +174,7 @@ def _steps_over_time() -> panels.Panel:
 def _gpu() -> panels.Panel:
     return panels.chart(
         "GPU memory",
-        "Memory in use on each visible GPU, by anyone. Another process' share is in it: if the run is small and this is full, look for a neighbour. Empty where the process sees no GPU.",
+        "Memory in use on each visible GPU, by all processes. If the run is small and this is full, look for another process. Empty where the process sees no GPU.",
         "bytes",
         panels.promql(f"max by (instance, {names.label(semconv.HW_ID)}) ({GPU})", f"{{{{{names.label(semconv.HW_ID)}}}}}"),
     ).no_value("The run sees no GPU").span(8)  # fmt: skip

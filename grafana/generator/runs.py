@@ -1,4 +1,4 @@
-"""Runs: every run in the time range, newest first; what stands out needs someone."""
+"""Runs: every run in the time range, newest first, and how many run, failed and vanished."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FAILURES = names.series(
 )
 
 OPEN = f"(max by (instance) (last_over_time({ACTIVE}[$__range])) > 0)"
-HEARD = f"count by (instance) (last_over_time({MEMORY}[5m]))"
+SEEN_LATELY = f"count by (instance) (last_over_time({MEMORY}[5m]))"
 FAILED = f"(sum by (instance) (max_over_time({FAILURES}[$__range])) > 0)"
 EVERY = f"max by (instance) (max_over_time({MEMORY}[$__range]))"
 STATE = (
-    f"({FAILED} * 0 + 2) or (({OPEN} unless {HEARD}) * 0 + 3)"
-    f" or (({OPEN} and {HEARD}) * 0 + 1) or ({EVERY} * 0)"
+    f"({FAILED} * 0 + 2) or (({OPEN} unless {SEEN_LATELY}) * 0 + 3)"
+    f" or (({OPEN} and {SEEN_LATELY}) * 0 + 1) or ({EVERY} * 0)"
 )
 SEEN = f"timestamp({MEMORY})[$__range:1m]"
 
@@ -32,10 +32,12 @@ def _lines(range_: str, matcher: str = "") -> str:
 
 
 # Metrics come once a minute, checkpoints at once: a run that was killed in its first minute is
-# known from these alone. They say that it has not ended, and whether it was heard of.
+# known from these alone. They show that it has not ended, and whether it has sent anything lately.
 UNENDED = f"""({_lines("$__auto")} unless {_lines("$__auto", f' | {names.label(semconv.CHECKPOINT_NAME)} = "End"')})"""
-STATE_TOLD = f"({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3"
-MEMORY_TOLD = (
+STATE_BY_CHECKPOINTS = (
+    f"({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3"
+)
+MEMORY_BY_CHECKPOINTS = (
     f"max by (service_instance_id) (max_over_time({panels.LOGS_OF_RUNS}"
     f" | unwrap {names.label(semconv.CHECKPOINT_MEMORY)} [$__auto]))"
 )
@@ -48,7 +50,7 @@ def dashboard() -> builders.Dashboard:
             "quant-runs", "Quantization runs",
             "Every quantization in the time range: which run, how long, how big, how it ended.",
         )
-        .with_panel(_count(1, "Running", "A step is open and the run was heard of in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
+        .with_panel(_count(1, "Running", "A step is open and the run has sent metrics in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
         .with_panel(_count(2, "Failed", "A step raised an exception. Open the run and read the exception in its trace.", panels.RED))
         .with_panel(_count(3, "Vanished", "Silent for 5 minutes with a step open: most likely killed. Look for the kernel's out-of-memory message on the host. A run killed before it first sent metrics, in its first minute, is in the table alone.", "purple"))
         .with_panel(_count(0, "Ended", "Every step ended and none failed: nothing to do. Compare their cost in the Compare dashboard.", panels.GREEN))
@@ -94,10 +96,10 @@ def _table() -> panels.Panel:
         semconv.CONFIG_NAME, semconv.ERROR_TYPE, semconv.RUN_FAILED_STEPS,
         semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK,
     )  # fmt: skip
-    # What several stores say: of a run that ended its trace has the exact figure, of any other
-    # the samples and checkpoints do.
+    # Columns with several sources: of a run that ended, the trace has the exact figure; of any
+    # other, the samples and checkpoints have it.
     merged = {
-        "State": ("firstNotNull", ("Value #state", "Value #told")),
+        "State": ("firstNotNull", ("Value #state", "Value #state_by_checkpoints")),
         "Duration": ("max", ("duration", "Value #duration")),
         "Peak memory": ("max", (semconv.MEMORY_PEAK, "Value #peak", "Value #checkpoints")),
         "Share of limit": ("max", (semconv.MEMORY_PEAK_RATIO, "Value #share")),
@@ -110,7 +112,7 @@ def _table() -> panels.Panel:
     table = (
         panels.grid(
             "Runs",
-            "One row for each run, newest first; click an instance to open it. Library, model and method stand on the trace's root span, which a run sends when it ends: running and vanished runs do not have them. A run killed in its first minute is known by its checkpoints alone.",
+            "One row for each run, newest first; click an instance to open it. Library, model and method are on the trace's root span, which a run sends when it ends: running and vanished runs do not have them. A run killed in its first minute is known by its checkpoints alone.",
             "short",
             panels.promql_table(f"max by (instance, job) (max_over_time({MEMORY}[$__range]))", "peak"),
             panels.promql_table(f"{EVERY} / max by (instance) (max_over_time({LIMIT}[$__range]))", "share"),
@@ -119,8 +121,8 @@ def _table() -> panels.Panel:
             panels.promql_table(STATE, "state"),
             panels.promql_table(f"max by (instance) (max_over_time({gpu}[$__range]))", "gpu"),
             panels.promql_table(f"sum by (instance) (max_over_time({disk}[$__range]))", "disk"),
-            panels.logql_table(STATE_TOLD, "told"),
-            panels.logql_table(MEMORY_TOLD, "checkpoints"),
+            panels.logql_table(STATE_BY_CHECKPOINTS, "state_by_checkpoints"),
+            panels.logql_table(MEMORY_BY_CHECKPOINTS, "checkpoints"),
             panels.traceql(roots, "roots"),
         )
         .height(14)

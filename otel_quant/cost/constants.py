@@ -25,7 +25,7 @@ class Constants:
     """The constants that a walk has met.
 
     Attributes:
-        met: The value that stands for each, in order.
+        met: The value of each, in order.
     """
 
     def __init__(self) -> None:

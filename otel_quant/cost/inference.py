@@ -15,11 +15,11 @@ from otel_quant.cost import dtypes
 from otel_quant.cost.budget import Budget
 from otel_quant.cost.constants import Constants
 from otel_quant.cost.errors import printable
+from otel_quant.cost.graph_scope import GraphScope
 from otel_quant.cost.node_order import ordered
 from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.rules.operator import Operator
-from otel_quant.cost.scope import Scope
 from otel_quant.cost.shapes.folding import folded, folding_effort
 from otel_quant.cost.structure import (
     Attribute,
@@ -72,7 +72,7 @@ class Walk:
 
     @property
     def weights(self) -> list[Value]:
-        """Every constant tensor met, once, as the value that stands for it."""
+        """The value of every constant tensor met, once each."""
         return self._constants.met
 
     def run(self) -> list[Operation]:
@@ -87,7 +87,7 @@ class Walk:
         return ops
 
     def graph(
-        self, graph: Graph, inputs: Mapping[str, Value], outer: Scope | None, prefix: str
+        self, graph: Graph, inputs: Mapping[str, Value], outer: GraphScope | None, prefix: str
     ) -> tuple[list[Operation], list[Value]]:
         """Walks a graph.
 
@@ -108,7 +108,7 @@ class Walk:
             + len(graph.outputs)
             + len(graph.value_info)
         )
-        scope = Scope(outer)
+        scope = GraphScope(outer)
         for sparse in graph.sparse_initializers:
             scope.values[sparse.values.name] = self._constants.sparse(sparse)
         for tensor in graph.initializers:
@@ -148,7 +148,7 @@ class Walk:
     def _nodes(
         self,
         nodes: tuple[Node, ...],
-        scope: Scope,
+        scope: GraphScope,
         prefix: str,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
@@ -178,7 +178,7 @@ class Walk:
     def _constant(
         self,
         node: Node,
-        scope: Scope,
+        scope: GraphScope,
         title: str,
         number: int,
         arguments: Mapping[str, Attribute] | None,
@@ -197,7 +197,7 @@ class Walk:
     def _node(
         self,
         node: Node,
-        scope: Scope,
+        scope: GraphScope,
         title: str,
         number: int,
         arguments: Mapping[str, Attribute] | None,
@@ -282,7 +282,7 @@ class Walk:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
         op.inlined = True
-        scope = Scope()
+        scope = GraphScope()
         for i, name in enumerate(function.inputs):
             value = op.inputs[i] if i < len(op.inputs) else None
             if value is not None:

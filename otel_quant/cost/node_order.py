@@ -15,7 +15,7 @@ from otel_quant.cost.structure import Graph, Node
 def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
     """Returns ``nodes`` in dependency order; a list already in order comes back as it is.
 
-    Of the nodes that are ready, the one that stands first in the file comes first.
+    Of the nodes that are ready, the first in the file comes first.
 
     Raises:
         CostError: Nodes depend on each other in a circle.

@@ -242,7 +242,7 @@ class Operation:
         return value.decode("utf-8", "replace")
 
     def attr_choice(self, name: str, default: str, choices: Mapping[str, int]) -> int:
-        """Returns what a string attribute stands for.
+        """Returns the entry of a table for a string attribute.
 
         Raises:
             UnknownError: It is none of the choices.

@@ -20,7 +20,7 @@ class WeightSparsity:
         ratio: Share of its elements that are zero, 0 to 1.
         block: Rows and columns of the largest block in which they come; (1, 1) for none.
         block_ratio: Share of the blocks that are all zero.
-        two_of_four: In every four neighbours along the input axis at least two are zero.
+        two_of_four: Of every four adjacent weights along the input axis at least two are zero.
     """
 
     weight: str

@@ -101,7 +101,7 @@ def weight_sparsity(
 
 
 def _input_axis(op: Operation) -> int:
-    """The axis that is summed over: the one along which hardware wants two of four."""
+    """The axis that is summed over: hardware skips two of four zeros along it."""
     if op.kind == "Gemm":
         return 1 if op.attributes.get("transB", 0) else 0
     return 0 if "MatMul" in op.kind else 1
@@ -254,7 +254,7 @@ class _Zeros:
         )
 
     def two_of_four(self, axis: int) -> bool:
-        """Whether in every four neighbours along an axis at least two are zero."""
+        """Whether of every four adjacent weights along an axis at least two are zero."""
         length = self._outer if axis == 0 else self._inner
         if length % 4:
             return False

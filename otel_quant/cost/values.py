@@ -33,7 +33,7 @@ class Value:
         kind: What it is.
         element: Of a sequence or optional: what is known of everything in it.
         items: Of a sequence whose length is known: its members.
-        weight: The constant that it is, if it stands in the file as one.
+        weight: The constant that it is, if the file has it as one.
         constant: It depends on nothing but constants and no contraction, so that it is computed
             once.
         producer: Number of the operation that made it; None for inputs and initializers.

@@ -6,7 +6,7 @@ would make the sum fall or count something twice:
 
 - A process is waited for in the middle of a pass. Parents are read before their children, so
   its figures are missed in that pass but never counted twice; the pass is then repeated.
-- Nobody waits for a process: its parent ignores SIGCHLD, or it is an orphan and belongs to
+- A process is not waited for: its parent ignores SIGCHLD, or it is an orphan and belongs to
   ``init``. Its figures leave the sum for good. If the sum is still lower after another pass,
   the difference is remembered and added from then on.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.profile import contexts
+from otel_quant.profile import metric_contexts
 from otel_quant.profile.metrics import FigureMetric, Metric, MetricContext
 from otel_quant.profile.program_metrics import BUILT_IN, ProgramMetrics, is_added
 from otel_quant.records import Checkpoint, RunRecord
@@ -21,7 +21,7 @@ def checkpoint_columns(
         checkpoint: The checkpoint, with the values of the program's own metrics.
         strict: Whether to leave out what Quark's profiler does not write.
     """
-    context = contexts.at_checkpoint(
+    context = metric_contexts.at_checkpoint(
         checkpoint.name, checkpoint.reading, checkpoint.baseline, metrics.figures
     )
     return _columns(metrics.every("checkpoint_metrics"), context, checkpoint.custom, strict)
@@ -37,7 +37,9 @@ def summary_columns(
         record: The run, with the values of the program's own metrics.
         end: Its last checkpoint.
     """
-    context = contexts.at_end(end.reading, end.baseline, record.run_peaks, metrics.cache_growth_mb)
+    context = metric_contexts.at_end(
+        end.reading, end.baseline, record.run_peaks, metrics.cache_growth_mb
+    )
     return _columns(metrics.every("summary_metrics"), context, record.custom, strict=False)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from otel_quant.profile import no_replace
+from otel_quant.profile import file_placement
 
 _PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
 _FLAGS: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -123,7 +123,7 @@ class ProfileFile:
             OSError: The file could not be moved and is still where it was.
         """
         with self._lock:
-            self.path = no_replace.move(self.path, path.resolve())
+            self.path = file_placement.move(self.path, path.resolve())
 
     def close(self) -> None:
         """Closes the file and gives up its lock. In a forked child: the child's copy."""
@@ -142,7 +142,7 @@ class ProfileFile:
         return (status.st_dev, status.st_ino) == self._identity
 
     def _checked_descriptor(self) -> int:
-        """Returns the descriptor if it still is this file's and no one else has changed it."""
+        """Returns the descriptor if it still is this file's and only this process has written to it."""
         if self._descriptor is None:
             raise self._error(errno.EBADF, "this file is closed, as its run has ended")
         size, unfinished = self._size, self._unfinished
@@ -254,8 +254,8 @@ def _open_device(target: Path, mode: int, text: str) -> ProfileFile:
 
 
 def _create_file(target: Path, text: str) -> ProfileFile:
-    if not no_replace.locks_exist():
-        file = ProfileFile(*no_replace.create_unlocked(target, _FLAGS))
+    if not file_placement.locks_exist():
+        file = ProfileFile(*file_placement.create_unlocked(target, _FLAGS))
         file.append(text)
         return file
     # Under a hidden name until it is locked and has its first piece.
@@ -264,9 +264,9 @@ def _create_file(target: Path, text: str) -> ProfileFile:
     moved = False
     try:
         file = ProfileFile(descriptor, hidden)
-        no_replace.try_lock(descriptor)
+        file_placement.try_lock(descriptor)
         file.append(text)
-        file.path = no_replace.move(hidden, target)
+        file.path = file_placement.move(hidden, target)
         moved = True
     finally:
         if not moved:

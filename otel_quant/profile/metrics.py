@@ -318,7 +318,7 @@ class PeakCacheDirDiskUsageMbMetric(SummaryMetric):
 def _growth(context: MetricContext, current: int, baseline: int) -> float | None:
     if not context.disk_io_available:
         return None
-    # A counter falls if a child that was counted exits and nobody waits for it.
+    # A counter falls if a child that was counted exits and is not waited for.
     return round(max(current - baseline, 0) / _MIB, 2)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.profile import contexts
+from otel_quant.profile import metric_contexts
 from otel_quant.profile.cache_directories import CacheDirectories
 from otel_quant.profile.metrics import (
     CHECKPOINT_METRICS,
@@ -69,7 +69,7 @@ class ProgramMetrics:
         added = self._added("checkpoint_metrics")
         if not added:
             return {}
-        return _collect(added, contexts.at_checkpoint(name, reading, baseline, self.figures))
+        return _collect(added, metric_contexts.at_checkpoint(name, reading, baseline, self.figures))
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name.
@@ -87,7 +87,9 @@ class ProgramMetrics:
         added = self._added("summary_metrics")
         if not added:
             return {}
-        return _collect(added, contexts.at_end(reading, baseline, peaks, self.cache_growth_mb))
+        return _collect(
+            added, metric_contexts.at_end(reading, baseline, peaks, self.cache_growth_mb)
+        )
 
     def adopt(self, profiler: Any) -> None:
         """Includes the metrics that the program has added to Quark's own profiler.

@@ -19,7 +19,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.profile.metrics import Metric
 from otel_quant.profile.path import DEFAULT_PATH
-from otel_quant.quark.records import RECORDS
+from otel_quant.quark.records_sink import RECORDS
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.records import Reading
 from otel_quant.runtime import RUNTIME

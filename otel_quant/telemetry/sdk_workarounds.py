@@ -27,7 +27,7 @@ import wrapt
 from otel_quant.fault_boundary import FAULTS
 
 _SYSTEM: Final = random.SystemRandom()
-"""Has no state: nobody can seed it, and a forked child does not repeat its parent's numbers."""
+"""Has no state: it cannot be seeded, and a forked child does not repeat its parent's numbers."""
 
 _GLOBAL: Final = getattr(random.random, "__self__", random)
 """Python's global generator, whose methods the functions of `random` are."""
@@ -165,8 +165,8 @@ class Workarounds:
         for record in self._records:
             for module in record.modules:
                 if not self._registered:
-                    # wrapt keeps its list for good: what is registered once is called when the
-                    # module is imported, which may be now.
+                    # wrapt cannot unregister a hook, so each is registered once. It is called
+                    # when the module is imported, or now if it has been.
                     wrapt.register_post_import_hook(
                         functools.partial(self._replace, record), module
                     )

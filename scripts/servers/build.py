@@ -191,7 +191,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Tells the user what takes so long."""
+    """Prints what is being done, since it takes minutes."""
     print(f"servers: {line}", file=sys.stderr, flush=True)
 
 

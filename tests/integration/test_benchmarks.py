@@ -30,7 +30,7 @@ INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
     ],
     ids=lambda command: command[0],
 )
-def test_a_benchmark_runs_to_its_end_and_says_its_ratio(
+def test_a_benchmark_runs_to_its_end_and_prints_its_ratio(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     program, *options = command

@@ -140,17 +140,17 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
         tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST_TIMEOUT="0", OTEL_QUANT_PATHS="false"
     )  # fmt: skip
 
-    told = {"message": "the time limit passed"}
+    reason = {"message": "the time limit passed"}
     identity = [{"quant.model.role": "float"}, {"quant.model.role": "quantized"}]
     spans = otlp.spans_named("model cost")
     assert [model_attributes(span.attributes) for span in spans] == identity
     for span in spans:
         assert [(event.name, event.attributes) for event in span.events] == [
-            ("quant.model.cost.failed", told)
+            ("quant.model.cost.failed", reason)
         ]
     records = otlp.records_of("quant.model.cost.failed")
     assert [model_attributes(record.attributes) for record in records] == identity
-    assert [(record.severity, record.body) for record in records] == [("WARN", told)] * 2
+    assert [(record.severity, record.body) for record in records] == [("WARN", reason)] * 2
     assert model_attributes(otlp.span("quantization").attributes) == {}
     section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
     assert section == [
@@ -165,7 +165,7 @@ def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) 
 
     assert otlp.spans_named("model cost") == []
     assert "onnx_model_cost" not in yaml.safe_load((tmp_path / "profile.yaml").read_text())
-    told = [*otlp.spans, *otlp.records_of("quant.checkpoint")]
-    said = " ".join(str(value) for item in told for value in item.attributes.values())
-    assert "float.onnx" not in said
-    assert "int8.onnx" not in said
+    sent = [*otlp.spans, *otlp.records_of("quant.checkpoint")]
+    text = " ".join(str(value) for item in sent for value in item.attributes.values())
+    assert "float.onnx" not in text
+    assert "int8.onnx" not in text

@@ -64,7 +64,7 @@ def run(root: Path, behaviour: str = "", imported: str = "yes") -> tuple[list[Gp
     return [GpuReading(*fields) for fields in readings], process.stderr
 
 
-def test_amdsmi_is_asked_where_the_program_has_loaded_it(two: Path) -> None:
+def test_amdsmi_is_used_if_the_program_has_loaded_it(two: Path) -> None:
     assert run(two) == (
         [
             GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL, 0),
@@ -75,7 +75,7 @@ def test_amdsmi_is_asked_where_the_program_has_loaded_it(two: Path) -> None:
     )
 
 
-def test_amdsmi_failing_on_a_device_leaves_that_one_out(two: Path) -> None:
+def test_a_device_that_amdsmi_cannot_read_is_left_out(two: Path) -> None:
     readings, log = run(two, "second")
     assert readings == [GpuReading(0, FIRST, "AMD Instinct MI300X", 11, TOTAL, 0)] * 2
     assert len(log.splitlines()) == 1
@@ -88,9 +88,9 @@ FROM_THE_KERNEL = [
 ] * 2
 
 
-def test_where_amdsmi_does_not_start_the_kernels_files_are_read(two: Path) -> None:
+def test_if_amdsmi_does_not_start_the_kernels_files_are_read(two: Path) -> None:
     assert run(two, "init") == (FROM_THE_KERNEL, "")
 
 
-def test_a_program_that_has_not_loaded_amdsmi_does_not_get_it(two: Path) -> None:
+def test_amdsmi_is_not_loaded_if_the_program_has_not_loaded_it(two: Path) -> None:
     assert run(two, imported="") == (FROM_THE_KERNEL, "")

@@ -57,7 +57,7 @@ def test_an_allocation_of_the_process_shows_as_such() -> None:
     _, _, _, used, limit, process_used, torch_allocated, torch_reserved = first
     assert used - at_first[3] >= 256 * MIB
     assert used <= limit
-    # The context counts as well; in a container the driver may not tell.
+    # The context counts as well; in a container the driver may not report it.
     assert process_used is None or process_used >= 256 * MIB
     assert at_first[5] in (0, None)
     assert (torch_allocated, torch_reserved) == (256 * MIB, 256 * MIB)

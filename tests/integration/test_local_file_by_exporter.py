@@ -27,7 +27,7 @@ def assert_file_is_whole(workshop: Workshop) -> None:
     assert profile.complete
 
 
-def test_alone_it_writes_the_file(workshop: Workshop) -> None:
+def test_the_exporter_alone_writes_the_file(workshop: Workshop) -> None:
     finished = workshop.script(SOURCE).run({"OTEL_TRACES_EXPORTER": "quark_yaml"})
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
     assert_file_is_whole(workshop)

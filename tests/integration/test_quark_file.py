@@ -171,7 +171,7 @@ def read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_both_profilers_in_one_process_tell_the_same_figures(tmp_path: Path) -> None:
+def test_both_profilers_in_one_process_write_the_same_figures(tmp_path: Path) -> None:
     instrumented = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
     script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml")
 
@@ -204,7 +204,7 @@ def test_both_profilers_in_one_process_tell_the_same_figures(tmp_path: Path) -> 
     assert ours["peak_cache_dir_disk_usage_mb"] == 3.0
 
 
-def test_quarks_own_file_keeps_its_path_and_ours_stands_beside_it(tmp_path: Path) -> None:
+def test_quarks_own_file_keeps_its_path_and_ours_is_beside_it(tmp_path: Path) -> None:
     instrumented = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
     script = SCRIPT.format(profiler=QUARKS, output="quark_profile.yaml")
 
@@ -217,7 +217,7 @@ def test_quarks_own_file_keeps_its_path_and_ours_stands_beside_it(tmp_path: Path
     assert [record["step"] for record in quarks] == STEPS
 
 
-def test_a_file_that_began_before_quark_was_loaded_makes_way_for_quarks(tmp_path: Path) -> None:
+def test_a_file_begun_before_quark_was_loaded_is_moved_aside_for_quarks(tmp_path: Path) -> None:
     run(
         tmp_path,
         "import otel_quant\n"
@@ -285,7 +285,7 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
     assert grown in ours
     assert [line for line in ours if line != grown] == [line for line in quarks if line != grown]
     assert '- step: "Calibration Start"' in ours
-    # Quark's own profiler wrote as well, where it writes unless it is told otherwise.
+    # Quark's own profiler wrote as well, at its default path.
     assert (tmp_path / "quark_profile.yaml").exists()
 
 

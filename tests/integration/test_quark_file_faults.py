@@ -82,7 +82,7 @@ else:
         QUARK_PROFILING="1",
     )
 
-    told = {path.name: path.read_text() for path in tmp_path.glob("p*.yaml")}
-    assert len(told) == 2
-    assert "First End" in told.pop("p.yaml")
-    assert "Second End" in told.popitem()[1]
+    texts = {path.name: path.read_text() for path in tmp_path.glob("p*.yaml")}
+    assert len(texts) == 2
+    assert "First End" in texts.pop("p.yaml")
+    assert "Second End" in texts.popitem()[1]

@@ -30,7 +30,7 @@ for number in range(1_000_000):
 
 
 def killed(folder: Path, profiler: str, after: float) -> int:
-    """Runs the script, kills it so many seconds after its first step; returns steps begun."""
+    """Runs the script, kills it some seconds after its first step; returns steps begun."""
     folder.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(profiler=profiler)],
@@ -47,7 +47,7 @@ def killed(folder: Path, profiler: str, after: float) -> int:
     return begun
 
 
-def test_the_file_of_a_killed_run_is_valid_and_lacks_nothing_that_had_begun(
+def test_the_file_of_a_killed_run_is_valid_and_has_all_checkpoints_before_the_kill(
     tmp_path: Path,
 ) -> None:
     for trial in range(12):

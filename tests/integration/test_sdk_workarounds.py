@@ -1,7 +1,7 @@
 """Faults of OpenTelemetry's SDK: each is still there, and each workaround can be undone.
 
-A test of the SDK alone that fails is good news from upstream: its message names the record in
-``otel_quant/telemetry/sdk_workarounds.py`` that can be deleted, with the test.
+A test of the SDK alone that fails means that the SDK has fixed the fault: its message names the
+record in ``otel_quant/telemetry/sdk_workarounds.py`` to delete, with the test.
 """
 
 from __future__ import annotations

@@ -36,14 +36,14 @@ def tempo_binary() -> str | None:
         return None
     assert Path(named).is_file(), f"TEMPO_BIN={named}: no such file; expected a Tempo 3.0 binary"
     done = subprocess.run([named, "-version"], capture_output=True, text=True, check=True)
-    said = done.stdout + done.stderr
-    assert "version 3.0." in said, f"TEMPO_BIN={named} says {said!r}; expected version 3.0"
+    printed = done.stdout + done.stderr
+    assert "version 3.0." in printed, f"TEMPO_BIN={named} prints {printed!r}; expected version 3.0"
     return named
 
 
 @pytest.fixture
 def receiver() -> Iterator[OtlpReceiver]:
-    """Yields what is Tempo to a Collector, not started; its port is known all the same."""
+    """Yields a receiver in the place of Tempo, not started; its port is known."""
     made = OtlpReceiver(grpc_port=free_port())
     yield made
     made.stop()
@@ -52,7 +52,7 @@ def receiver() -> Iterator[OtlpReceiver]:
 JOB = "stack-test"
 """The service that the quantizations report as."""
 
-TellRun = Callable[..., str]
+SendRun = Callable[..., str]
 Quantize = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -88,23 +88,23 @@ def quantize(tmp_path_factory: pytest.TempPathFactory) -> Quantize:
 
 
 @pytest.fixture(scope="session")
-def tell_run() -> TellRun:
-    """Returns what tells one run to a Collector and gives back its trace id."""
+def send_run() -> SendRun:
+    """Returns a function that sends an artificial run to a Collector and returns its trace id."""
 
-    def tell(environment: dict[str, str], *arguments: str) -> str:
+    def send(environment: dict[str, str], *arguments: str) -> str:
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "told_run.py"), *arguments],
+            [sys.executable, str(HERE / "artificial_run.py"), *arguments],
             env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
         )
         assert process.stdout is not None
-        with process, process.stdout as said:
-            trace = said.readline().strip()
+        with process, process.stdout as printed:
+            trace = printed.readline().strip()
             if "killed" in arguments:
-                assert said.readline() == "to be killed\n"
+                assert printed.readline() == "to be killed\n"
                 process.kill()
             assert process.wait(PATIENCE) in (0, -signal.SIGKILL)
         return trace
 
-    return tell
+    return send

@@ -80,15 +80,17 @@ def fetch(url: str, **parameters: object) -> Any:
 
     Raises:
         Unready: The server has an error of its own, or too much to do.
-        AssertionError: With what the server said, if it has no such answer.
+        AssertionError: With the server's answer, if it is another.
     """
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
         with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=20) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        said = f"{url} {parameters}: {error.code} {error.read().decode()}"
-        raise (Unready if error.code in (429, *range(500, 600)) else AssertionError)(said) from None
+        answer = f"{url} {parameters}: {error.code} {error.read().decode()}"
+        raise (Unready if error.code in (429, *range(500, 600)) else AssertionError)(
+            answer
+        ) from None
 
 
 @dataclass

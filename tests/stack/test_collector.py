@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Span
-from tests.stack.conftest import JOB, Quantize, TellRun
+from tests.stack.artificial_run import STEPS
+from tests.stack.conftest import JOB, Quantize, SendRun
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
@@ -25,7 +26,6 @@ from tests.stack.processes import (
     loki,
     prometheus,
 )
-from tests.stack.told_run import STEPS
 
 pytestmark = pytest.mark.servers
 
@@ -126,7 +126,7 @@ def test_each_configuration_is_valid(name: str, binaries: dict[str, str], tmp_pa
 @pytest.mark.parametrize("name", NAMES)
 def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollector) -> None:
     made = start(name, OTELCOL_GATEWAY_HOST="localhost", OTELCOL_GATEWAY_PORT=str(free_port()))
-    # The health check says so a moment before the log does.
+    # The health check succeeds a moment before the log has the line.
     eventually(lambda: "Everything is ready" in made.server.log.read_text(), "the log's last line")
     log = made.server.log.read_text()
     assert [line for line in log.splitlines() if re.search("deprecat", line, re.IGNORECASE)] == []
@@ -148,14 +148,14 @@ def test_a_real_quantization_arrives_whole_in_every_store(
     made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
     assert quantize(made, "good", environment=made.over_http).wait(PATIENCE) == 0
     root = eventually(lambda: root_span(receiver), "the run's root span")
-    said = eventually(lambda: ended(checkpoints(ports, root.trace_id)), "the run's checkpoints")
-    steps = sorted(name.removesuffix(" End") for name in said if name.endswith(" End"))
+    names = eventually(lambda: ended(checkpoints(ports, root.trace_id)), "the run's checkpoints")
+    steps = sorted(name.removesuffix(" End") for name in names if name.endswith(" End"))
     eventually(
         lambda: (
             span_names(receiver, root.trace_id)
             == sorted([*steps, "quantization", *["model cost"] * 2])
         ),
-        "one span for each step that the checkpoints tell of",
+        "one span for each step of the checkpoints",
     )
     # What the run left out about its host is filled in; the connector counts its spans.
     for query, value in (
@@ -182,15 +182,15 @@ def ended(names: list[str]) -> list[str]:
     return names[1:-1] if names[:1] == ["Start"] and names[-1:] == ["End"] else []
 
 
-def test_stores_that_are_away_for_a_while_miss_nothing(
+def test_stores_get_everything_after_an_outage(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    tell_run: TellRun,
+    send_run: SendRun,
 ) -> None:
     made = start("config")
-    trace = tell_run(made.environment, "good", "--seconds=1")
+    trace = send_run(made.environment, "good", "--seconds=1")
     wait_for_failures(made, "config")
     receiver.start()
     for server in stores:
@@ -208,10 +208,10 @@ def test_a_killed_collector_loses_nothing_that_it_had_accepted(
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    tell_run: TellRun,
+    send_run: SendRun,
 ) -> None:
     made = start("config")
-    trace = tell_run(made.environment, "good", "--seconds=1")
+    trace = send_run(made.environment, "good", "--seconds=1")
     made.server.kill()
     made.server.start()
     receiver.start()
@@ -256,7 +256,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    tell_run: TellRun,
+    send_run: SendRun,
     quantize: Quantize,
     two_gateways: tuple[list[Collector], Path],
 ) -> None:
@@ -272,11 +272,11 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     )
     environment = agent.environment
     real = quantize(agent, "failed")
-    ordinary = [tell_run(environment, "good", "--seconds=0.5") for _ in range(4)]
-    failed = tell_run(environment, "failed", "--seconds=0.5")
-    critical = tell_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
-    slow = tell_run(environment, "good", "--seconds=0.5", "--began=3700")
-    killed = tell_run(environment, "killed", "--seconds=0.5")
+    ordinary = [send_run(environment, "good", "--seconds=0.5") for _ in range(4)]
+    failed = send_run(environment, "failed", "--seconds=0.5")
+    critical = send_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
+    slow = send_run(environment, "good", "--seconds=0.5", "--began=3700")
+    killed = send_run(environment, "killed", "--seconds=0.5")
     eventually(lambda: span_names(receiver, slow) == WHOLE_RUN, "the slow run")
     eventually(lambda: span_names(receiver, critical) == WHOLE_RUN, "the memory-critical run")
     eventually(
@@ -307,10 +307,10 @@ def test_a_killed_gateway_loses_nothing_that_it_had_decided_on(
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    tell_run: TellRun,
+    send_run: SendRun,
 ) -> None:
     gateway = start("gateway", OTELCOL_AFTER_ROOT="1s")
-    trace = tell_run(gateway.environment, "failed", "--seconds=0.5")
+    trace = send_run(gateway.environment, "failed", "--seconds=0.5")
     wait_for_failures(gateway, "gateway")
     gateway.server.kill()
     gateway.server.start()
@@ -329,7 +329,7 @@ def test_a_killed_gateway_loses_nothing_that_it_had_decided_on(
 
 
 def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
-    start: StartCollector, receiver: OtlpReceiver, tell_run: TellRun
+    start: StartCollector, receiver: OtlpReceiver, send_run: SendRun
 ) -> None:
     gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s", OTELCOL_KEEP_PERCENT="0")
     gateway.server.kill()
@@ -340,7 +340,7 @@ def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
         OTELCOL_GATEWAY_HOST="127.0.0.1",
         OTELCOL_GATEWAY_PORT=str(gateway.grpc),
     )
-    failed = [tell_run(agent.environment, "failed", "--seconds=0.5") for _ in range(3)]
+    failed = [send_run(agent.environment, "failed", "--seconds=0.5") for _ in range(3)]
     agent.server.kill()
     agent.server.start()
     gateway.server.start()

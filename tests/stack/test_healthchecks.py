@@ -28,7 +28,7 @@ PORTS = {"prometheus": "9090", "loki": "3100", "tempo": "3200"}
 
 
 @pytest.mark.parametrize("name", START)
-def test_a_healthcheck_tells_a_server_that_works_from_one_that_does_not(
+def test_a_healthcheck_fails_only_if_its_server_does_not_work(
     name: str, binaries: dict[str, str], tmp_path: Path
 ) -> None:
     programs: dict[str, str | None] = {**binaries, "tempo": tempo_binary()}

@@ -31,7 +31,7 @@ TESTS = HERE / "alerts.test.yaml"
     ],
     ids=["config", "rules", "alerts"],
 )
-def test_promtool_agrees(arguments: list[str], binaries: dict[str, str]) -> None:
+def test_promtool_finds_no_error(arguments: list[str], binaries: dict[str, str]) -> None:
     done = subprocess.run(
         [binaries["promtool"], *arguments], capture_output=True, text=True, check=False, cwd=HERE
     )

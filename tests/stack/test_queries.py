@@ -1,7 +1,7 @@
 """Every query of every dashboard and alert, asked of real servers after real runs.
 
 Four quantizations with AMD Quark (one good, one of another model with another method, one
-that fails, one that is killed) and one run that is told, since it uses a GPU and more memory
+that fails, one that is killed) and one artificial run, since it uses a GPU and more memory
 than it may, and there is neither here.
 """
 
@@ -20,7 +20,7 @@ import yaml
 from otel_quant.telemetry import catalog
 from tests.fixtures.otlp_receiver import OtlpReceiver, Span
 from tests.stack import traceql
-from tests.stack.conftest import JOB, NO_TEMPO, Quantize, TellRun, tempo_binary
+from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.quark]
 
 
 BIG = ("--gpu", "--seconds=2", "--limit-gib=1")
-"""The told run: it begins with 1 GiB."""
+"""The artificial run: it begins with 1 GiB."""
 
 # Queries that have nothing to show after these runs, and why that is right.
 RIGHTLY_EMPTY = {
@@ -140,7 +140,7 @@ class World:
 def world(
     binaries: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
-    tell_run: TellRun,
+    send_run: SendRun,
     quantize: Quantize,
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
@@ -161,14 +161,14 @@ def world(
         for server in servers:
             server.start()
         before = World(ports, time.time() - 1, None if binary else instead.spans)
-        yield run_all(before, made, quantize, tell_run)
+        yield run_all(before, made, quantize, send_run)
     finally:
         for server in servers:
             server.kill()
         instead.stop()
 
 
-def run_all(world: World, made: Collector, quantize: Quantize, tell_run: TellRun) -> World:
+def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun) -> World:
     name = {"OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={TO_BE_KILLED}"}
     killed = quantize(made, "killed", environment=made.environment | name)
     good = quantize(made, "good")
@@ -180,7 +180,7 @@ def run_all(world: World, made: Collector, quantize: Quantize, tell_run: TellRun
     assert good.wait(PATIENCE) == 0
     assert quantize(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(PATIENCE) == 0
     assert failed.wait(PATIENCE) == 1
-    tell_run({**made.environment, "OTEL_SERVICE_NAME": "told"}, "good", *BIG)
+    send_run({**made.environment, "OTEL_SERVICE_NAME": "artificial"}, "good", *BIG)
     runs = eventually(lambda: runs_by_end(world), "the runs' checkpoints and metrics")
     return replace(world, **runs, killed_at=killed_at)
 
@@ -210,8 +210,10 @@ def runs_by_end(world: World) -> dict[str, str]:
     runs: dict[str, list[dict[str, str]]] = {}
     for stream in world.ask(query):
         runs.setdefault(stream["stream"]["service_instance_id"], []).append(stream["stream"])
-    names = {run: [one["quant_checkpoint_name"] for one in told] for run, told in runs.items()}
-    ended = {run for run, said in names.items() if "End" in said}
+    names = {
+        run: [one["quant_checkpoint_name"] for one in records] for run, records in runs.items()
+    }
+    ended = {run for run, passed in names.items() if "End" in passed}
     if len(runs) != 5 or runs.keys() - ended != {TO_BE_KILLED}:
         return {}
     count = "sum by (instance) (last_over_time(quant_step_duration_seconds_count[1h]))"
@@ -219,7 +221,9 @@ def runs_by_end(world: World) -> dict[str, str]:
         series["metric"]["instance"]: int(series["value"][1])
         for series in world.ask(Query(("test", "steps"), "A", "prometheus", count, instant=True))
     }
-    if steps != {run: sum(name.endswith(" End") for name in said) for run, said in names.items()}:
+    if steps != {
+        run: sum(name.endswith(" End") for name in passed) for run, passed in names.items()
+    }:
         return {}
     good = [
         run
@@ -257,7 +261,7 @@ def test_every_query_finds_what_the_runs_left(world: World, query: Query) -> Non
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "tempo"], ids=str)
 def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query: Query) -> None:
     if world.spans is None:
-        pytest.skip("Tempo is here and was asked")
+        pytest.skip("Tempo runs and has answered the queries")
     text = world.filled(query)
     if text == world.good:
         assert text in {span.trace_id for span in world.spans}
@@ -272,7 +276,7 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
             and all(traceql.value(span, field) is None for span in spans)
         ]
 
-    with contextlib.suppress(AssertionError):  # the next line says what is missing
+    with contextlib.suppress(AssertionError):  # the next line names what is missing
         eventually(lambda: not missing(), f"{query}: {text}", 30)
     assert missing() == []
 
@@ -298,19 +302,19 @@ def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
     )
 
 
-def test_a_failed_step_and_a_run_near_its_limit_set_off_their_alerts(world: World) -> None:
+def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) -> None:
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/alerts"
     alerts = eventually(
         lambda: len(found := fetch(url)["data"]["alerts"]) == 2 and found, "two alerts"
     )
     labels = ("alertname", "job", "quant_step_name", "error_type")
     assert sorted([alert["labels"].get(key) for key in labels] for alert in alerts) == [
-        ["QuantizationMemoryNearLimit", "told", None, None],
+        ["QuantizationMemoryNearLimit", "artificial", None, None],
         ["QuantizationStepFailed", JOB, "Calibration", "RuntimeError"],
     ]
 
 
-def test_the_killed_run_tells_what_it_did_last(world: World) -> None:
+def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
     query = Query(
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
     )
@@ -329,7 +333,7 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
         if "<" not in metric.name
         for name in generator.prometheus(metric.name)
     }
-    expected.add("quant_custom_accuracy")  # the told run sends one
+    expected.add("quant_custom_accuracy")  # the artificial run sends one
 
     def found() -> set[str]:
         return {name for name in fetch(url)["data"] if name.startswith("quant_")}

@@ -36,7 +36,7 @@ def found(query: str, spans: Iterable[Span]) -> list[Span]:
 
 
 def fields(query: str) -> list[str]:
-    """Returns the fields that a query gives back, each as it stands in the query."""
+    """Returns the fields that a query gives back, each as it is in the query."""
     rest = _parts(query)[1] or ""
     stage = _STAGE.fullmatch(rest)
     if not stage:

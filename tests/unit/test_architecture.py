@@ -1,4 +1,4 @@
-"""The house keeps its order: arrows point one way, one boundary, nothing heavy at the door."""
+"""Imports between parts go one way, one module suppresses exceptions, loading is cheap."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ MODULES: Final = {
 }
 """Every module by its name below the package; the package itself is ``__init__``."""
 
-WORDS: Final = frozenset({"fault_boundary", "records", "resources", "steps", "version"})
-"""What every room but ``cost`` may speak of."""
+SHARED: Final = frozenset({"fault_boundary", "records", "resources", "steps", "version"})
+"""What every part but ``cost`` may import."""
 
-ROOMS: Final[dict[str, frozenset[str]]] = {
+PARTS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
     "fault_boundary": frozenset(),
     "records": frozenset(),
     "resources": frozenset(),
     "steps": frozenset(),
     "version": frozenset(),
-    "environment": WORDS,
-    "parent_process": WORDS,
-    "probes": WORDS,
-    "recording": WORDS | {"probes"},
-    "telemetry": WORDS | {"probes", "recording"},
-    "profile": WORDS | {"environment", "recording"},
-    "runtime": WORDS
+    "environment": SHARED,
+    "parent_process": SHARED,
+    "probes": SHARED,
+    "recording": SHARED | {"probes"},
+    "telemetry": SHARED | {"probes", "recording"},
+    "profile": SHARED | {"environment", "recording"},
+    "runtime": SHARED
     | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},
-    "scope": WORDS | {"recording", "runtime"},
-    "instruments": WORDS
+    "scope": SHARED | {"recording", "runtime"},
+    "instruments": SHARED
     | {
         "cost",
         "environment",
@@ -48,13 +48,13 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
         "scope",
         "telemetry",
     },
-    "instrumentor": WORDS | {"environment", "instruments", "telemetry"},
-    "quark": WORDS | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
-    "cli": WORDS | {"cost", "profile"},
+    "instrumentor": SHARED | {"environment", "instruments", "telemetry"},
+    "quark": SHARED | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
+    "cli": SHARED | {"cost", "profile"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset({"instrumentor", "scope", "steps", "version"}),
 }
-"""What each room may import. A room that is not here has not been thought about."""
+"""What each part, a folder or a module in the root, may import. A new part needs an entry here."""
 
 HEAVY: Final = frozenset(
     {"amdsmi", "google", "grpc", "numpy", "onnx", "onnxruntime", "pynvml", "quark", "torch"}
@@ -65,12 +65,12 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text())
 
 
-def room_of(module: str) -> str:
+def part_of(module: str) -> str:
     return module.partition(".")[0]
 
 
 def imports_of(module: str) -> Iterator[str]:
-    """Yields the names of all modules of ours that one imports, wherever it does."""
+    """Yields the names of all modules of the package that a module imports, in functions too."""
     for node in ast.walk(tree_of(module)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -87,58 +87,58 @@ def imports_of(module: str) -> Iterator[str]:
                 yield name.removeprefix("otel_quant.")
 
 
-def test_every_room_is_known() -> None:
-    assert {room_of(module) for module in MODULES} == set(ROOMS)
+def test_every_module_is_in_a_known_part() -> None:
+    assert {part_of(module) for module in MODULES} == set(PARTS)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_arrows_between_rooms_point_one_way(module: str) -> None:
-    room = room_of(module)
-    targets = {room_of(target) for target in imports_of(module)} - {room}
-    assert targets - ROOMS[room] == set()
+def test_parts_import_only_what_the_table_allows(module: str) -> None:
+    part = part_of(module)
+    targets = {part_of(target) for target in imports_of(module)} - {part}
+    assert targets - PARTS[part] == set()
 
 
-def test_no_room_can_be_reached_from_itself() -> None:
-    def reachable(room: str, seen: frozenset[str] = frozenset()) -> set[str]:
-        further = ROOMS[room] - seen
+def test_no_part_imports_itself_through_others() -> None:
+    def reachable(part: str, seen: frozenset[str] = frozenset()) -> set[str]:
+        further = PARTS[part] - seen
         return set(further).union(*(reachable(other, seen | further) for other in further))
 
-    assert [room for room in ROOMS if room in reachable(room)] == []
+    assert [part for part in PARTS if part in reachable(part)] == []
 
 
 def importers_of(target: str) -> set[str]:
     return {module for module in MODULES if target in set(imports_of(module))}
 
 
-def test_of_the_sinks_a_recorder_knows_the_interface_alone() -> None:
+def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
     sinks = {"telemetry.spans", "telemetry.metrics", "telemetry.logs", "profile.sink"}
     for sink in sinks:
         assert importers_of(sink) == {"runtime"}, sink
         assert "recording.sink" in imports_of(sink)
 
 
-def test_what_reads_a_file_knows_nothing_of_how_it_is_made() -> None:
-    reading = {"profile.reader", "profile.steps"}
+def test_the_reader_of_a_file_does_not_import_its_writer() -> None:
+    reading = {"profile.reader", "profile.profile_steps"}
     for module in reading:
         assert set(imports_of(module)) <= reading, module
     used_by_commands = {
-        target for module in MODULES if room_of(module) == "cli" for target in imports_of(module)
+        target for module in MODULES if part_of(module) == "cli" for target in imports_of(module)
     }
-    assert {name for name in used_by_commands if room_of(name) == "profile"} <= reading
+    assert {name for name in used_by_commands if part_of(name) == "profile"} <= reading
 
 
-def test_libraries_know_the_names_of_telemetry_and_nothing_else_of_it() -> None:
+def test_instruments_import_only_the_names_of_telemetry() -> None:
     known = {
         target
         for module in MODULES
-        if room_of(module) == "instruments"
+        if part_of(module) == "instruments"
         for target in imports_of(module)
-        if room_of(target) == "telemetry"
+        if part_of(target) == "telemetry"
     }
     assert known == {"telemetry.semconv"}
 
 
-def test_no_module_can_be_reached_from_itself_by_imports_those_for_types_included() -> None:
+def test_no_module_imports_itself_through_others_not_even_for_types() -> None:
     graph = {module: set(imports_of(module)) - {module} for module in MODULES}
     circles: list[list[str]] = []
     finished: set[str] = set()
@@ -172,7 +172,7 @@ def caught_by(handler: ast.ExceptHandler) -> set[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_nothing_but_the_boundary_swallows_exceptions_of_any_kind(module: str) -> None:
+def test_only_the_fault_boundary_suppresses_exceptions(module: str) -> None:
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ExceptHandler):
             caught = caught_by(node)

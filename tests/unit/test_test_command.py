@@ -82,7 +82,7 @@ ALONE = "-m alone tests/integration"
 STACK = f"{TWO} tests/stack"
 
 
-def test_where_the_servers_are_built_everything_runs(run: RunTests) -> None:
+def test_if_the_servers_are_built_everything_runs(run: RunTests) -> None:
     assert run() == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
 
 
@@ -105,7 +105,7 @@ def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
     )
 
 
-def test_fast_is_the_unit_tests_alone(run: RunTests) -> None:
+def test_fast_runs_only_the_unit_tests(run: RunTests) -> None:
     assert run("--fast") == (0, ["tests/unit"])
 
 
@@ -115,7 +115,7 @@ def test_every_other_python_runs_the_unit_tests(run: RunTests) -> None:
     assert sorted(ran[2:4]) == [f"{version}: tests/unit" for version in OTHERS]
 
 
-def test_the_end_says_where_the_time_went_and_which_python_was_left_out(
+def test_the_summary_has_the_time_of_each_part_and_the_missing_pythons(
     run: RunTests, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -144,7 +144,7 @@ def test_quark_compiles_its_operators_within_the_environment(run: RunTests, tmp_
     assert (tmp_path / "compiled").read_text().splitlines() == [place] * 5
 
 
-def test_where_they_are_not_one_line_says_how_to_build_them(
+def test_if_the_servers_are_not_built_one_line_explains_how_to_build_them(
     run: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -156,7 +156,7 @@ def test_where_they_are_not_one_line_says_how_to_build_them(
     ) in capsys.readouterr().out.splitlines()
 
 
-def test_it_can_be_asked_to_build_them(run: RunTests) -> None:
+def test_an_option_builds_the_servers(run: RunTests) -> None:
     code, ran = run("--servers", built=False)
     assert code == 0
     assert [line for line in ran if line != "build.py"] == [*UNIT, SIDE_BY_SIDE, ALONE, STACK]
@@ -174,14 +174,14 @@ def test_it_can_be_asked_to_build_them(run: RunTests) -> None:
         (["--servers"], "tests/stack", ["build.py", *UNIT, SIDE_BY_SIDE, ALONE, STACK]),
     ],
 )
-def test_what_fails_is_its_exit_code(
+def test_a_failing_part_gives_the_exit_code(
     run: RunTests, arguments: list[str], failing: str, ran: list[str]
 ) -> None:
     code, said = run(*arguments, failing=failing)
     assert (code, sorted(said)) == (3, sorted(ran))
 
 
-def test_what_fails_on_another_python_is_its_exit_code(run: RunTests) -> None:
+def test_a_failure_on_another_python_gives_the_exit_code(run: RunTests) -> None:
     version = OTHERS[0]
     assert run(
         failing=f"{version}: -m pytest -q --durations=8 tests/unit", pythons={version: version}
@@ -191,7 +191,7 @@ def test_what_fails_on_another_python_is_its_exit_code(run: RunTests) -> None:
     )
 
 
-def test_what_it_does_not_know_goes_to_pytest(run: RunTests) -> None:
+def test_unknown_arguments_are_passed_to_pytest(run: RunTests) -> None:
     assert run("-k", "yaml") == (0, ["-k yaml"])
 
 

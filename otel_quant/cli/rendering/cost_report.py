@@ -107,7 +107,7 @@ def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
             if (value := column.value(model)) or column.key not in _ONLY_IF_ANY
         ]
         yield _Section("total", (), pairs)
-    elif assumptions := _assumptions(model):  # which the totals would have told
+    elif assumptions := _assumptions(model):  # else they are among the totals
         yield _Section("assumptions", (), assumptions)
 
 

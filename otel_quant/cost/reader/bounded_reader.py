@@ -1,6 +1,6 @@
 """Reads what every ONNX message is made of, names, numbers and lists, within bounds.
 
-A file may be hostile: a few bytes of it can stand for many objects. What is kept of one file
+A file may be hostile: a few bytes of it can make many objects. What is kept of one file
 is therefore counted, whatever message it comes from.
 """
 

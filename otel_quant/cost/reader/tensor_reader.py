@@ -1,6 +1,6 @@
 """Reads tensors: type, shape and place, and the elements of those that are few.
 
-Elements are wanted where they carry shapes, axes, scales or exponents.
+Elements are read where they are shapes, axes, scales or exponents.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def zero(op: Operation) -> int:
 
 
 def per_output(macs: int) -> Formula:
-    """So many MACs for each element of the first result."""
+    """A number of MACs for each element of the first result."""
     return lambda op: macs * op.out_size()
 
 
@@ -73,7 +73,7 @@ def per_output0(macs: int) -> Formula:
 
 
 def per_input(macs: int) -> Formula:
-    """So many MACs for each element of the first operand."""
+    """A number of MACs for each element of the first operand."""
     return lambda op: macs * op.size(0)
 
 
@@ -88,7 +88,7 @@ def added(*formulas: Formula) -> Formula:
 
 
 def elementwise(source: str, macs: int, tool: int | None = None) -> CostRule:
-    """A rule of so many MACs per element, and what onnx_tool takes where it differs."""
+    """A rule of a number of MACs per element, and onnx_tool's number where it differs."""
     return CostRule(
         source, rest=per_output(macs), as_onnx_tool=per_output0(macs if tool is None else tool)
     )

@@ -62,7 +62,7 @@ def _activation(op: Operation) -> int:
 
 
 def _present(i: int, macs: int = 1) -> Formula:
-    """So many MACs per result if operand ``i`` is there: a bias, a residual."""
+    """A number of MACs per result if operand ``i`` is there: a bias, a residual."""
     return lambda op: macs * op.out_size() if op.has(i) else 0
 
 
@@ -131,7 +131,8 @@ def _experts(weights: tuple[int, ...], bits: str) -> Formula:
                 packed = 8 // op.attr(bits, 4) if bits and op.dtype(i) == dtypes.UINT8 else 1
                 total += op.size(i) * packed // op.dims(i)[0]
         if not total:
-            raise UnknownError("the experts have no weights")
+            given = " and ".join(str(i) for i in weights)
+            raise UnknownError(f"no weight of the experts is given; operands {given} are expected")
         return tokens * op.attr("k", 1) * total
 
     return macs

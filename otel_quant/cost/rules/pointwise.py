@@ -104,7 +104,7 @@ _TEXT: Final = not_costed("depends on the length of texts")
 def _elementwise(
     shape: ShapeRule, macs: int, fold: Fold | None = None, tool: int | None = None
 ) -> Operator:
-    """So many MACs per result, and what onnx_tool takes where it differs."""
+    """A number of MACs per result, and onnx_tool's number where it differs."""
     words = f"{macs} per result" + ("" if tool is None else f" (onnx_tool: {tool})")
     return Operator(shape, elementwise(words, macs, tool), fold)
 

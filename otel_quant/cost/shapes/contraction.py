@@ -17,7 +17,9 @@ def product(a: Shape, b: Shape) -> Shape:
         UnknownError: The operands do not fit.
     """
     if not a or not b:
-        raise UnknownError("a matrix product of a scalar")
+        raise UnknownError(
+            f"operands of {len(a)} and {len(b)} dimensions; 1 or more each are expected"
+        )
     agree("summed lengths of the operands", a[-1], b[-2 if len(b) > 1 else 0])
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
@@ -48,18 +50,20 @@ def gemm(a: int, b: int) -> Callable[[Operation], Sequence[Shape]]:
 
 
 _MAX_EQUATION: Final = 1024
-"""Characters; a letter has to stand for each dimension, so that real ones are short."""
+"""Characters; each dimension has a letter, so real equations are short."""
 
 
 def einsum_terms(op: Operation) -> tuple[list[list[str]], list[str]]:
     """Returns the letters of each operand and of the result, ellipses spelt out.
 
-    An ellipsis stands for as many axes as its operand has left; each becomes a label of
+    An ellipsis is as many axes as its operand has left; each becomes a label of
     its own (``...0`` the last one), so that two ellipses broadcast from the right.
     """
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
-        raise UnknownError(f"an equation of {len(equation)} characters; at most {_MAX_EQUATION}")
+        raise UnknownError(
+            f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
+        )
     left, arrow, right = equation.partition("->")
     operands: list[list[str]] = []
     for i, term in enumerate(left.split(",")):
@@ -77,7 +81,10 @@ def _labels(term: str, rank: int) -> list[str]:
     before, dots, after = term.partition("...")
     missing = rank - len(before) - len(after)
     if missing < 0 or (missing and not dots):
-        raise UnknownError(f"a term of {rank - missing} letters for {rank} dimensions")
+        raise UnknownError(
+            f"a term of the equation has {rank - missing} letters; {rank} are expected, one for each "
+            "dimension of its operand"
+        )
     return [*before, *(f"...{k}" for k in range(missing - 1, -1, -1)), *after]
 
 

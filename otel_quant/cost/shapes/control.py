@@ -9,8 +9,8 @@ from typing import Final, Protocol, TypeAlias
 from otel_quant.cost import dtypes
 from otel_quant.cost.budget import Budget
 from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.graph_scope import GraphScope
 from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
-from otel_quant.cost.scope import Scope
 from otel_quant.cost.shapes.rule import axis_of
 from otel_quant.cost.structure import Graph
 from otel_quant.cost.values import Shape, Value, merged
@@ -30,13 +30,13 @@ class GraphWalk(Protocol):
         ...
 
     def graph(
-        self, graph: Graph, inputs: Mapping[str, Value], outer: Scope | None, prefix: str
+        self, graph: Graph, inputs: Mapping[str, Value], outer: GraphScope | None, prefix: str
     ) -> tuple[list[Operation], list[Value]]:
         """Walks a graph; returns its operations, and the values of its outputs."""
         ...
 
 
-BodyRule: TypeAlias = Callable[[GraphWalk, Operation, Scope], list[Value]]
+BodyRule: TypeAlias = Callable[[GraphWalk, Operation, GraphScope], list[Value]]
 """Walks the graphs that an operation runs, with the names around it; returns its results."""
 
 _UNKNOWN_TIMES: Final = "{}: how often it runs its body is not known"
@@ -45,7 +45,7 @@ _PASSES: Final = 8
 """Walks over a body until the shapes it carries stop changing; each can only lose knowledge."""
 
 
-def _if(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
+def _if(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     """One branch where the condition is known, else what both have in common."""
     then = op.attr_graph("then_branch", walk.source)
     otherwise = op.attr_graph("else_branch", walk.source)
@@ -69,7 +69,7 @@ def _if(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
     return results
 
 
-def _loop(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
+def _loop(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
     body = op.attr_graph("body", walk.source)
     trips = _single(op, 0)
@@ -162,12 +162,15 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
     return result
 
 
-def _scan(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
+def _scan(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     """A body over slices of its last operands."""
     body = op.attr_graph("body", walk.source)
     count = op.attr("num_scan_inputs", 0)
     if not 0 < count <= len(op.inputs):
-        raise UnknownError(f"{count} operands to scan of {len(op.inputs)}")
+        raise UnknownError(
+            f"attribute 'num_scan_inputs' is {count}; 1 to {len(op.inputs)}, the number of operands, "
+            "is expected"
+        )
     old = 0 < op.opset < 9  # version 8 has a leading sequence_lens and a batch axis
     operands = op.inputs[1:] if old else op.inputs
     states = operands[: len(operands) - count]
@@ -218,7 +221,7 @@ def _dropped(value: Value, axis: int) -> Value:
     return value
 
 
-def _sequence_map(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
+def _sequence_map(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     """A body over the members of sequences."""
     body: Graph = op.attr_graph("body", walk.source)
     first = op.input(0)
@@ -246,7 +249,7 @@ def _sequence_map(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
 def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
-    def run(walk: GraphWalk, op: Operation, scope: Scope) -> list[Value]:
+    def run(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
         depth = walk.budget.depth
         try:
             return rule(walk, op, scope)

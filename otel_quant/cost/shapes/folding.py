@@ -1,6 +1,6 @@
 """Computes the small tensors that carry shapes: their elements, not only their lengths.
 
-Each element stands alone: ``Concat([batch, -1, 768])`` is known in two places even where
+Each element is known or not by itself: ``Concat([batch, -1, 768])`` is known in two places even where
 the batch is not. Floats are rounded to float32, because a Resize's scale that went through
 float32 decides whether a length is 13 or 14.
 """
@@ -83,7 +83,7 @@ def _points(ranges: list[range]) -> Iterator[tuple[int, ...]]:
     if not all(ranges):
         return iter(())
     if prod(len(each) for each in ranges) > MAX_DATA:
-        raise UnknownError(f"more than {MAX_DATA} elements")
+        raise UnknownError(f"the result has more than {MAX_DATA} elements; no more are computed")
     return cartesian(*ranges)
 
 
@@ -220,7 +220,7 @@ def fold_copy(op: Operation, outputs: list[Value]) -> list[Data]:
 def fold_cast(op: Operation, outputs: list[Value]) -> list[Data]:
     """Cast: the operand's elements; none as text."""
     if outputs[0].dtype == dtypes.STRING:
-        raise UnknownError("texts are not followed")
+        raise UnknownError("the result is text; only elements that are numbers are computed")
     return [op.data(0)]
 
 
@@ -229,7 +229,7 @@ def fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
     shape = op_shape(outputs[0])
     values = [op.input(i) for i in range(len(op.inputs))]
     if any(value.size is None or value.size > MAX_DATA for value in values):
-        raise UnknownError("an operand's size is not known or too large to be followed")
+        raise UnknownError(f"the size of an operand is not known or above {MAX_DATA} elements")
     if len(shape) != 1:
         axis = axis_of(op.attr("axis", 0), len(shape))
         outer = prod(shape[:axis])
@@ -279,7 +279,7 @@ def fold_slice(op: Operation, outputs: list[Value]) -> list[Data]:
     ranges = [range(dim) for dim in shape]
     for axis, start, end, step in slices(op):
         if start is None or end is None:
-            raise UnknownError("the bounds are not known")
+            raise UnknownError(f"a bound of the slice of axis {axis} is not known")
         first, count = slice_bounds(start, end, step, shape[axis])
         ranges[axis] = range(first, first + step * count, step)
     return [_picked(op, ranges)]
@@ -384,7 +384,9 @@ def fold_cumulative(op: Operation, outputs: list[Value]) -> list[Data]:
     """CumSum of a vector."""
     data = op.ints(0)
     if len(op.dims(0)) != 1 or op.attr("exclusive", 0) or op.attr("reverse", 0):
-        raise UnknownError("only plain sums along a vector are followed")
+        raise UnknownError(
+            "only the CumSum of a vector without 'exclusive' and 'reverse' is computed"
+        )
     total = 0
     result: list[Scalar] = []
     for item in data:
@@ -396,7 +398,7 @@ def fold_cumulative(op: Operation, outputs: list[Value]) -> list[Data]:
 def fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
     """Replaces single elements of a vector, as exporters do to build a shape."""
     if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
-        raise UnknownError("only replacements in a vector are followed")
+        raise UnknownError("only a ScatterND into a vector without 'reduction' is computed")
     result = list(op.data(0))
     for index, update in zip(op.ints(1), op.data(2), strict=True):
         result[index] = update

@@ -110,11 +110,11 @@ def unsqueeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     axes = axes_operand(op, 1)
     if axes is None:
-        raise UnknownError("no axes are named")
+        raise UnknownError("neither the attribute 'axes' nor operand 1 is given")
     rank = len(shape) + len(axes)
     new = {axis_of(axis, rank) for axis in axes}
     if len(new) != len(axes):
-        raise UnknownError(f"an axis is named twice in {list(axes)}")
+        raise UnknownError(f"an axis is twice in {list(axes)}; different axes are expected")
     rest = iter(shape)
     return [tuple(1 if i in new else next(rest) for i in range(rank))]
 
@@ -126,7 +126,9 @@ def transpose(op: Operation) -> Sequence[Shape]:
     if order is None:
         return [shape[::-1]]
     if len(order) != len(shape):
-        raise UnknownError(f"a permutation of {len(order)} axes on {len(shape)}")
+        raise UnknownError(
+            f"attribute 'perm' has {len(order)} axes; all {len(shape)} of operand 0 are expected"
+        )
     return [tuple(shape[axis] for axis in order)]
 
 
@@ -134,10 +136,10 @@ def concat(op: Operation) -> Sequence[Shape]:
     """Concat: lengths along ``axis`` added, all others equal."""
     shapes = [op.shape(i) for i in range(len(op.inputs))]
     if not shapes:
-        raise UnknownError("there are no operands")
+        raise UnknownError("there are no operands; one or more are expected")
     rank = len(shapes[0])
     if any(len(shape) < rank for shape in shapes):
-        raise UnknownError("the operands have different numbers of dimensions")
+        raise UnknownError("the operands have different numbers of dimensions; one is expected")
     axis = axis_of(op.attr("axis", 1 if 0 < op.opset < 4 else 0), rank)
     result: list[int | None] = []
     for i in range(rank):
@@ -165,15 +167,15 @@ def split(op: Operation) -> Sequence[Shape]:
             parts = (None,) * len(op.node.outputs)
         else:
             size = ceil(length / count)
-            wanted = min(count, len(op.node.outputs))
-            parts = [min(size, max(0, length - size * i)) for i in range(wanted)]
+            parts_made = min(count, len(op.node.outputs))
+            parts = [min(size, max(0, length - size * i)) for i in range(parts_made)]
     return [with_dim(shape, axis, None if part is None else int(part)) for part in parts]
 
 
 def slice_bounds(start: int, end: int, step: int, length: int) -> tuple[int, int]:
     """Returns where a slice of an axis starts and how many elements it takes."""
     if step == 0:
-        raise UnknownError("a step of 0")
+        raise UnknownError("a slice has a step of 0; any other step is expected")
     indices = range(length)[slice(*_clamped(start, end, step, length))]
     return (indices[0] if len(indices) else 0), len(indices)
 
@@ -218,7 +220,7 @@ def _whole(item: int | float | None) -> int | None:
 
 
 def sliced(op: Operation) -> Sequence[Shape]:
-    """Slice: so many steps along each axis cut."""
+    """Slice: along each axis that is cut, the number of elements taken."""
     result = list(op.shape(0))
     for axis, start, end, step in slices(op):
         length = result[axis]
@@ -238,7 +240,7 @@ def gather(op: Operation) -> Sequence[Shape]:
 
 
 def gather_nd(op: Operation) -> Sequence[Shape]:
-    """GatherND: the last axis of the indices addresses so many axes of the data."""
+    """GatherND: the length of the indices' last axis is the number of axes that they address."""
     data, indices = op.shape(0), op.shape(1)
     batch = op.attr("batch_dims", 0)
     depth = indices[-1] if indices else None
@@ -262,7 +264,9 @@ def tile(op: Operation) -> Sequence[Shape]:
         return [with_dim(shape, axis, None if length is None else length * op.int_(1))]
     times = _target(op, 1)
     if len(times) != len(shape):
-        raise UnknownError(f"{len(times)} repeats for {len(shape)} dimensions")
+        raise UnknownError(
+            f"operand 1 has {len(times)} repeats; one for each of {len(shape)} dimensions is expected"
+        )
     return [
         tuple(
             None if dim is None or many is None else dim * int(many)
@@ -358,8 +362,8 @@ def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Data)
             result[axis] = None if size is None else int(size)
         return tuple(result)
     lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
-    wanted = known([None if size is None else int(size) for size in sizes], "the result")
-    ratios = [single(size / length) for size, length in zip(wanted, lengths, strict=True)]
+    lengths_after = known([None if size is None else int(size) for size in sizes], "the result")
+    ratios = [single(size / length) for size, length in zip(lengths_after, lengths, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     for axis, length in zip(axes, lengths, strict=True):
         result[axis] = floor(single(scale * length) + 0.5)

@@ -87,7 +87,7 @@ def q_concat(op: Operation) -> Sequence[Shape]:
     """QLinearConcat: every third operand from the third on, along ``axis``."""
     shapes = [op.shape(i) for i in range(2, len(op.inputs), 3)]
     if not shapes:
-        raise UnknownError("there are no operands to join")
+        raise UnknownError("there are no operands to join; one or more are expected")
     axis = axis_of(op.attr("axis", 0), len(shapes[0]))
     lengths = [shape[axis] for shape in shapes]
     known = [length for length in lengths if length is not None]

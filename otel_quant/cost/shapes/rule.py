@@ -156,7 +156,10 @@ def axis_of(axis: int, rank: int) -> int:
         UnknownError: The tensor has no such axis.
     """
     if not -rank <= axis < max(rank, 1):
-        raise UnknownError(f"axis {axis} of a tensor of {rank} dimensions")
+        raise UnknownError(
+            f"axis {axis} of a tensor of {rank} dimensions; "
+            f"{-rank} to {max(rank, 1) - 1} is expected"
+        )
     return axis + rank if axis < 0 else axis
 
 

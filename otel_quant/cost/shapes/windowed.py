@@ -37,7 +37,9 @@ def windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool
     """Returns the lengths after sliding a window over ``spatial`` as the attributes say."""
     rank = len(spatial)
     if len(kernel) < rank:
-        raise UnknownError(f"a kernel of {len(kernel)} dimensions on an input of {rank}")
+        raise UnknownError(
+            f"a kernel of {len(kernel)} dimensions on an input of {rank}; {rank} are expected"
+        )
     strides = op.attr_ints("strides") or (1,) * rank
     dilations = op.attr_ints("dilations") or (1,) * rank
     pads = op.attr_ints("pads") or (0,) * (2 * rank)

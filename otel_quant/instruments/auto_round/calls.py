@@ -10,8 +10,8 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.attributes import attributes_of
 from otel_quant.instruments.shared.entry_points import as_operation
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import as_library_step, step
 from otel_quant.instruments.shared.samples import CountedLoader
-from otel_quant.instruments.shared.steps import as_library_step, step
 from otel_quant.records import AttributeValue
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv

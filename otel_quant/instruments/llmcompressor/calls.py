@@ -14,8 +14,12 @@ from otel_quant.instruments.shared.arguments import Arguments
 from otel_quant.instruments.shared.attributes import attributes_of
 from otel_quant.instruments.shared.entry_points import as_operation
 from otel_quant.instruments.shared.library import AttributeSources, Hook, Library
-from otel_quant.instruments.shared.samples import count_sample, with_counted_loader
-from otel_quant.instruments.shared.steps import as_library_step, step
+from otel_quant.instruments.shared.library_steps import as_library_step, step
+from otel_quant.instruments.shared.samples import (
+    COUNTING_SAMPLES,
+    count_sample,
+    with_counted_loader,
+)
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.telemetry import semconv
@@ -62,7 +66,7 @@ def parts(function: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         divided = function(*args, **kwargs)
-        with FAULTS.kept_in("counting calibration samples"):
+        with FAULTS.kept_in(COUNTING_SAMPLES):
             _PARTS.set(len(divided))
         return divided
 
@@ -79,7 +83,7 @@ def batches(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
         calibrates = False
-        with FAULTS.kept_in("counting calibration samples"):
+        with FAULTS.kept_in(COUNTING_SAMPLES):
             bound = arguments.bound(args, kwargs)
             passes = _Passes(bound.get("activations", ()), _PARTS.get())
             calibrates = "Calibrating" in bound.get("desc", "")

@@ -10,7 +10,7 @@ from otel_quant.instruments.shared.arguments import Arguments
 from otel_quant.instruments.shared.attributes import attributes_of
 from otel_quant.instruments.shared.entry_points import Describe, as_operation
 from otel_quant.instruments.shared.library import AttributeSources, Hook, Library
-from otel_quant.instruments.shared.steps import as_library_step, with_argument_as_step
+from otel_quant.instruments.shared.library_steps import as_library_step, with_argument_as_step
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.steps import ProfileStep

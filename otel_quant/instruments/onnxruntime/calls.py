@@ -12,13 +12,13 @@ from typing import Any, Final
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.entry_points import as_operation
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import as_library_step, open_library_step, step
 from otel_quant.instruments.shared.nesting import is_reported_already
 from otel_quant.instruments.shared.onnx_models import Models, models_of
 from otel_quant.instruments.shared.operations import innermost
-from otel_quant.instruments.shared.samples import count_sample
-from otel_quant.instruments.shared.steps import as_library_step, open_library_step, step
+from otel_quant.instruments.shared.samples import COUNTING_SAMPLES, count_sample
 from otel_quant.recording.recorder import OpenStep
-from otel_quant.scope import Activation, qualified_name
+from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 
@@ -104,7 +104,7 @@ def _calibrating(
     """Runs a call of a calibrator within its Calibration step, yielding the step."""
     operation = innermost()
     activation = Activation(None)
-    with FAULTS.kept_in("opening a step"):
+    with FAULTS.kept_in(OPENING_A_STEP):
         if operation is not None and operation.shared_step is not None:
             activation = operation.shared_step
         elif not is_reported_already(ProfileStep.CALIBRATION, library):
@@ -138,13 +138,13 @@ def _open(calibrator: Any, function: str, library: Library) -> OpenStep | None:
 def _counted(reader: Any) -> Iterator[None]:
     """Counts what ``get_next`` of one reader returns while the block runs."""
     restore: Callable[[], None] | None = None
-    with FAULTS.kept_in("counting calibration samples"):
+    with FAULTS.kept_in(COUNTING_SAMPLES):
         restore = _count_on(reader)
     try:
         yield
     finally:
         if restore is not None:
-            with FAULTS.kept_in("counting calibration samples"):
+            with FAULTS.kept_in(COUNTING_SAMPLES):
                 restore()
 
 
@@ -157,7 +157,7 @@ def _count_on(reader: Any) -> Callable[[], None] | None:
     @functools.wraps(get_next)
     def counted(*args: Any, **kwargs: Any) -> Any:
         inputs = get_next(*args, **kwargs)
-        with FAULTS.kept_in("counting calibration samples"):
+        with FAULTS.kept_in(COUNTING_SAMPLES):
             if inputs:  # what ends a calibration is None, or no inputs
                 count_sample(reader)
         return inputs

@@ -10,9 +10,9 @@ from typing import Any, Final
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.hooks import HOOKS
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import open_library_step
 from otel_quant.instruments.shared.nesting import is_reported_already
-from otel_quant.instruments.shared.steps import open_library_step
-from otel_quant.scope import Activation, qualified_name
+from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
 
 # The blocks that the calling context is in, innermost last.
 _BLOCKS: Final[ContextVar[tuple[tuple[Any, Activation], ...]]] = ContextVar(
@@ -29,7 +29,7 @@ def begin_calibration(
     @functools.wraps(function)
     def wrapper(self: Any) -> Any:
         activation = Activation(None)
-        with FAULTS.kept_in("opening a step"):
+        with FAULTS.kept_in(OPENING_A_STEP):
             if HOOKS.active and not is_reported_already(hook.step, library):
                 activation = Activation(open_library_step(hook.step, library, function=name))
         try:

@@ -19,12 +19,12 @@ from typing import Any, Final
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import as_library_step, open_library_step
 from otel_quant.instruments.shared.samples import with_counted_loader
-from otel_quant.instruments.shared.steps import as_library_step, open_library_step
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
-from otel_quant.scope import Activation, as_step, qualified_name
+from otel_quant.scope import OPENING_A_STEP, Activation, as_step, qualified_name
 from otel_quant.steps import ALL_STEPS, ProfileStep
 
 _DECORATORS_MODULE: Final = "quark.common.profiler.profiler"
@@ -135,7 +135,7 @@ def enter_scope(original: Callable[..., Any], hook: Hook, library: Library) -> C
     @functools.wraps(original)
     def wrapper(self: Any) -> Any:
         activation = Activation(None)
-        with FAULTS.kept_in("opening a step"):
+        with FAULTS.kept_in(OPENING_A_STEP):
             RUNTIME.metrics.adopt(self)
             pending = _PENDING.get()
             _PENDING.set(None)

@@ -83,7 +83,7 @@ class Library:
     is_common: bool = False
 
 
-STEP: Final = Wrapper("otel_quant.instruments.shared.steps:step", "step **{step}**")
+STEP: Final = Wrapper("otel_quant.instruments.shared.library_steps:step", "step **{step}**")
 ENTRY_POINT: Final = Wrapper(
     "otel_quant.instruments.shared.entry_points:entry_point",
     "an entry point: its arguments go with the steps within",

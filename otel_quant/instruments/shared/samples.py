@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import wrapt
 
@@ -15,7 +15,7 @@ from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import enclosing_steps
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
-from otel_quant.scope import Activation
+from otel_quant.scope import OPENING_A_STEP, Activation
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     _Proxy = wrapt.ObjectProxy[Any]
 else:
     _Proxy = wrapt.ObjectProxy  # generic since wrapt 2 only
+
+COUNTING_SAMPLES: Final = "counting calibration samples"
+"""Origin of a failure, for :meth:`Faults.kept_in`."""
 
 OpenPass = Callable[[], OpenStep | None]
 """Opens the step that one pass over a data loader is."""
@@ -59,7 +62,7 @@ def count_sample(source: object) -> None:
     Args:
         source: What it comes from. If that has a length, the step has a total.
     """
-    with FAULTS.kept_in("counting calibration samples"):
+    with FAULTS.kept_in(COUNTING_SAMPLES):
         if not RUNTIME.is_running:
             return
         for step in enclosing_steps():
@@ -89,7 +92,7 @@ class CountedLoader(_Proxy):
     def __iter__(self) -> Iterator[Any]:
         activation = Activation(None)
         if self._self_open_pass is not None:
-            with FAULTS.kept_in("opening a step"):
+            with FAULTS.kept_in(OPENING_A_STEP):
                 activation = Activation(self._self_open_pass())
         try:
             for item in self.__wrapped__:

@@ -9,7 +9,7 @@ from otel_quant.instruments.shared.arguments import Arguments
 from otel_quant.instruments.shared.attributes import attributes_of
 from otel_quant.instruments.shared.entry_points import as_operation, entry_point
 from otel_quant.instruments.shared.library import Hook, Library
-from otel_quant.instruments.shared.steps import step, with_argument_as_step
+from otel_quant.instruments.shared.library_steps import step, with_argument_as_step
 from otel_quant.records import AttributeValue
 from otel_quant.telemetry import semconv
 

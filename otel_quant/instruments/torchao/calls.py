@@ -9,8 +9,8 @@ from typing import Any
 from otel_quant.instruments.shared.hooks import HOOKS
 from otel_quant.instruments.shared.layers import count_layer
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.instruments.shared.library_steps import step
 from otel_quant.instruments.shared.nesting import distributions_built_on
-from otel_quant.instruments.shared.steps import step
 
 
 def step_or_layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from otel_quant.instruments.shared.attributes import attributes_of
 from otel_quant.instruments.shared.entry_points import as_operation
 from otel_quant.instruments.shared.library import AttributeSources, Hook, Library
-from otel_quant.instruments.shared.steps import step
+from otel_quant.instruments.shared.library_steps import step
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.telemetry import semconv

@@ -1,7 +1,7 @@
 """``rules="onnx_tool"`` gives onnx_tool's own totals wherever that tool gives any.
 
-Where it gives others, the tool itself has a tensor's shape or type wrong, which is shown
-each time with what onnxruntime made or the test data has recorded.
+Where the totals differ, the tool has a tensor's shape or type wrong: each test shows this with
+the results of onnxruntime or with those recorded in the test data.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ WRONG = {
     "test_lstm_*": "bytes of a first result that the node leaves out",
     "test_nonmaxsuppression_*": "a size that only the data decide",
     "test_nonzero_example": "a size that only the data decide",
-    "test_range_bfloat16_type_positive_delta": "nothing: it is told elements of a type that we are not",
+    "test_range_bfloat16_type_positive_delta": "nothing: the tool gets elements of a type that is not given to us",
 }
 
 
@@ -150,7 +150,7 @@ def test_totals_of_the_zoo_topologies_are_the_tools(path: Path) -> None:
     assert mine == tool
 
 
-def test_totals_of_the_backend_test_data_are_the_tools_unless_it_has_a_result_wrong() -> None:
+def test_totals_of_the_backend_test_data_are_the_tools_unless_the_tool_is_wrong() -> None:
     same = 0
     unexplained = []
     named = set()
@@ -171,7 +171,7 @@ def test_totals_of_the_backend_test_data_are_the_tools_unless_it_has_a_result_wr
         if not reasons or not (
             _result_is_wrong(graph, case)
             or _depends_on_data(case.path)
-            or _counts_what_nobody_wants(case.path)
+            or _counts_an_omitted_result(case.path)
             or _tensor_within_is_wrong(graph, case)
         ):
             unexplained.append((name, mine, totals(graph)))
@@ -197,7 +197,9 @@ but the first become constants."""
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_totals_of_what_the_test_data_leave_out_are_the_tools(name: str, tmp_path: Path) -> None:
+def test_totals_of_operators_missing_in_the_test_data_are_the_tools(
+    name: str, tmp_path: Path
+) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 17]> g {LEFT_OUT[name]}')
     first, *others = model.graph.input
     del model.graph.input[1:]
@@ -212,14 +214,14 @@ def test_totals_of_what_the_test_data_leave_out_are_the_tools(name: str, tmp_pat
 
     tool = totals(tool_graph(path, {"x": np.ones(dims, dtype)}))
 
-    if name == "QLinearConv":  # of whose result it has the type wrong, as above
+    if name == "QLinearConv":  # the tool has the type of its result wrong, as above
         tool["memory_bytes"] -= 3 * 4 * 3 * 3
     assert tool["macs"] > 0
     assert ours(path, {}) == tool
 
 
 def _result_is_wrong(graph: object, case: Recorded) -> bool:
-    """Whether the tool has the shape or type of a result of the model wrong, by the record."""
+    """Whether the tool's shape or type of a result of the model differs from the recorded one."""
     names = [info.name for info in onnx.load(case.path).graph.output]
     if any(tensor is not None and tensor.data_type in SUB_BYTE for tensor in case.outputs):
         return True
@@ -236,7 +238,7 @@ def _result_is_wrong(graph: object, case: Recorded) -> bool:
 
 
 def _tensor_within_is_wrong(graph: object, case: Recorded) -> bool:
-    """Whether it has the shape or type of a tensor on the way wrong, by onnxruntime."""
+    """Whether the tool's shape or type of an inner tensor differs from onnxruntime's."""
     real = real_results(onnx.load(case.path), case.feeds)
     return any(_differs(graph, name, array.shape, array.dtype) for name, array in real.items())
 
@@ -248,15 +250,15 @@ def _differs(graph: object, name: str, shape: tuple[int, ...], dtype: np.dtype) 
     return theirs.dtype is None or np.dtype(theirs.dtype) != dtype
 
 
-def _counts_what_nobody_wants(path: Path) -> bool:
-    """Whether a recurrent node leaves out its first output; the tool counts its bytes."""
+def _counts_an_omitted_result(path: Path) -> bool:
+    """Whether a recurrent node leaves out its first result, whose bytes the tool counts."""
     return any(
         node.op_type in ("LSTM", "GRU") and "" in node.output for node in onnx.load(path).graph.node
     )
 
 
 def _depends_on_data(path: Path) -> bool:
-    """Whether the result's size is only known by running; the tool takes an upper bound."""
+    """Whether the result's size depends on data; the tool takes an upper bound."""
     return any(
         node.op_type in ("NonMaxSuppression", "NonZero", "Range")
         for node in onnx.load(path).graph.node

@@ -200,7 +200,7 @@ def test_a_model_of_a_billion_parameters_takes_a_few_megabytes(tmp_path: Path) -
     assert in_a_process_of_its_own(path, "input_ids=1x128")["params"] == found["params"]
 
 
-def test_bert_base_has_the_parameters_that_it_is_known_for(tmp_path: Path) -> None:
+def test_bert_base_has_its_published_number_of_parameters(tmp_path: Path) -> None:
     import torch
     from transformers import BertConfig, BertModel
 

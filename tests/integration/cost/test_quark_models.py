@@ -49,7 +49,7 @@ class Net(nn.Module):
         ("UINT8_DYNAMIC_QUANT", "int8"),
     ],
 )
-def test_every_operator_is_costed_and_the_contractions_stay_what_they_were(
+def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged(
     preset: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder

@@ -41,7 +41,7 @@ def answer(path: str, rules: str, sparsity: bool) -> dict[str, object]:
         found: dict[str, object] = {"outcome": "cost", "wrong": wrong(cost.to_json_dict())}
     except CostError as error:
         found = {"outcome": "error", "message": str(error)}
-    except Exception:  # noqa: BLE001  # to be told, and to fail the test
+    except Exception:  # noqa: BLE001  # to be reported, and to fail the test
         found = {"outcome": "crash", "traceback": traceback.format_exc()}
     signal.setitimer(signal.ITIMER_PROF, 0)
     return {**found, "opened": list(opened)}

@@ -173,7 +173,7 @@ def test_external_data_is_only_read_in_the_model_s_folder(
             assert set(answer["opened"]) <= {str(path)}
 
 
-def test_the_models_that_onnx_tests_itself_with_are_all_costed(limited: Limited) -> None:
+def test_all_test_models_of_onnx_are_costed(limited: Limited) -> None:
     outcomes = {path: limited.cost(path) for path in real_models()}
 
     for path, answer in outcomes.items():

@@ -12,7 +12,7 @@ from tests.integration.libraries.conftest import Program, steps_below
 pytest.importorskip("hqq")
 
 
-def test_layers_are_counted_and_no_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_layers_are_counted_and_are_not_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("hqq_all.py")
 
     [root] = otlp.spans_named("quantization")

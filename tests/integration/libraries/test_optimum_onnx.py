@@ -14,7 +14,7 @@ pytest.importorskip("optimum.onnxruntime")
 MODULE = "onnxruntime.quantization."
 
 
-def test_steps_are_onnxruntimes_and_the_arguments_optimums(
+def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     program: Program, otlp: OtlpReceiver
 ) -> None:
     program("optimum_onnx_all.py")

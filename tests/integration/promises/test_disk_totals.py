@@ -164,9 +164,7 @@ with otel_quant.step("is waited for"):
     assert steps["quantization"]["write"] == pytest.approx(SIZE, abs=TOLERANCE)
 
 
-def test_a_child_that_nobody_waits_for_stays_counted_and_hides_nothing(
-    disk: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_io_of_an_unreaped_child_stays_in_the_total(disk: Workshop, otlp: OtlpReceiver) -> None:
     steps = run(
         disk,
         otlp,

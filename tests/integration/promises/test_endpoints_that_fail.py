@@ -44,7 +44,7 @@ def run(workshop: Workshop, environment: dict[str, str]) -> tuple[Finished, floa
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda mode: mode.name.lower())
-def test_the_exit_is_bounded_and_the_exit_code_the_scripts(
+def test_the_exit_takes_a_bounded_time_and_keeps_the_scripts_exit_code(
     workshop: Workshop, otlp: OtlpReceiver, failure: Mode, protocol: Protocol
 ) -> None:
     environment = otlp.environment(protocol)
@@ -56,7 +56,7 @@ def test_the_exit_is_bounded_and_the_exit_code_the_scripts(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_by_default_the_exit_is_held_up_for_5_seconds_at_most(
+def test_by_default_the_exit_is_delayed_by_5_seconds_at_most(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
 ) -> None:
     environment = otlp.environment(protocol)
@@ -67,7 +67,7 @@ def test_by_default_the_exit_is_held_up_for_5_seconds_at_most(
     assert "could not be delivered within 5 s" in finished.stderr
 
 
-def test_an_endpoint_that_hangs_does_not_hold_up_every_fork(
+def test_an_endpoint_that_hangs_does_not_delay_every_fork(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     environment = otlp.environment("http/protobuf")
@@ -103,7 +103,7 @@ def test_an_exit_timeout_of_0_waits_for_nothing(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_endpoint_that_goes_away_half_way_keeps_what_it_had(
+def test_if_an_endpoint_stops_answering_the_file_still_has_the_whole_run(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
 ) -> None:
     script = workshop.script(
@@ -139,7 +139,7 @@ def test_an_endpoint_that_goes_away_half_way_keeps_what_it_had(
     assert "# Summary Metrics" in profile
 
 
-def test_an_endpoint_that_comes_up_late_gets_what_was_kept(
+def test_an_endpoint_that_starts_late_gets_all_spans(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     environment = otlp.environment("http/protobuf")

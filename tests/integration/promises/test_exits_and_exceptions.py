@@ -63,7 +63,7 @@ def same(with_us: Finished, without_us: Finished) -> bool:
     )
 
 
-def test_an_uncaught_exception_leaves_as_it_came_and_marks_step_and_run(
+def test_an_uncaught_exception_is_unchanged_and_marks_step_and_run_as_failed(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     with_us, without_us = both(
@@ -103,7 +103,7 @@ with step("outer"):
     assert profile_of(workshop) == (names, True)
 
 
-def test_an_exception_that_the_script_handles_is_the_same_object_and_fails_the_step_alone(
+def test_a_handled_exception_is_the_same_object_and_fails_only_the_step(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     with_us, without_us = both(
@@ -130,7 +130,7 @@ except LookupError as caught:
     assert otlp.span("quantization").status == "UNSET"
 
 
-def test_a_function_that_is_a_step_raises_what_it_raised(
+def test_a_function_that_is_a_step_raises_its_own_exception(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     finished = workshop.script(
@@ -157,7 +157,7 @@ EVERYTHING = ["Start", "step Start", "step End", "End"]
     ("code", "returncode", "step_status"),
     [("sys.exit()", 0, "UNSET"), ("sys.exit(3)", 3, "ERROR"), ("sys.exit('why')", 1, "ERROR")],
 )
-def test_after_sys_exit_everything_survives(
+def test_after_sys_exit_all_telemetry_and_the_file_are_complete(
     workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int, step_status: str
 ) -> None:
     with_us, without_us = both(workshop, otlp, f"with step('step'):\n    {code}\n")
@@ -169,7 +169,9 @@ def test_after_sys_exit_everything_survives(
     assert profile_of(workshop) == (EVERYTHING, True)
 
 
-def test_after_sigint_everything_survives(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_after_sigint_all_telemetry_and_the_file_are_complete(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
     with_us, without_us = both(
         workshop,
         otlp,
@@ -189,7 +191,7 @@ with step("step"):
     assert profile_of(workshop) == (EVERYTHING, True)
 
 
-def test_after_a_sigterm_that_the_script_handles_everything_survives(
+def test_after_a_handled_sigterm_all_telemetry_and_the_file_are_complete(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     with_us, without_us = both(
@@ -218,7 +220,7 @@ with step("step"):
         ("os.abort()", -signal.SIGABRT),
     ],
 )
-def test_an_end_without_goodbye_leaves_ended_spans_all_records_and_a_file_without_its_end(
+def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
     workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
 ) -> None:
     survivors = ["Start", "before Start", "before End", "step Start"]
@@ -227,14 +229,14 @@ def test_an_end_without_goodbye_leaves_ended_spans_all_records_and_a_file_withou
         points = otlp.latest_points("quant.step.active")
         return {point.attributes["quant.step.name"]: point.value for point in points}
 
-    def tell_that_all_arrived() -> None:
+    def mark_that_all_arrived() -> None:
         if otlp.wait_for(
             lambda _: names_of(otlp) == survivors and bool(otlp.spans) and bool(open_steps()), 60
         ):
             (workshop.folder / "arrived").touch()
 
     with ThreadPoolExecutor(1) as beside:
-        told = beside.submit(tell_that_all_arrived)
+        marked = beside.submit(mark_that_all_arrived)
         with_us, without_us = both(
             workshop,
             otlp,
@@ -248,18 +250,18 @@ with step("step"):
     {code}
 """,
         )
-        told.result()
+        marked.result()
     assert with_us.returncode == returncode
     assert same(with_us, without_us)
     assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
     assert names_of(otlp) == survivors
-    assert open_steps() == {"before": 0, "step": 1}, "metrics leave once before their first minute"
+    assert open_steps() == {"before": 0, "step": 1}, (
+        "metrics are sent once before their first minute"
+    )
     assert profile_of(workshop) == (survivors, False)
 
 
-def test_what_the_script_itself_registered_for_its_exit_still_runs(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_exit_handlers_of_the_script_still_run(workshop: Workshop, otlp: OtlpReceiver) -> None:
     with_us, without_us = both(
         workshop,
         otlp,
@@ -278,7 +280,7 @@ sys.exit(5)
     assert names_of(otlp) == EVERYTHING
 
 
-def test_no_signal_handler_hook_or_limit_of_the_script_is_touched(
+def test_no_signal_handler_hook_or_limit_of_the_script_is_changed(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     with_us, without_us = both(
@@ -299,7 +301,7 @@ print(sys.getrecursionlimit(), sys.getswitchinterval(), os.getcwd() == os.path.d
     assert same(with_us, without_us)
 
 
-def test_asking_about_a_run_that_is_over_takes_nothing_from_what_is_sent_at_the_end(
+def test_reading_a_finished_run_does_not_change_what_is_sent(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     script = workshop.script(
@@ -309,9 +311,9 @@ def test_asking_about_a_run_that_is_over_takes_nothing_from_what_is_sent_at_the_
         profiler = GlobalProfiler("profile.yaml")
         with profiler.scope("only"):
             pass
-        told = profiler.start_time, profiler.base_memory
+        figures = profiler.start_time, profiler.base_memory
         profiler.stop()
-        assert (profiler.start_time, profiler.base_memory) == told
+        assert (profiler.start_time, profiler.base_memory) == figures
         """
     )
 

@@ -101,7 +101,7 @@ def records_in(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
-def test_a_killed_run_lacks_nothing_that_had_begun(
+def test_a_killed_run_has_all_checkpoints_before_the_kill(
     workshop: Workshop, otlp: OtlpReceiver, runs: int
 ) -> None:
     chance = random.Random(4711)

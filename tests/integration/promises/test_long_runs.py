@@ -58,7 +58,9 @@ print(json.dumps([before, after]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_ten_thousand_steps_leave_nothing_behind(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_ten_thousand_steps_leak_no_memory_threads_or_descriptors(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
     finished = workshop.script(SOURCE).run(
         {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": "profile.yaml"}, timeout=300
     )
@@ -75,7 +77,7 @@ def test_ten_thousand_steps_leave_nothing_behind(workshop: Workshop, otlp: OtlpR
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_ten_thousand_steps_leave_no_object_of_ours_behind(workshop: Workshop) -> None:
+def test_ten_thousand_steps_without_exporters_leak_no_object(workshop: Workshop) -> None:
     finished = workshop.script(SOURCE).run({"OTEL_QUANT_PROFILE": "profile.yaml"}, timeout=300)
     assert (finished.returncode, finished.stderr) == (0, "")
     before, after = json.loads(finished.stdout)

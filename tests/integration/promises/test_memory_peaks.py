@@ -110,7 +110,7 @@ def rise_of(step: dict[str, object]) -> int:
 UNSAMPLED = {"OTEL_QUANT_SAMPLE_INTERVAL": "0"}
 
 
-def test_memory_that_came_and_went_between_two_checkpoints_is_in_the_peak(
+def test_memory_freed_before_the_next_checkpoint_is_in_the_peak(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     steps, _ = run(
@@ -153,7 +153,9 @@ with otel_quant.step("low"):
     assert steps["low"]["quant.memory.peak_source"] == "sampled"
 
 
-def test_a_living_childs_spike_is_in_the_peak(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_the_spike_of_a_running_child_is_in_the_peak(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
     steps, facts = run(
         workshop,
         otlp,
@@ -221,7 +223,7 @@ print(json.dumps({"expected": int(os.read(reading, 99)) + rss}))
     assert steps["step"]["quant.memory.peak_source"] == "kernel"
 
 
-def test_a_reading_in_the_midst_of_a_childs_spike_leaves_the_kernel_its_word(
+def test_a_reading_during_a_childs_spike_does_not_hide_the_kernels_peak(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     steps, facts = run(
@@ -262,7 +264,7 @@ with otel_quant.step("high"):
 with otel_quant.step("low"):
     child = Child()
     mark = child.spike(500)
-    wait_for_a_sample()  # the child lives on, and so can be looked at
+    wait_for_a_sample()  # the child still runs, so it can be read
     child.end()
     rss = status("VmRSS")
 print(json.dumps({"expected": mark + rss}))
@@ -273,7 +275,7 @@ print(json.dumps({"expected": mark + rss}))
 
 
 @pytest.mark.parametrize("exact", ["false", "true"])
-def test_what_the_kernel_charges_to_a_child_for_exec_is_no_peak(
+def test_memory_charged_to_a_child_for_exec_is_not_in_the_peak(
     workshop: Workshop, otlp: OtlpReceiver, exact: str
 ) -> None:
     steps, facts = run(
@@ -352,7 +354,7 @@ child.end()
     assert steps["low"]["quant.memory.peak_source"] == "kernel"
 
 
-def test_without_exact_mode_the_kernels_mark_is_left_alone(
+def test_without_exact_mode_the_kernels_mark_is_not_reset(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     _, facts = run(
@@ -369,7 +371,7 @@ print(json.dumps({"mark": status("VmHWM")}))
     assert facts["mark"] > SIZE
 
 
-def test_zombies_have_no_memory_and_stop_nothing(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_zombies_have_no_memory_and_cause_no_error(workshop: Workshop, otlp: OtlpReceiver) -> None:
     steps, facts = run(
         workshop,
         otlp,
@@ -390,7 +392,7 @@ print(json.dumps({"rss": rss}))
     assert peak_of(steps["step"]) == pytest.approx(facts["rss"], abs=2 * MIB)
 
 
-def test_hundreds_of_children_that_come_and_go_are_no_peak(
+def test_hundreds_of_short_lived_children_do_not_raise_the_peak(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     steps, facts = run(

@@ -17,7 +17,7 @@ from otel_quant.probes.readers import Probes
 from otel_quant.recording.sink import Sink
 
 def broken(*args, **kwargs):
-    raise RuntimeError("told to fail")
+    raise RuntimeError("made to fail")
 
 def break_probes(*names):
     made = otel_quant.runtime.Probes
@@ -65,7 +65,7 @@ def run(workshop: Workshop, otlp: OtlpReceiver, before: str) -> list[str]:
 def said(origin: str) -> str:
     return (
         f"{origin} failed and is skipped; the program goes on without it: "
-        "RuntimeError: told to fail"
+        "RuntimeError: made to fail"
     )
 
 
@@ -77,7 +77,7 @@ def profile_of(workshop: Workshop) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("broken", [*((name,) for name in FIGURES), tuple(FIGURES)])
-def test_a_probe_that_raises_leaves_out_its_figures_alone(
+def test_only_the_figures_of_a_probe_that_raises_are_missing(
     workshop: Workshop, otlp: OtlpReceiver, broken: tuple[str, ...]
 ) -> None:
     lines = run(workshop, otlp, f"break_probes{broken}\n")
@@ -90,7 +90,7 @@ def test_a_probe_that_raises_leaves_out_its_figures_alone(
 
 
 @pytest.mark.parametrize("broken", ["SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"])
-def test_a_sink_that_raises_leaves_the_others_whole(
+def test_a_sink_that_raises_does_not_affect_the_others(
     workshop: Workshop, otlp: OtlpReceiver, broken: str
 ) -> None:
     lines = run(workshop, otlp, f"break_sink(otel_quant.runtime.{broken})\n")
@@ -108,7 +108,7 @@ def test_a_sink_that_raises_leaves_the_others_whole(
         assert len(profile_of(workshop)) == 14
 
 
-def test_with_everything_broken_the_script_runs_as_it_would(
+def test_with_every_part_failing_the_script_runs_unchanged(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     lines = run(
@@ -122,11 +122,11 @@ otel_quant.runtime.Recorder._checkpoint = broken
 """,
     )
     assert len(lines) == len(set(lines)) <= 12
-    assert all("told to fail" in line for line in lines)
+    assert all("made to fail" in line for line in lines)
 
 
 @pytest.mark.parametrize("part", ["new_run_info", "settings_from", "SpansSink", "Recorder"])
-def test_a_run_that_cannot_even_begin_is_no_run_and_no_error(
+def test_if_a_run_cannot_begin_nothing_is_sent_and_the_script_goes_on(
     workshop: Workshop, otlp: OtlpReceiver, part: str
 ) -> None:
     if part == "Recorder":
@@ -135,11 +135,13 @@ def test_a_run_that_cannot_even_begin_is_no_run_and_no_error(
         before = f"otel_quant.runtime.{part} = broken\n"
     lines = run(workshop, otlp, before)
     assert len(lines) == len(set(lines)) <= 2
-    assert all("told to fail" in line for line in lines)
+    assert all("made to fail" in line for line in lines)
     assert otlp.spans == []
 
 
-def test_a_provider_that_raises_is_ours_to_bear(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_a_provider_that_raises_does_not_affect_the_script(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
     lines = run(
         workshop,
         otlp,

@@ -58,7 +58,7 @@ def test_a_seeded_program_draws_the_same_numbers(
     assert watched.stdout == alone.stdout
 
 
-def test_threads_with_steps_leave_the_sequence_alone(
+def test_steps_in_threads_do_not_change_the_sequence(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     script = workshop.script(THREADS)

@@ -30,7 +30,9 @@ def facts_of(workshop: Workshop, body: str, **variables: str) -> dict[str, float
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="schedstat is Linux's")
-def test_a_busy_run_gives_it_less_than_half_a_percent_of_a_core(workshop: Workshop) -> None:
+def test_in_a_busy_run_the_sampler_uses_less_than_half_a_percent_of_a_core(
+    workshop: Workshop,
+) -> None:
     facts = facts_of(
         workshop,
         """
@@ -51,7 +53,7 @@ with otel_quant.step("busy"):
     assert facts["spent"] < 0.005 * facts["elapsed"] + 0.01
 
 
-def test_it_ends_with_the_run(workshop: Workshop) -> None:
+def test_the_sampler_ends_with_the_run(workshop: Workshop) -> None:
     facts = facts_of(
         workshop,
         """
@@ -67,7 +69,7 @@ print(json.dumps({"counts": counts}))
     assert facts == {"counts": [1, 0, 1, 0, 1, 0]}
 
 
-def test_an_interval_of_0_switches_it_off(workshop: Workshop) -> None:
+def test_an_interval_of_0_switches_the_sampler_off(workshop: Workshop) -> None:
     facts = facts_of(
         workshop,
         """
@@ -80,7 +82,7 @@ with otel_quant.step("step"):
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="there is no fork here")
-def test_a_forked_child_starts_clean_with_a_run_and_a_sampler_of_its_own(
+def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     script = workshop.script(

@@ -33,7 +33,7 @@ def steps_of(otlp: OtlpReceiver) -> list[Tree]:
     return sorted(steps)
 
 
-def test_threads_are_steps_of_the_run_unless_they_carry_context(
+def test_steps_in_threads_are_below_the_run_unless_the_thread_has_a_context(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     run(
@@ -68,7 +68,7 @@ with step("main"):
     ]
 
 
-def test_hundreds_of_steps_in_many_threads_lose_nothing(
+def test_hundreds_of_steps_in_many_threads_are_all_recorded(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     run(
@@ -332,7 +332,7 @@ print(json.dumps(seen))
     }  # fmt: skip
 
 
-def test_a_block_within_a_generator_that_another_thread_drops_disturbs_nobody(
+def test_a_generator_collected_in_another_thread_changes_no_other_step(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     run(
@@ -355,7 +355,7 @@ with step("after"):
     assert sorted(otlp.span_names()) == ["after", "block", "quantization"]
 
 
-def test_a_step_that_a_signal_handler_opens_within_another_checkpoint_is_no_deadlock(
+def test_a_signal_handler_can_open_a_step_during_a_checkpoint(
     workshop: Workshop,
 ) -> None:
     # Only what is ours takes part: the SDK's own locks are not made for signal handlers.

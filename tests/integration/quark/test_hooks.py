@@ -1,4 +1,4 @@
-"""Hooks on real Quark: set late, set twice, taken off; and nothing changes for the program."""
+"""Hooks on real Quark: set late, set twice, removed; the program itself does not change."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ DYNAMIC = ["Model Caching", "Quantization (Dynamic)", "model cost", "model cost"
 
 @pytest.fixture(scope="module")
 def late(run: Run, float_models: FloatModels) -> QuarkRun:
-    """The notebook that comes late."""
+    """A notebook that calls ``instrument()`` after it has imported Quark."""
     return run("late.py", float_models.onnx, launcher=False, protocol="http/protobuf")
 
 
 @pytest.fixture(scope="module")
 def report(late: QuarkRun) -> dict[str, object]:
-    """What it found out about itself."""
+    """What the notebook has found."""
     found: dict[str, object] = json.loads((late.out / "report.json").read_text())
     return found
 

@@ -70,7 +70,7 @@ def test_the_strict_file_is_quarks_line_by_line(pair: tuple[QuarkRun, QuarkRun])
         assert ours == quarks
 
 
-def test_quarks_file_is_the_same_with_us_beside(pair: tuple[QuarkRun, QuarkRun]) -> None:
+def test_quarks_own_file_is_the_same_with_otel_quant(pair: tuple[QuarkRun, QuarkRun]) -> None:
     beside, alone = pair
 
     def definitions(run: QuarkRun) -> str:

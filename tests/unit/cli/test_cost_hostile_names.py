@@ -37,7 +37,7 @@ def output(path: Path, form: str, *arguments: str) -> str:
 @example(name="=cmd", kind='"', symbol="`<script>`")
 @example(name="a;=cmd", kind=' "+1', symbol="-1,@SUM(A1)")
 @example(name="\u2028\u202e", kind="\ufeff", symbol="\x00")
-def test_no_name_leaves_its_line_or_its_cell(
+def test_names_stay_in_their_line_and_cell(
     tmp_path: Path, name: str, kind: str, symbol: str
 ) -> None:
     graph = onnx.helper.make_graph(

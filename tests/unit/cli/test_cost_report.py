@@ -324,7 +324,9 @@ contraction MACs in int8         0.00 %  27.03 %  +27.03 points
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_comparison_can_be_had_alone_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_without_the_models_is_printed_in_every_format(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     models = ("float.onnx", "quantized.onnx")
     table = printed(capsys, *models, "--by", "comparison")
     assert table.startswith("float.onnx -> quantized.onnx\n\n")
@@ -458,7 +460,7 @@ results of unknown size        1
     )
 
 
-def test_no_name_in_a_model_moves_the_cursor_ends_a_line_or_marks_up_a_page(
+def test_control_characters_in_names_are_escaped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -503,7 +505,7 @@ a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00   
         ("/model/a-b+c=d@e", "/model/a-b+c=d@e"),
     ],
 )
-def test_no_name_is_a_formula_of_a_spreadsheet(
+def test_no_name_is_read_as_a_spreadsheet_formula(
     name: str,
     cell: str,
     tmp_path: Path,
@@ -534,7 +536,7 @@ def test_no_name_is_a_formula_of_a_spreadsheet(
         (("--sort", "order", "--top", "3"), ["stem", "act", "flat"]),
     ],
 )
-def test_nodes_come_in_the_order_asked_for(
+def test_nodes_are_in_the_requested_order(
     arguments: tuple[str, ...], order: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = printed(capsys, "float.onnx", "--format", "csv", *arguments).splitlines()[1:]
@@ -643,7 +645,7 @@ def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
         ((".",), 1, ".: is not a regular file; expected an ONNX file"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_an_exit_code(
+def test_an_error_is_one_line_and_an_exit_code(
     arguments: tuple[str, ...], code: int, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed(capsys, *arguments, code=code, error=f"otel-quant: {error}\n") == ""
@@ -692,7 +694,7 @@ def test_one_bad_model_among_others_is_an_error_and_the_others_are_costed(
     assert "comparison" not in document
 
 
-def test_strict_makes_what_is_not_known_an_error_of_its_own(
+def test_strict_makes_unknown_figures_an_error_with_exit_code_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -378,7 +378,7 @@ def test_an_alias_in_a_value_is_not_followed() -> None:
     assert record["metric"] == bomb
 
 
-def test_columns_line_up_whatever_the_letters() -> None:
+def test_columns_line_up_with_wide_characters() -> None:
     assert table(("NAME", "N", "STATUS"), [("量化", "1", "ok"), ("e\u0301a", "22", "b\x1b")]) == (
         "NAME   N  STATUS\n----  --  ------\n量化   1  ok\ne\u0301a    22  b\\x1b\n"
     )

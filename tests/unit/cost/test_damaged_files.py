@@ -266,7 +266,7 @@ def test_a_time_limit_that_has_passed_ends_the_work() -> None:
         cost_of(helper.make_model(graph).SerializeToString(), time_limit=-1.0)
 
 
-def test_a_time_limit_of_nothing_is_passed_by_the_smallest_model() -> None:
+def test_a_time_limit_of_0_stops_the_smallest_model() -> None:
     with pytest.raises(CostError, match="the time limit passed"):
         cost_of(small_model(), time_limit=0.0)
 

@@ -296,7 +296,7 @@ def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() 
     assert cost.params == 4 * 3 + 4 * 4 + 4 * 5 + 4 * 6
     assert sum(node.params for node in cost.nodes) == cost.params
     assert cost.weight_bytes == 4 * cost.params
-    # The dearer branch, the product with the Constant, and the function twice.
+    # The more expensive branch, the product with the Constant, and the function twice.
     assert cost.macs == 2 * 4 * 6 + 2 * 4 * 3 + 2 * 2 * 4 * 4
 
 
@@ -444,7 +444,7 @@ ABORTED = {
 
 
 @pytest.mark.parametrize("name", ABORTED)
-def test_what_aborts_the_tool_is_costed(name: str) -> None:
+def test_models_that_abort_onnx_tool_are_costed(name: str) -> None:
     signature, body, expected = ABORTED[name]
     cost = one(signature, body, opset=23)
     assert cost.uncosted_ops == {}
@@ -453,7 +453,7 @@ def test_what_aborts_the_tool_is_costed(name: str) -> None:
     assert None not in cost.nodes[0].outputs[0]
 
 
-def test_grouped_query_attention_counts_the_keys_that_are_there() -> None:
+def test_grouped_query_attention_counts_only_the_keys_in_use() -> None:
     signature = (
         "(float[1,3,64] q, float[1,3,16] k, float[1,3,16] v, float[1,2,10,8] pk, "
         "float[1,2,10,8] pv, int32[1] len) => (float[] y, float[] a, float[] b)"
@@ -502,7 +502,7 @@ def test_attention_of_a_decoder_is_one_query_against_all_keys(
     assert cost.macs == 2 * keys * (8 + 8 + SCORE) + extra
 
 
-def test_attention_of_a_decoder_in_a_buffer_of_unknown_filling_is_not_guessed() -> None:
+def test_attention_over_an_unknown_number_of_keys_is_not_costed() -> None:
     cost = one(
         "(float[1,1,16] q, float[1,2,10,8] past, int32[1] n) => (float[] y, float[] a, float[] b)",
         "y, a, b = com.microsoft.DecoderMaskedMultiHeadAttention "
@@ -517,7 +517,7 @@ def test_attention_of_a_decoder_in_a_buffer_of_unknown_filling_is_not_guessed() 
     )
 
 
-def test_the_dearer_branch_counts_unless_the_condition_is_known() -> None:
+def test_the_more_expensive_branch_counts_unless_the_condition_is_known() -> None:
     text = """<ir_version: 10, opset_import: ["": 21]>
         g ({}float[4, 8] x, float[8, 8] w) => (float[4, 8] y) {}
         {{ y = If (flag) <then_branch = a () => (float[4, 8] p) {{ p = Relu (x) }},
@@ -534,7 +534,7 @@ LOOP = """<ir_version: 10, opset_import: ["": 21]>
             c2 = Identity (c) h2 = Tanh (h) out = Identity (h2) }}> }}"""
 
 
-def test_a_loop_of_known_length_costs_its_body_so_many_times() -> None:
+def test_a_loop_of_known_length_costs_its_body_times_its_length() -> None:
     cost = text_cost(LOOP.format("", "<int64 trips = {5}, bool go = {1}>"))
     assert cost.macs == 5 * 4 * TANH
     assert cost.nodes[0].outputs == ((4,), (5, 4))

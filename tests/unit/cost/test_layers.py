@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "otel_quant" / "cost"
 ALLOWED = {
     "reader": {"dtypes", "errors", "reader", "structure"},
     "shapes": {
-        "budget", "dtypes", "errors", "operation", "scope", "shapes", "structure", "values",
+        "budget", "dtypes", "errors", "graph_scope", "operation", "shapes", "structure", "values",
     },
     "rules": {"dtypes", "operation", "rules", "shapes"},
 }  # fmt: skip

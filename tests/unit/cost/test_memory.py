@@ -64,7 +64,7 @@ def test_a_view_takes_no_memory_and_keeps_its_operand_alive() -> None:
     assert cost.peak_activation_bytes == 2 * 400
 
 
-def test_the_widest_place_decides() -> None:
+def test_the_peak_counts_an_operand_and_its_result_together() -> None:
     cost = text_cost(
         HEAD + "g (float[10,1] x) => (float[10,1] y) "
         "<int64[2] shape = {10, 50}, int64[1] axis = {1}>"

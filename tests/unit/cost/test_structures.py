@@ -97,7 +97,7 @@ def test_a_scan_along_another_axis_stacks_along_another_axis() -> None:
     assert cost.macs == 15
 
 
-def test_what_a_loop_lets_grow_is_not_known_and_what_it_keeps_is() -> None:
+def test_lengths_that_grow_in_a_loop_are_unknown_and_constant_ones_known() -> None:
     cost = text_cost(
         """
         g (float[4] x, float[4] k) => (float[N] y, float[4] z) <int64 trips = {3}, bool go = {1}> {
@@ -113,7 +113,7 @@ def test_what_a_loop_lets_grow_is_not_known_and_what_it_keeps_is() -> None:
     ]  # fmt: skip
 
 
-def test_a_body_reads_what_is_around_it() -> None:
+def test_a_body_reads_values_of_the_graph_around_it() -> None:
     cost = text_cost(
         """
         g (float[4, 8] x, bool flag, float[8, 2] w) => (float[4, 2] y) {
@@ -127,7 +127,7 @@ def test_a_body_reads_what_is_around_it() -> None:
     assert cost.macs == 32 + 64
 
 
-def test_branches_of_different_shapes_leave_the_difference_open() -> None:
+def test_lengths_that_differ_between_branches_are_unknown() -> None:
     cost = text_cost(
         """
         g (float[4, 8] x, bool flag, float[8, 2] w, float[8, 3] v) => (float[] y) {

@@ -30,7 +30,7 @@ def reasons(graph: str) -> dict[str, str | None]:
         (
             "(float[1, 3, 8, 8] x, float[4, 3, 3, 3, 3] w) => (float[] y)",
             "y = Conv <kernel_shape = [3]> (x, w)",
-            "a kernel of 1 dimensions on an input of 2",
+            "a kernel of 1 dimensions on an input of 2; 2 are expected",
         ),
         (
             "(float[1, 3, 8, 8] x, float[4, 5, 3, 3] w) => (float[] y)",

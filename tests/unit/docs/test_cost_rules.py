@@ -6,7 +6,7 @@ from otel_quant.cost.operators import OPERATORS
 from scripts.cost_rules_docs import document
 
 
-def test_every_rule_is_on_the_page_but_those_of_the_domain_named_alike() -> None:
+def test_every_rule_is_on_the_page_except_duplicates_of_another_domain() -> None:
     page = document()
     missing = [
         kind

@@ -33,7 +33,7 @@ def test_unknown_name_is_logged_with_those_that_are_expected() -> None:
     ]
 
 
-def test_warning_tells_when_no_library_is_instrumented_and_what_to_do() -> None:
+def test_if_no_library_is_instrumented_a_warning_explains_what_to_do() -> None:
     assert warnings_with("quack") == [
         f"environment variable OTEL_QUANT_LIBRARIES names 'quack'; expected names out of {NAMES}",
         "no library is instrumented: environment variable OTEL_QUANT_LIBRARIES is 'quack'; "

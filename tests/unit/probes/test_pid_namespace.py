@@ -1,6 +1,6 @@
 """Whether a process that the driver does not list uses 0 bytes.
 
-A plain file ``ns/pid`` stands for a container.
+A plain file ``ns/pid`` simulates a container.
 """
 
 from __future__ import annotations

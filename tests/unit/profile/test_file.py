@@ -56,7 +56,7 @@ def header(length: int) -> str:
     return "#" * (length - len(text)) + text
 
 
-def test_a_new_file_has_its_path_its_first_piece_and_nothing_else_beside_it(
+def test_a_new_file_is_at_its_path_and_no_other_file_is_made(
     tmp_path: Path,
 ) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
@@ -66,7 +66,7 @@ def test_a_new_file_has_its_path_its_first_piece_and_nothing_else_beside_it(
     assert names(tmp_path) == {"p.yaml": "one\ntwo\n"}
 
 
-def test_the_file_is_its_pieces_one_after_the_other_with_no_byte_between_them(
+def test_the_file_is_its_pieces_without_padding(
     tmp_path: Path,
 ) -> None:
     pieces = [RECORD.format(name="x" * (37 * n % 300)) for n in range(200)]
@@ -201,9 +201,7 @@ def test_a_piece_for_which_there_is_no_room_is_lost_and_the_next_is_tried(tmp_pa
 
 
 @pytest.mark.parametrize("size", [4096, 4097, 4100])
-def test_nothing_is_left_of_a_piece_whose_second_page_has_no_room(
-    tmp_path: Path, size: int
-) -> None:
+def test_a_piece_is_removed_if_its_second_page_cannot_be_written(tmp_path: Path, size: int) -> None:
     file = create(tmp_path / "p.yaml", header(4050))
 
     with limit_on_file_size(size), pytest.raises(OSError, match="File too large"):
@@ -215,7 +213,7 @@ def test_nothing_is_left_of_a_piece_whose_second_page_has_no_room(
 
 
 @pytest.mark.parametrize("moment", range(9))
-def test_what_a_signal_handler_appends_while_a_piece_is_written_comes_before_or_after_it(
+def test_a_piece_from_a_signal_handler_is_before_or_after_the_interrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
 ) -> None:
     beginning, before, after = header(4050), RECORD.format(name="1"), RECORD.format(name="2")
@@ -244,7 +242,7 @@ def test_what_a_signal_handler_appends_while_a_piece_is_written_comes_before_or_
 
 @pytest.mark.parametrize("moment", range(4))
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_signal_handler_that_runs_after_a_write_finds_the_piece_finished_or_finishes_it(
+def test_an_interrupted_piece_is_finished_before_that_of_the_signal_handler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, raises: bool
 ) -> None:
     file = create(tmp_path / "p.yaml", header(4050))
@@ -275,7 +273,7 @@ def test_a_signal_handler_that_runs_after_a_write_finds_the_piece_finished_or_fi
     assert file.path.read_text() == expected
 
 
-def test_a_timer_whose_handler_appends_at_any_moment_loses_and_mixes_nothing(
+def test_pieces_from_a_timers_handler_are_neither_lost_nor_mixed(
     tmp_path: Path,
 ) -> None:
     file = create(tmp_path / "p.yaml", "memory_usage:\n")
@@ -417,7 +415,7 @@ def test_a_kill_at_any_moment_leaves_valid_yaml_with_all_pieces_that_were_append
         def run(path: Path = path, writer: int = writer) -> None:
             file = create(path, "memory_usage:\n" + RECORD.format(name="0"))
             for number in range(1, 1_000_000):
-                os.write(writer, b".")  # so many have been appended
+                os.write(writer, b".")  # one byte for each piece appended
                 file.append(RECORD.format(name=number))
 
         pid = child(run)

@@ -34,16 +34,16 @@ def test_the_classifiers_name_the_versions() -> None:
     assert interpreters.supported() == ["3.11", "3.12", "3.13"]
 
 
-def test_where_there_is_none_there_is_none(nowhere: Path) -> None:
+def test_without_interpreters_none_is_found(nowhere: Path) -> None:
     assert interpreters.find(THIS) is None
 
 
-def test_one_on_path_is_found(nowhere: Path) -> None:
+def test_an_interpreter_on_path_is_found(nowhere: Path) -> None:
     python = program(nowhere / f"python{THIS}", THIS_PYTHON)
     assert interpreters.find(THIS) == python
 
 
-def test_where_pyenvs_placeholder_does_not_run_the_newest_of_its_versions_does(
+def test_if_pyenvs_placeholder_does_not_run_its_newest_version_is_found(
     nowhere: Path,
 ) -> None:
     program(nowhere / f"python{THIS}", 'echo "pyenv: command not found" >&2; exit 127')
@@ -53,6 +53,6 @@ def test_where_pyenvs_placeholder_does_not_run_the_newest_of_its_versions_does(
     assert interpreters.find(THIS) == str(newest)
 
 
-def test_another_version_under_its_name_is_not_it(nowhere: Path) -> None:
+def test_an_interpreter_of_another_version_is_not_found(nowhere: Path) -> None:
     program(nowhere / "python3.99", THIS_PYTHON)
     assert interpreters.find("3.99") is None

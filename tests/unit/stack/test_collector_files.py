@@ -90,5 +90,5 @@ def test_metrics_are_retried_for_as_long_as_prometheus_takes_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_batching_is_the_queues(name: str) -> None:
+def test_only_the_queues_batch(name: str) -> None:
     assert not any(re.match(r"batch(/|$)", key) for key in load(name)["processors"])

@@ -29,7 +29,7 @@ def required(module: str, text: str) -> str:
     return found[1]
 
 
-def test_what_is_tested_is_what_is_composed(compose: dict[str, Any]) -> None:
+def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> None:
     images = {
         name: service["image"].rsplit(":", 1)[1] for name, service in compose["services"].items()
     }
@@ -48,11 +48,11 @@ def test_what_is_tested_is_what_is_composed(compose: dict[str, Any]) -> None:
     }
 
 
-def test_grafana_is_told_the_version_of_prometheus(compose: dict[str, Any]) -> None:
+def test_grafana_is_configured_with_the_version_of_prometheus(compose: dict[str, Any]) -> None:
     provisioned = ROOT / "grafana" / "provisioning" / "datasources" / "datasources.yaml"
     sources = {s["type"]: s for s in yaml.safe_load(provisioned.read_text())["datasources"]}
-    told = sources["prometheus"]["jsonData"]["prometheusVersion"]
-    assert compose["services"]["prometheus"]["image"] == f"prom/prometheus:v{told}"
+    version = sources["prometheus"]["jsonData"]["prometheusVersion"]
+    assert compose["services"]["prometheus"]["image"] == f"prom/prometheus:v{version}"
 
 
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def test_only_the_collector_has_no_healthcheck_of_its_own(compose: dict[str, Any
     assert without == ["otelcol"]
 
 
-def test_visitors_of_grafana_can_look_and_nothing_more(compose: dict[str, Any]) -> None:
+def test_visitors_of_grafana_can_only_view(compose: dict[str, Any]) -> None:
     environment = compose["services"]["grafana"]["environment"]
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"

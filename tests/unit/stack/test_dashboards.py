@@ -76,7 +76,7 @@ def test_job_and_instance_can_be_chosen(dashboard: dict[str, Any]) -> None:
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
 
 
-def test_every_panel_says_what_it_is_and_what_to_do_about_it(dashboard: dict[str, Any]) -> None:
+def test_every_panel_has_a_title_and_a_description(dashboard: dict[str, Any]) -> None:
     for panel in panels(dashboard):
         assert panel["title"]
         assert len(panel["description"].split()) >= 8, panel["title"]
@@ -92,7 +92,7 @@ def test_every_panel_has_a_unit_and_says_when_it_is_empty(dashboard: dict[str, A
 
 
 @pytest.mark.parametrize("name", ["job", "instance"])
-def test_every_query_heeds_the_choice(dashboard: dict[str, Any], name: str) -> None:
+def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any], name: str) -> None:
     for title, query in promql(dashboard, f"target-{name}-rule"):
         selectors = re.findall(r"\{([^}]*)\}", query)
         assert selectors, title
@@ -113,19 +113,19 @@ def test_ranges_of_log_queries_are_chosen_by_grafana(dashboard: dict[str, Any]) 
                 assert not ranges or "$__auto" in ranges, panel["title"]
 
 
-def test_no_counter_is_shown_as_it_stands(dashboard: dict[str, Any]) -> None:
+def test_counters_are_only_shown_over_a_range(dashboard: dict[str, Any]) -> None:
     # A counter over a range is something else: its highest value is the run's total.
     for title, query in promql(dashboard, "target-counter-agg-rule"):
         counters = re.findall(r"\b(\w+_total)\b(?:\{[^}]*\})?(\[?)", query)
         assert [name for name, bracket in counters if not bracket] == [], title
 
 
-def test_variables_are_asked_of_prometheus_in_its_own_words(dashboard: dict[str, Any]) -> None:
+def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> None:
     for name, variable in variables(dashboard, "query").items():
         assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", variable["query"]), name
 
 
-def test_no_one_can_edit(dashboard: dict[str, Any]) -> None:
+def test_no_dashboard_can_be_edited(dashboard: dict[str, Any]) -> None:
     assert dashboard["editable"] is False
 
 
@@ -136,7 +136,7 @@ def test_links_lead_to_dashboards_that_exist() -> None:
     assert linked <= uids
 
 
-def test_the_real_linter_agrees(dashboard: dict[str, Any], tmp_path: Path) -> None:
+def test_the_linter_of_dashboards_finds_no_error(dashboard: dict[str, Any], tmp_path: Path) -> None:
     linter = os.environ.get("DASHBOARD_LINTER")
     if not linter:
         pytest.skip("DASHBOARD_LINTER names no grafana/dashboard-linter binary")
@@ -156,7 +156,7 @@ def test_a_chart_shows_the_exemplars_that_lead_to_traces() -> None:
     ]
 
 
-def test_the_sources_are_linked_all_ways() -> None:
+def test_metrics_traces_and_logs_are_linked_with_each_other() -> None:
     by_type = {source["type"]: source for source in SOURCES}
     prometheus, tempo, loki = (by_type[k]["jsonData"] for k in ("prometheus", "tempo", "loki"))
     assert {

@@ -40,7 +40,7 @@ WORDS = {
 
 
 def names_of(query: Query) -> set[str]:
-    """Returns every name in a query that stands for telemetry."""
+    """Returns every name of telemetry in a query."""
     text = re.sub(r"\$\{[^}]*\}", "", query.text)
     text = re.sub(r'"(?:[^"\\]|\\.)*"|`[^`]*`', '""', text)
     text = re.sub(r"\[[^\]]*\]|\boffset \w+|\$\w+", "", text)
@@ -82,7 +82,7 @@ def test_every_name_outside_of_queries_is_in_the_contract(file: Path) -> None:
     assert labels - LABELS - ON_CHECKPOINTS - ON_COSTS == set()
 
 
-def test_the_check_sees_a_name_that_nobody_sends() -> None:
+def test_the_check_finds_a_name_that_is_never_sent() -> None:
     metric = Query(
         ("x", "y"), "A", "prometheus", 'sum by (job) (rate(quant_steps_total{a="b"}[5m]))'
     )

@@ -1,4 +1,4 @@
-"""What stands in for Tempo finds what a query asks for, and refuses what it cannot read."""
+"""The replacement of Tempo returns what a query selects, and refuses unknown syntax."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ OTHER = span("quantization", "bert")
         ("span.samples > 8", []),
     ],
 )
-def test_a_filter_keeps_the_spans_that_it_is_for(condition: str, found: list[Span]) -> None:
+def test_a_filter_keeps_the_spans_that_match(condition: str, found: list[Span]) -> None:
     assert traceql.found(f"{{ {condition} }}", [RUN, STEP, OTHER]) == found
 
 
 @pytest.mark.parametrize(
     "query", ['{ name = "a" || name = "b" }', "{ duration > 1s }", '{ name = "a" } >> { }']
 )
-def test_what_it_cannot_read_is_refused(query: str) -> None:
+def test_a_query_with_unknown_syntax_is_refused(query: str) -> None:
     with pytest.raises(ValueError, match=r"known here|at most one stage"):
         traceql.found(query, [RUN])
 
@@ -61,6 +61,6 @@ def test_what_it_cannot_read_is_refused(query: str) -> None:
 @pytest.mark.parametrize(
     "query", [q for q in QUERIES if q.store == "tempo" and q.text != "${trace}"], ids=str
 )
-def test_it_reads_every_query_of_the_dashboards(query: Query) -> None:
+def test_every_query_of_the_dashboards_can_be_read(query: Query) -> None:
     traceql.found(query.text, [])
     assert traceql.fields(query.text)

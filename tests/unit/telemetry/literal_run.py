@@ -113,7 +113,7 @@ def send_run(
     peaks: Peaks = PEAKS,
     error: Exception | None = None,
 ) -> None:
-    """Tells a sink of a run with one step, in which a custom metric gave a number and a text."""
+    """Calls a sink for a run with one step, in which a custom metric gave a number and a text."""
     custom = {"accuracy": 97.5, "note": "fine", "matrix": [1, 2]}
     name = type(error).__name__ if error is not None else None
     sink.run_started(RUN, Checkpoint(0, "Start", "start", start, start))

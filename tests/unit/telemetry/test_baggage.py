@@ -21,7 +21,7 @@ print(sorted(baggage.get_all().items()), trace.get_current_span().get_span_conte
 """
 
 
-def test_steps_add_to_the_context_and_take_nothing_from_it(tmp_path: Path) -> None:
+def test_steps_keep_the_baggage_of_the_context(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,

@@ -38,7 +38,7 @@ Place = tuple[str, str]
 
 
 def hooked_attributes() -> dict[Place, Any]:
-    """Returns what stands at every place that may be hooked, and at every alias of one."""
+    """Returns the object at every place that may be hooked, and at every alias of one."""
     found: dict[Place, Any] = {}
     for hook in (hook for library in (*LIBRARIES, PROCESSES) for hook in library.hooks):
         *path, name = hook.target.split(".")
@@ -56,7 +56,7 @@ def hooked_attributes() -> dict[Place, Any]:
 
 
 def differing(one: dict[Place, Any], other: dict[Place, Any]) -> list[Place]:
-    """Returns the places where not the same object stands."""
+    """Returns the places with another object."""
     return sorted(place for place in one if other.get(place) is not one[place])
 
 

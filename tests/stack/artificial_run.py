@@ -1,15 +1,15 @@
-"""Tells a run to a Collector through the real SDK, name for name as `semconv` has it.
+"""Sends an artificial run to a Collector through the real SDK, with the names of `semconv`.
 
-For what this machine cannot do (a run on a GPU) and for runs of a size or an end that a
+For what a test machine cannot do (a run on a GPU) and for runs of a size or an end that a
 real quantization does not have on command. Every attribute that the contract puts on a
 span or a record is sent, with its example as its value, so that a query for any of them
-has something to find.
+finds something.
 
-    python told_run.py {good,failed,killed} [--model P] [--method M] [--gpu] [--seconds S]
+    python artificial_run.py {good,failed,killed} [--model P] [--method M] [--gpu] [--seconds S]
         [--began SECONDS_AGO]
 
 Prints the trace id when it begins. With `killed` it stays in its third step for ever and
-prints a second line when all that it had to say until then is with the Collector.
+prints a second line when the Collector has everything up to there.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[s
     return found
 
 
-class Told:
-    """One run that is being told."""
+class ArtificialRun:
+    """One run and the providers that send it."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -207,7 +207,7 @@ class Told:
             ):
                 self.instruments[name].set(value, {semconv.MODEL_ROLE: role})
 
-    def tell(self) -> None:
+    def send(self) -> None:
         arguments = self.arguments
         attributes = examples("run", arguments.gpu) | examples("run", arguments.gpu, "float")
         with self.tracer.start_as_current_span(
@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--began", type=float, default=0.0, metavar="SECONDS_AGO")
     parser.add_argument("--limit-gib", type=int, default=24)
-    Told(parser.parse_args()).tell()
+    ArtificialRun(parser.parse_args()).send()
 
 
 if __name__ == "__main__":

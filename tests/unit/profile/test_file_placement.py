@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.profile import no_replace
+from otel_quant.profile import file_placement
 from otel_quant.profile.file import create
 from tests.fixtures.forked import child
 
@@ -18,7 +18,7 @@ def names(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.iterdir())}
 
 
-def test_what_a_finished_run_left_is_kept_under_the_next_number(tmp_path: Path) -> None:
+def test_the_file_of_a_finished_run_is_kept_under_the_next_number(tmp_path: Path) -> None:
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()
 
@@ -72,7 +72,7 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
-def test_many_runs_that_start_at_once_lose_nothing(
+def test_many_runs_that_start_at_once_lose_no_file(
     tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not links:  # as on FAT
@@ -80,31 +80,31 @@ def test_many_runs_that_start_at_once_lose_nothing(
         def refuse(*_: object) -> None:
             raise OSError(errno.EPERM, "no links here")
 
-        monkeypatch.setattr(no_replace.os, "link", refuse)  # fmt: skip
+        monkeypatch.setattr(file_placement.os, "link", refuse)  # fmt: skip
     for round_ in range(15 if links else 1):
         folder = tmp_path / str(round_)
         folder.mkdir()
         (folder / "p.yaml").write_text("old\n")
         starting, go = os.pipe()
         ending, end = os.pipe()
-        written, tell = os.pipe()
+        written, writing = os.pipe()
 
         def run(
             folder: Path = folder,
-            ours: tuple[int, int, int] = (starting, tell, ending),
+            ours: tuple[int, int, int] = (starting, writing, ending),
             parents: tuple[int, int] = (go, end),
         ) -> None:
-            starting, tell, ending = ours
+            starting, writing, ending = ours
             for descriptor in parents:
                 os.close(descriptor)
             os.read(starting, 1)  # returns when the parent closes its end
             file = create(folder / "p.yaml", f"run {os.getpid()}\n")
             file.append(f"at {file.path.name}\n")
-            os.write(tell, b".")
+            os.write(writing, b".")
             os.read(ending, 1)  # the same: all of them live at once
 
         pids = [child(run) for _ in range(6 if links else 1)]
-        for descriptor in (starting, tell, ending, go):
+        for descriptor in (starting, writing, ending, go):
             os.close(descriptor)
         for _ in pids:
             assert select.select([written], [], [], 60)[0]
@@ -125,7 +125,7 @@ def test_many_runs_that_start_at_once_lose_nothing(
 def test_without_locks_no_file_is_replaced_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(no_replace, "fcntl", None)  # as on Windows
+    monkeypatch.setattr(file_placement, "fcntl", None)  # as on Windows
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()
 

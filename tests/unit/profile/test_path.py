@@ -16,17 +16,15 @@ from otel_quant.profile.exporter import QuarkYamlSpanExporter
 from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.request import ProfileRequest, ProgramRequest, requested_by
 
-PID = os.getpid()
-
 
 @pytest.mark.parametrize(
     ("named", "rank", "is_child", "quarks", "expected"),
     [
         (None, None, False, None, "quark_profile.yaml"),
         ("out/mine.yml", None, False, None, "out/mine.yml"),
-        ("mine", None, True, None, f"mine.{PID}"),
+        ("mine", None, True, None, "mine.<pid>"),
         (None, 3, False, None, "quark_profile.rank3.yaml"),
-        (None, 0, True, None, f"quark_profile.rank0.{PID}.yaml"),
+        (None, 0, True, None, "quark_profile.rank0.<pid>.yaml"),
         ("out/", None, False, None, "out/quark_profile.yaml"),
         (None, None, False, "quark_profile.yaml", "quark_profile.otel.yaml"),
         (None, None, False, "./elsewhere.yaml", "quark_profile.yaml"),
@@ -37,7 +35,8 @@ PID = os.getpid()
 def test_each_process_has_a_path_of_its_own(
     named: str | None, rank: int | None, is_child: bool, quarks: str | None, expected: str
 ) -> None:
-    assert profile_path(ProfileRequest(named), rank, is_child, quarks) == Path(expected)
+    path = expected.replace("<pid>", str(os.getpid()))
+    assert profile_path(ProfileRequest(named), rank, is_child, quarks) == Path(path)
 
 
 def test_a_folder_gets_a_file_with_the_default_name(tmp_path: Path) -> None:

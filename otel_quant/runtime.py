@@ -81,7 +81,7 @@ class Runtime:
             with self._lock:
                 recorder = self._recorder
                 if recorder is None or (recorder.ended and not self._exiting):
-                    recorder = self._make_recorder(None)
+                    recorder = self._make_recorder(self._requested())
         return recorder
 
     @property
@@ -118,8 +118,9 @@ class Runtime:
             profile: Path of the local profile to write; None leaves that to the environment
                 and to what the program has asked for.
         """
-        request = None
-        if profile is not None:
+        if profile is None:
+            request = self._requested()
+        else:
             strict = settings_from(os.environ).yaml_strict
             request = ProfileRequest(profile, strict=strict, is_exact=True)
         with self._lock:
@@ -257,6 +258,11 @@ class Runtime:
 
     # --- making ---------------------------------------------------------------------------
 
+    @staticmethod
+    def _requested() -> ProfileRequest | None:
+        """Returns the local file that the environment or the program asks for; None for none."""
+        return requested_by(settings_from(os.environ), PROGRAM_REQUEST.latest)
+
     def _make_recorder(self, request: ProfileRequest | None) -> Recorder:
         """Makes the recorder of a run that is about to begin, and takes it for the process's."""
         self._ended = self.latest_run
@@ -268,8 +274,7 @@ class Runtime:
             WORKAROUNDS.apply()
             self._settings = settings = settings_from(os.environ)
             info = new_run_info(os.environ, PARENT.carrier)
-            wanted = request or requested_by(settings, PROGRAM_REQUEST.latest)
-            self._profile_sink = self._profile_sink_for(wanted, info)
+            self._profile_sink = self._profile_sink_for(request, info)
             file = (self._profile_sink,) if self._profile_sink is not None else ()
             recorder = Recorder(
                 info,

@@ -146,7 +146,7 @@ class Probes:
             if whole or source.is_sampled:
                 with FAULTS.kept_in(source.origin):
                     record = source.probe(pids)
-                    if record is not None and record != ():
+                    if record is not None and not (type(record) is tuple and not record):
                         found[source.name] = record
 
 

@@ -118,11 +118,7 @@ class Runtime:
             profile: Path of the local profile to write; None leaves that to the environment
                 and to what the program has asked for.
         """
-        if profile is None:
-            request = self._requested()
-        else:
-            strict = settings_from(os.environ).yaml_strict
-            request = ProfileRequest(profile, strict=strict, is_exact=True)
+        request = self._requested(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
                 self._make_recorder(request)
@@ -259,9 +255,19 @@ class Runtime:
     # --- making ---------------------------------------------------------------------------
 
     @staticmethod
-    def _requested() -> ProfileRequest | None:
-        """Returns the local file that the environment or the program asks for; None for none."""
-        return requested_by(settings_from(os.environ), PROGRAM_REQUEST.latest)
+    def _requested(profile: str | None = None) -> ProfileRequest | None:
+        """Returns the request for the local file of a run that begins; None for no file.
+
+        Args:
+            profile: Path that the run was given; None for what the environment and the program
+                have asked for.
+        """
+        with FAULTS.kept_in("beginning of a run"):
+            settings = settings_from(os.environ)
+            if profile is not None:
+                return ProfileRequest(profile, strict=settings.yaml_strict, is_exact=True)
+            return requested_by(settings, PROGRAM_REQUEST.latest)
+        return None
 
     def _make_recorder(self, request: ProfileRequest | None) -> Recorder:
         """Makes the recorder of a run that is about to begin, and takes it for the process's."""

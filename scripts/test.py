@@ -37,7 +37,10 @@ OLDEST = (
 )
 """The lower ends of the ranges that the library asks for."""
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
-TWO = ("-n", "2", "--dist", "loadfile")
+TWO = ("-n", "2", "--no-loadscope-reorder")
+"""tests/fixtures/workers.py says which tests stay together and which begin first."""
+FOUR = ("-n", "4", "--no-loadscope-reorder")
+"""For tests that mostly wait: for what a server does after a number of seconds."""
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")
 
 Stage = tuple[str, Callable[[], int]]
@@ -86,8 +89,8 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
         print(f"tests/stack is left out: build its servers, once, in minutes, with {command}")
         return
     yield (
-        "tests of the stack, two at a time",
-        lambda: _pytest(programs, *TWO, *slow, "tests/stack"),
+        "tests of the stack, four at a time",
+        lambda: _pytest(programs, *FOUR, *slow, "tests/stack"),
     )
 
 
@@ -183,6 +186,9 @@ def _command(programs: Path, *arguments: str) -> dict[str, Any]:
     env = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONUNBUFFERED": "1",
+        # Containers often forbid Python to keep compiled modules; each process that imports
+        # Quark would then compile thousands of them anew, which takes longer than the tests.
+        "PYTHONDONTWRITEBYTECODE": "",
         # Quark compiles its operators here, and waits for ever where a process that was killed
         # left its lock. By default all environments of a user share one folder, and each
         # would compile again what another has compiled and may be loading.

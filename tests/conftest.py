@@ -7,4 +7,5 @@ pytest_plugins = [
     "tests.fixtures.instrumented",
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.slow",
+    "tests.fixtures.workers",
 ]

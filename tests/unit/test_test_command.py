@@ -47,7 +47,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
             script.write_text(
                 "#!/bin/sh\n"
                 f'echo "{said}{name}$*" >> {log}\n'
-                f'case "$*" in *pytest*) echo "$TORCH_EXTENSIONS_DIR" >> {tmp_path}/compiled;; esac\n'
+                f'case "$*" in *pytest*) echo "$TORCH_EXTENSIONS_DIR" >> {tmp_path}/compiled;'
+                f' echo "$PYTHONDONTWRITEBYTECODE" >> {tmp_path}/forbidden;; esac\n'
                 f'case "$*" in *--check) exit {0 if built else 1};; esac\n'
                 f'case "{said}{name}$*" in *"{failing}") exit 3;; esac\n'
             )
@@ -75,11 +76,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     return run
 
 
-TWO = "-n 2 --dist loadfile"
+TWO = "-n 2 --no-loadscope-reorder"
+FOUR = "-n 4 --no-loadscope-reorder"
 UNIT = ["tests/unit", "--noconftest tests/oldest"]
 SIDE_BY_SIDE = f"{TWO} -m not alone tests/oldest tests/integration"
 ALONE = "-m alone tests/integration"
-STACK = f"{TWO} tests/stack"
+STACK = f"{FOUR} tests/stack"
 
 
 def test_if_the_servers_are_built_everything_runs(run: RunTests) -> None:
@@ -100,7 +102,7 @@ def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
             f"{TWO} -m not alone --slow tests/oldest tests/integration",
             "-m alone --slow tests/integration",
             "build.py --check",
-            f"{TWO} --slow tests/stack",
+            f"{FOUR} --slow tests/stack",
         ],
     )
 
@@ -131,7 +133,7 @@ def test_the_summary_has_the_time_of_each_part_and_the_missing_pythons(
         f"unit tests, Python {found}",
         "integration tests, two at a time",
         "integration tests, one at a time",
-        "tests of the stack, two at a time",
+        "tests of the stack, four at a time",
         "in all",
     ]
 
@@ -142,6 +144,14 @@ def test_quark_compiles_its_operators_within_the_environment(run: RunTests, tmp_
     run()
     place = str(tmp_path.parent / "torch_extensions")
     assert (tmp_path / "compiled").read_text().splitlines() == [place] * 5
+
+
+def test_python_keeps_its_compiled_modules_where_the_environment_forbids_it(
+    run: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    run()
+    assert (tmp_path / "forbidden").read_text().splitlines() == [""] * 5
 
 
 def test_if_the_servers_are_not_built_one_line_explains_how_to_build_them(

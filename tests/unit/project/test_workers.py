@@ -35,7 +35,7 @@ def test_it(mine, other):
 """
 
 
-def run(folder: Path, **files: str) -> None:
+def run(folder: Path, processes: int, **files: str) -> None:
     for name, text in files.items():
         path = folder / "tests" / f"{name.replace('__', '/')}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,24 +43,31 @@ def run(folder: Path, **files: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", folder,
          "-p", "tests.fixtures.workers", "-p", "no:cacheprovider",
-         "-n", "2", "--no-loadscope-reorder", folder],
+         "-n", str(processes), "--no-loadscope-reorder", folder],
         cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_files_that_share_runs_of_quark_stay_in_one_process_and_come_first(tmp_path: Path) -> None:
-    first, second = "integration__quark__test_b", "integration__quark__test_c"
-    quark = RECORDS.format(mark="@pytest.mark.quark")
-    run(tmp_path, **{"integration__test_a": RECORDS.format(mark=""), first: quark, second: quark})
+def ran(folder: Path, processes: int) -> list[tuple[str, str]]:
+    """Runs two files with Quark and one without; returns process and file of each test."""
+    without, quark = RECORDS.format(mark=""), RECORDS.format(mark="@pytest.mark.quark")
+    names = dict.fromkeys(("integration__quark__test_b", "integration__quark__test_c"), quark)
+    run(folder, processes, integration__test_a=without, **names)
+    lines = (folder / "ran").read_text().splitlines()
+    return [(process, Path(file).name) for process, file in map(str.split, lines)]
 
-    ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
-    workers: dict[str, set[str]] = {}
-    for worker, file in ran:
-        workers.setdefault(Path(file).name, set()).add(worker)
-    assert workers["test_b.py"] == workers["test_c.py"] == {"gw0"}
-    assert len(workers["test_a.py"]) == 1
+
+def test_files_that_share_runs_of_quark_stay_in_one_process(tmp_path: Path) -> None:
+    processes = {name: process for process, name in ran(tmp_path, 2)}
+    assert sorted(processes) == ["test_a.py", "test_b.py", "test_c.py"]
+    assert processes["test_b.py"] == processes["test_c.py"]
+
+
+def test_tests_with_quark_come_first(tmp_path: Path) -> None:
+    order = [name for _, name in ran(tmp_path, 1)]
+    assert order == [name for name in ("test_b.py", "test_c.py", "test_a.py") for _ in range(2)]
 
 
 def test_the_collectors_tests_run_in_any_process(tmp_path: Path) -> None:
-    run(tmp_path, stack__test_collector=MEETS)
+    run(tmp_path, 2, stack__test_collector=MEETS)

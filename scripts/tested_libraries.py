@@ -56,7 +56,7 @@ TESTED: Final = {
         ("neural-compressor[pt]", "torch", "transformers"), f"{_FOLDER}/test_neural_compressor.py"
     ),
     "llmcompressor": Tested(("llmcompressor",), f"{_FOLDER}/test_llmcompressor.py"),
-    "auto-round": Tested(("auto-round", "gguf"), f"{_FOLDER}/test_auto_round.py"),
+    "auto-round": Tested(("auto-round", "gguf", "sentencepiece"), f"{_FOLDER}/test_auto_round.py"),
 }
 """By the names of `otel_quant.instruments`."""
 

@@ -53,7 +53,8 @@ TESTED: Final = {
     "optimum-quanto": Tested(("optimum-quanto",), f"{_FOLDER}/test_quanto.py"),
     "hqq": Tested(("hqq", "transformers"), f"{_FOLDER}/test_hqq.py"),
     "neural-compressor": Tested(
-        ("neural-compressor[pt]", "torch", "transformers"), f"{_FOLDER}/test_neural_compressor.py"
+        ("neural-compressor[pt]", "torch", "transformers", "accelerate"),
+        f"{_FOLDER}/test_neural_compressor.py",
     ),
     "llmcompressor": Tested(("llmcompressor",), f"{_FOLDER}/test_llmcompressor.py"),
     "auto-round": Tested(("auto-round", "gguf", "sentencepiece"), f"{_FOLDER}/test_auto_round.py"),

@@ -110,6 +110,9 @@ class Figure:
         live: Metric that shows the figure during a run.
         column: Column of the local file; None for none.
         is_total: Whether it only rises, so that only its differences have a meaning.
+
+    Raises:
+        ValueError: A metric of steps shows a part that the figure does not have.
     """
 
     name: str
@@ -125,6 +128,13 @@ class Figure:
     is_total: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        for series in self.steps:
+            if series.part not in self.parts:
+                raise ValueError(
+                    f"figure {self.name!r}: metric {series.metric.name!r} shows the part "
+                    f"{series.part!r}; expected one of {', '.join(self.parts) or 'none'}: add it "
+                    "to the figure's parts"
+                )
         object.__setattr__(self, "is_total", "end" not in self.parts and "delta" in self.parts)
 
     def value(self, record: Any) -> Number | None:

@@ -119,8 +119,7 @@ class ProgramMetrics:
         return metrics
 
     def _added(self, kind: Kind) -> list[Metric]:
-        every = self.every(kind)
-        return [metric for metric in every if type(metric) not in BUILT_IN and is_added(metric)]
+        return [metric for metric in self.every(kind) if is_added(metric)]
 
 
 def is_added(metric: Metric) -> bool:

@@ -322,7 +322,7 @@ class Recorder:
                     is_open = True
                 finally:
                     if not is_open:  # Ctrl-C: nobody gets the step, so nobody can close it
-                        self._open.pop(info.index, None)
+                        self._drop(step)
                 self._lower_marks(reading)
             return step
         return None
@@ -347,11 +347,11 @@ class Recorder:
                 try:
                     reading = self._probes.read()
                 except BaseException:  # Ctrl-C: the step has no end, but it is over
-                    self._open.pop(step.info.index, None)
+                    self._drop(step)
                     raise
                 with self._lock:
                     self._fold(reading)
-                    self._open.pop(step.info.index, None)
+                    self._drop(step)
                     peaks = step.tracker.result()
                     for period in self._periods():
                         period.steps += 1
@@ -514,6 +514,10 @@ class Recorder:
         for step in self._open.values():
             step.tracker.fold(reading)
         return newest
+
+    def _drop(self, step: OpenStep) -> None:
+        with self._lock:  # another thread may be going through the open steps
+            self._open.pop(step.info.index, None)
 
     def _periods(self) -> tuple[Period, ...]:
         if self._whole is None or self._unreported is None:

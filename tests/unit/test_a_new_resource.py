@@ -198,3 +198,20 @@ def test_its_names_are_documented() -> None:
         ("quant.step.example.io", ("quant.step.name", "quant.library.name", "way", "error.type")),
         ("quant.run.example.io", ()),
     ]
+
+
+def test_a_metric_that_shows_a_part_which_its_figure_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="shows the part 'rate'") as refused:
+        Figure(
+            "example.sent",
+            "By",
+            "Bytes sent",
+            lambda record: record,
+            ("delta",),
+            "1",
+            steps=(Series(Metric("quant.step.example.rate", "gauge", "By/s", "Rate."), "rate"),),
+        )
+    assert str(refused.value) == (
+        "figure 'example.sent': metric 'quant.step.example.rate' shows the part 'rate'; expected "
+        "one of delta: add it to the figure's parts"
+    )

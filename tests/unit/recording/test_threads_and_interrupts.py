@@ -14,10 +14,11 @@ import pytest
 
 from otel_quant.probes import readers
 from otel_quant.probes.readers import Probes
+from otel_quant.recording.peaks import PeakTracker
 from otel_quant.recording.recorder import Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
-from otel_quant.records import Checkpoint, GpuReading, MemoryReading, RunInfo, RunRecord
+from otel_quant.records import Checkpoint, GpuReading, MemoryReading, Reading, RunInfo, RunRecord
 from tests.unit.recording.received import Metric, Received, in_thread, recorder_of
 
 WHOLE = ["Start", "A Start", "A End", "End"]
@@ -257,6 +258,39 @@ def test_a_value_that_arrives_late_does_not_replace_a_newer_one() -> None:
     assert [(each.info.label, each.custom) for each in received.steps] == [
         ("B", {"m": 5}), ("A", {"m": 5}),
     ]  # fmt: skip
+
+
+def test_ctrl_c_in_one_thread_breaks_no_reading_of_another() -> None:
+    reads, folds = threading.Event(), threading.Event()
+
+    def memory(pids: Collection[int]) -> MemoryReading:
+        if threading.current_thread().name == "interrupted":
+            reads.set()
+            folds.wait(60)
+            raise KeyboardInterrupt
+        return memory_of(1)
+
+    def close_second() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            recorder.close(second)
+
+    class Tracker(PeakTracker):
+        """Lets the other thread go on while the open steps are gone through."""
+
+        def fold(self, reading: Reading) -> None:
+            folds.set()
+            interrupted.join(0.2)
+
+    recorder = recorder_of([], memory)
+    first, second = recorder.open("First"), recorder.open("Second")
+    assert first is not None
+    first.tracker = Tracker.__new__(Tracker)
+    interrupted = threading.Thread(target=close_second, name="interrupted")
+    interrupted.start()
+    assert reads.wait(60)
+    assert recorder.reading_now().memory == memory_of(1)
+    interrupted.join()
+    assert not recorder.idle  # the first step is open still
 
 
 # --- reports of workers -----------------------------------------------------------------------

@@ -36,11 +36,17 @@ class Discard:
     Attributes:
         items: Spans and log records so far.
         octets: Bytes that they took, encoded; 0 without encoding.
+        spans: The latest batch of spans.
+        logs: The latest batch of log records.
+        metrics: The latest state of the metrics; None before the first.
     """
 
     def __init__(self, encode: bool) -> None:
         self.items = 0
         self.octets = 0
+        self.spans: Sequence[Any] = ()
+        self.logs: Sequence[Any] = ()
+        self.metrics: Any = None
         self._encode = encode
 
     def take(self, batch: Any, items: int, encoder: Callable[[Any], Any]) -> None:
@@ -55,6 +61,7 @@ class _Spans(SpanExporter):
         self._discard = discard
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
+        self._discard.spans = spans
         self._discard.take(spans, len(spans), encode_spans)
         return SpanExportResult.SUCCESS
 
@@ -64,6 +71,7 @@ class _Logs(LogRecordExporter):
         self._discard = discard
 
     def export(self, batch: Sequence[Any]) -> LogRecordExportResult:
+        self._discard.logs = batch
         self._discard.take(batch, len(batch), encode_logs)
         return LogRecordExportResult.SUCCESS
 
@@ -80,6 +88,7 @@ class _Metrics(MetricExporter):
         self._discard = discard
 
     def export(self, metrics_data: Any, timeout_millis: float = 0, **_: Any) -> MetricExportResult:
+        self._discard.metrics = metrics_data
         self._discard.take(metrics_data, 0, encode_metrics)
         return MetricExportResult.SUCCESS
 

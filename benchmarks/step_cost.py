@@ -37,7 +37,7 @@ import numpy as np
 import psutil
 from local_sdk import configure
 from measuring import median_ratio, print_table, take_turns
-from telemetry_by_hand import by_hand, sent_by_one_step
+from telemetry_by_hand import CALIBRATION, by_hand, sent_by_one_step
 
 os.environ["QUARK_PROFILING"] = "1"  # before Quark's profiler is made
 
@@ -96,7 +96,7 @@ def surroundings(children: int, threads: int) -> Iterator[None]:
 
 def our_step() -> None:
     """Enters and leaves a step of ours."""
-    with otel_quant.step("Calibration"):
+    with otel_quant.step("Calibration", attributes=CALIBRATION):
         pass
 
 

@@ -23,6 +23,7 @@ class Faults:
     def __init__(self, log: logging.Logger = _log) -> None:
         self._log = log
         self.counts: dict[str, int] = {}
+        self._boundaries: dict[str, Boundary] = {}
 
     def kept_in(self, origin: str) -> Boundary:
         """Returns a context manager that suppresses every ``Exception``.
@@ -32,9 +33,12 @@ class Faults:
                 failure of each origin is logged.
 
         Returns:
-            A context manager; afterwards its ``failed`` is True if it suppressed an exception.
+            A context manager: the same for the same origin, because a step needs about thirty.
         """
-        return Boundary(self, origin)
+        boundary = self._boundaries.get(origin)
+        if boundary is None:
+            boundary = self._boundaries[origin] = Boundary(self, origin)
+        return boundary
 
     def report(self, origin: str, error: Exception) -> None:
         """Logs a failure unless one of the same origin has been logged.
@@ -58,14 +62,16 @@ class Faults:
 
 
 class Boundary:
-    """See :meth:`Faults.kept_in`. A class, because a generator takes three times as long."""
+    """See :meth:`Faults.kept_in`. A class, because a generator takes three times as long.
 
-    __slots__ = ("_faults", "_origin", "failed")
+    It has no state, so that several threads may be within it, and one thread more than once.
+    """
+
+    __slots__ = ("_faults", "_origin")
 
     def __init__(self, faults: Faults, origin: str) -> None:
         self._faults = faults
         self._origin = origin
-        self.failed = False
 
     def __enter__(self) -> Boundary:
         return self
@@ -80,7 +86,6 @@ class Boundary:
             return (
                 False  # no error, or KeyboardInterrupt or SystemExit, which must reach the program
             )
-        self.failed = True
         self._faults.report(self._origin, error)
         return True
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from contextvars import Token
 from typing import Any, TypeAlias
 
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.fault_boundary import FAULTS, Boundary
 from otel_quant.recording.sink import Sink
 from otel_quant.records import StepInfo
 
-SinkTokens: TypeAlias = list[tuple[Sink, Token[Any] | None]]
+SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
 """What each sink needs to leave a step that it has entered."""
 
 
@@ -22,7 +22,7 @@ class Sinks:
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = tuple(sinks)
+        self._sinks = tuple((sink, FAULTS.kept_in(f"sink {sink.name}")) for sink in sinks)
 
     def add(self, sink: Sink) -> None:
         """Adds a sink; it receives what happens from now on.
@@ -30,7 +30,7 @@ class Sinks:
         Args:
             sink: The sink.
         """
-        self._sinks = (*self._sinks, sink)
+        self._sinks = (*self._sinks, (sink, FAULTS.kept_in(f"sink {sink.name}")))
 
     def each(self, send: Callable[[Sink], None]) -> None:
         """Calls something for each sink.
@@ -38,8 +38,8 @@ class Sinks:
         Args:
             send: What to call.
         """
-        for sink in self._sinks:
-            with FAULTS.kept_in(f"sink {sink.name}"):
+        for sink, boundary in self._sinks:
+            with boundary:
                 send(sink)
 
     def each_in_reverse(self, send: Callable[[Sink], None]) -> None:
@@ -51,8 +51,8 @@ class Sinks:
         Args:
             send: What to call.
         """
-        for sink in reversed(self._sinks):
-            with FAULTS.kept_in(f"sink {sink.name}"):
+        for sink, boundary in reversed(self._sinks):
+            with boundary:
                 send(sink)
 
     def enter(self, step: StepInfo) -> SinkTokens:
@@ -62,9 +62,10 @@ class Sinks:
             step: The step.
         """
         tokens: SinkTokens = []
-        for sink in self._sinks:
-            with FAULTS.kept_in(f"sink {sink.name}"):
-                tokens.append((sink, sink.step_entered(step)))
+        for sink, boundary in self._sinks:
+            if type(sink).step_entered is not Sink.step_entered:  # most sinks do nothing there
+                with boundary:
+                    tokens.append((sink, boundary, sink.step_entered(step)))
         return tokens
 
     def leave(self, step: StepInfo, tokens: SinkTokens) -> None:
@@ -74,6 +75,6 @@ class Sinks:
             step: The step.
             tokens: What :meth:`enter` returned.
         """
-        for sink, token in reversed(tokens):
-            with FAULTS.kept_in(f"sink {sink.name}"):
+        for sink, boundary, token in reversed(tokens):
+            with boundary:
                 sink.step_left(step, token)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.cli.rendering.model_cost import cost_text
-from otel_quant.cli.rendering.table import printable, table
 from otel_quant.profile.profile_steps import Step, numbers, steps_of
 from otel_quant.profile.reader import NotAProfileError, Profile, Record, parse
+from otel_quant.rendering.model_cost import cost_text
+from otel_quant.rendering.table import printable, table
 
 _TIME, _MEMORY, _GPU = "relative_time_secs", "cpu_memory_mb", "gpu_memory_mb"
 _READ, _WRITE = "disk_read_mb", "disk_write_mb"

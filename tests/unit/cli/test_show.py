@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.cli.rendering.table import printable, table
 from otel_quant.profile.reader import Record, parse
+from otel_quant.rendering.table import printable, table
 
 COMPLETE = """\
 # Quark Profiling Results

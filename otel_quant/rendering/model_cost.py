@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from otel_quant.cli.rendering.table import printable
+from otel_quant.rendering.table import printable
 
 _MIB: Final = 1 << 20
 _PRECISION: Final = "precision."

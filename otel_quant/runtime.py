@@ -279,7 +279,7 @@ class Runtime:
         with FAULTS.kept_in("beginning of a run"):
             WORKAROUNDS.apply()
             self._settings = settings = settings_from(os.environ)
-            info = new_run_info(os.environ, PARENT.carrier)
+            info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
             self._profile_sink = self._profile_sink_for(request, info)
             file = (self._profile_sink,) if self._profile_sink is not None else ()
             recorder = Recorder(
@@ -308,6 +308,7 @@ class Runtime:
                     self.metrics,
                     strict=request.strict,
                     makes_folders=request.makes_folders,
+                    paths=self.settings.paths,
                 )
         return None
 

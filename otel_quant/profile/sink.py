@@ -1,24 +1,30 @@
 """Writes the local file: a run as YAML in the format of AMD Quark's profiler.
 
 A checkpoint is on disk when the sink's method returns, so the file of a killed run lacks only its
-end; see :mod:`otel_quant.profile.file`. Four things are not in Quark's file, and ``strict`` leaves
-them out: records of steps that Quark's profiler declares but does not report, a last key ``error``
-in the End record of a failed step, comments with the step's peaks below an End record, and a last
-section ``onnx_model_cost`` with the static cost of the models.
+end; see :mod:`otel_quant.profile.file`. Five things are not in Quark's file, and ``strict`` leaves
+them out: records of steps that Quark's profiler declares but does not report, last keys
+``error_message`` and ``error`` in the End record of a failed step, comments below a record (the
+step's peaks; what the step says of the run), the sections of
+:mod:`otel_quant.profile.run_section`, and a last section ``onnx_model_cost`` with the static cost
+of the models.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import file as profile_file
+from otel_quant.profile import run_section
 from otel_quant.profile.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.profile.path import beside
 from otel_quant.profile.program_metrics import Kind, ProgramMetrics
 from otel_quant.profile.yaml_text import comment, inline, key, quoted
+from otel_quant.recording.failures import message_of
+from otel_quant.recording.run_facts import RunFacts
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -31,7 +37,10 @@ from otel_quant.records import (
     StepRecord,
 )
 
-_HEADER: Final = "# Quark Profiling Results\n\nmemory_usage:\n"
+_HEADER: Final = "# Quark Profiling Results\n\n"
+_RUN: Final = "run:\n"
+_RECORDS: Final = "memory_usage:\n"
+_RUN_END: Final = "\nrun_end:\n"
 _SUMMARY: Final = "\n# Summary Metrics\n"
 _DEFINITIONS: Final = "\n# Metric Definitions:\n"
 _RECORD_DEFINITIONS: Final = "#\n# Checkpoint Metrics (per record):\n"
@@ -49,6 +58,7 @@ class QuarkYamlSink(Sink):
         metrics: The metrics of checkpoints and of the summary.
         strict: Whether to write only what Quark's profiler writes.
         makes_folders: Whether missing folders of the path are created.
+        paths: Whether messages of exceptions may be written: they may contain paths.
     """
 
     name = "quark_yaml"
@@ -60,13 +70,18 @@ class QuarkYamlSink(Sink):
         *,
         strict: bool = False,
         makes_folders: bool = False,
+        paths: bool = True,
     ) -> None:
         self._requested = Path(path)
         self._metrics = metrics
         self._strict = strict
         self._makes_folders = makes_folders
+        self._paths = paths
         self._file: profile_file.ProfileFile | None = None
         self._costs: list[CostedModel] = []
+        self._facts = RunFacts()
+        # Reentrant: a signal handler may close a step while another is being written.
+        self._lock = threading.RLock()
 
     @property
     def path(self) -> Path:
@@ -100,24 +115,30 @@ class QuarkYamlSink(Sink):
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Creates the file with its first record."""
-        text = _HEADER + self._record(checkpoint)
+        text = _HEADER
+        if not self._strict:
+            text += (
+                _RUN + _mapping(run_section.at_start(run, checkpoint.reading), "  ", "  ") + "\n"
+            )
+        text += _RECORDS + self._record(checkpoint)
         self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Writes the record; a strict file contains only the steps that Quark's file has."""
-        if not (self._strict and step.filled_in):
-            self.point(checkpoint)
+        if self._file is not None and not (self._strict and step.filled_in):
+            self._file.append(self._record(checkpoint) + self._new_facts(step, attributes))
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Writes the record, and below it the step's peaks."""
         if self._file is None or (self._strict and record.info.filled_in):
             return
-        text = self._record(checkpoint)
+        message = message_of(record.error, paths=self._paths) if record.error else None
+        text = self._record(checkpoint, checkpoint.error, message)
         if text and not self._strict:
             text += _peaks(record.peaks)
-        self._file.append(text)
+        self._file.append(text + self._new_facts(record.info, record.attributes, record.samples))
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Writes the record."""
@@ -151,6 +172,8 @@ class QuarkYamlSink(Sink):
             + _SUMMARY_DEFINITIONS
             + self._definitions("summary_metrics")
         )
+        if not self._strict:
+            yield _RUN_END + _mapping(run_section.at_end(record, self._facts), "  ", "  ")
         if self._costs and not self._strict:
             yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
 
@@ -160,13 +183,37 @@ class QuarkYamlSink(Sink):
             self._file.close()
             self._file = None
 
-    def _record(self, checkpoint: Checkpoint, error: str | None = None) -> str:
+    def _record(
+        self, checkpoint: Checkpoint, error: str | None = None, message: str | None = None
+    ) -> str:
         columns = checkpoint_columns(self._metrics, checkpoint, strict=self._strict)
         text = _mapping(columns, "- ", "  ")
-        error = error or checkpoint.error
-        if text and error and not self._strict and "error" not in columns:
-            text += f"  error: {quoted(error)}\n"
+        if text and error and not self._strict:
+            for name, value in (("error_message", message), ("error", error)):
+                if value and name not in columns:
+                    text += f"  {name}: {quoted(value)}\n"
         return text
+
+    def _new_facts(
+        self,
+        step: StepInfo,
+        attributes: Mapping[str, AttributeValue],
+        samples: int | None = None,
+    ) -> str:
+        """Returns, as comments, what a step says of the run that was not known before it."""
+        if self._strict:
+            return ""
+        with self._lock:  # steps of several threads may begin and end at the same time
+            before, self._facts = self._facts, self._facts.with_step(step, attributes, samples)
+            now = self._facts
+        if now is before:
+            return ""
+        known = run_section.of_facts(before)
+        return "".join(
+            f"  # {name}: {inline(value)}\n"
+            for name, value in run_section.of_facts(now).items()
+            if known.get(name) != value
+        )
 
     def _definitions(self, kind: Kind) -> str:
         text = ""

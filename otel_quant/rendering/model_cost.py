@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from otel_quant.rendering.table import printable
+from otel_quant.rendering.document import Facts
 
 _MIB: Final = 1 << 20
+_RATIO: Final = "_ratio"
+_SIZES: Final = ("size", "weight_bytes")
 _PRECISION: Final = "precision."
 
 
-def cost_text(cost: Mapping[str, object]) -> str:
-    """Returns the cost of one model, one line for each figure.
+def with_ratios(costs: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Returns costs, each quantized model with the ratio of its sizes to those of its float model.
 
     Args:
-        cost: An entry of a profile's ``onnx_model_cost``: bytes, counts, and shares
-            from 0 to 1.
+        costs: The entries of a profile's ``onnx_model_cost``, in order: the last float model
+            before a quantized one is the one that it was made from.
 
     Returns:
-        Lines with line breaks. A key that this version does not know is shown unchanged.
+        The same entries; those of quantized models with ``size_ratio`` and
+        ``weight_bytes_ratio`` (shares: 0.25 is a quarter of the float model's), where both sizes
+        are known.
+    """
+    found: list[dict[str, object]] = []
+    before: Mapping[str, object] = {}
+    for cost in costs:
+        entry = dict(cost)
+        if cost.get("role") == "float":
+            before = cost
+        elif cost.get("role") == "quantized":
+            for key in _SIZES:
+                now, then = cost.get(key), before.get(key)
+                if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
+                    entry[key + _RATIO] = round(now / then, 4)
+        found.append(entry)
+    return found
+
+
+def cost_facts(cost: Mapping[str, object]) -> Facts:
+    """Returns the cost of one model, with one row for each figure.
+
+    Args:
+        cost: An entry of :func:`with_ratios`: bytes, counts, and shares from 0 to 1.
+
+    Returns:
+        The rows. A key that this version does not know is shown unchanged.
     """
     heading = cost.get("role") or cost.get("path") or "model"
-    lines = [
-        _line(key, value)
-        for key, value in cost.items()
-        if key != "role" and not isinstance(value, dict)
-    ]
-    width = max((len(name) for name, _ in lines), default=0)
-    return f"model cost: {printable(str(heading))}\n" + "".join(
-        f"{printable(f'{name:{width}}  {figure}')}\n" for name, figure in lines
-    )
+    hidden = {"role", *(key + _RATIO for key in _SIZES)}
+    rows = []
+    for key, value in cost.items():
+        if key in hidden or isinstance(value, dict):
+            continue
+        name, text = _line(key, value)
+        ratio = cost.get(key + _RATIO)
+        rows.append((name, f"{text}, {_share(ratio)} of the float model's" if ratio else text))
+    return Facts(tuple(rows), f"model cost: {heading}")
 
 
 def _line(key: str, value: object) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -101,28 +101,37 @@ class Runtime:
         recorder = self._recorder
         return recorder.current() if recorder is not None else None
 
-    def end_run(self, error: str | None = None) -> None:
+    def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another.
 
         Args:
             error: Class name of the exception that ends it.
+            only: The run to end; another one goes on. None for any.
         """
-        if self._recorder is not None:
+        if self._recorder is not None and only in (None, self._recorder):
             self._recorder.end(error)
             self._settings = None
 
-    def begin_run(self, profile: str | None = None) -> None:
+    def begin_run(self, profile: str | None = None, sinks: Sequence[Sink] = ()) -> Recorder:
         """Begins a run, unless one is under way.
 
         Args:
             profile: Path of the local profile to write; None leaves that to the environment
                 and to what the program has asked for.
+            sinks: Sinks for this run alone.
+
+        Returns:
+            The run.
         """
         request = self._requested(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
                 self._make_recorder(request)
-        self.recorder.start()
+            recorder = self.recorder
+            for sink in sinks:
+                recorder.add_sink(sink)
+        recorder.start()
+        return recorder
 
     def write_profile(self, path: str) -> None:
         """Asks for the local file as Quark's profiler does: at a path in a folder that exists.

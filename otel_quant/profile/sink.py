@@ -12,7 +12,7 @@ of the models.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,101 +49,69 @@ _MIB: Final = 1 << 20
 _COST: Final = "\nonnx_model_cost:\n"
 
 
-class QuarkYamlSink(Sink):
-    """Writes a run's file.
+class ProfileTextSink(Sink):
+    """Makes the text of a run's file, piece by piece. A subclass says where the pieces go.
 
     Args:
-        path: Path of the file. An existing file is kept: see
-            :func:`otel_quant.profile.file.create`.
         metrics: The metrics of checkpoints and of the summary.
         strict: Whether to write only what Quark's profiler writes.
-        makes_folders: Whether missing folders of the path are created.
         paths: Whether messages of exceptions may be written: they may contain paths.
     """
 
-    name = "quark_yaml"
-
     def __init__(
-        self,
-        path: str | Path,
-        metrics: ProgramMetrics,
-        *,
-        strict: bool = False,
-        makes_folders: bool = False,
-        paths: bool = True,
+        self, metrics: ProgramMetrics, *, strict: bool = False, paths: bool = True
     ) -> None:
-        self._requested = Path(path)
         self._metrics = metrics
         self._strict = strict
-        self._makes_folders = makes_folders
         self._paths = paths
-        self._file: profile_file.ProfileFile | None = None
+        self._append: Callable[[str], object] | None = None
         self._costs: list[CostedModel] = []
         self._facts = RunFacts()
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
-    @property
-    def path(self) -> Path:
-        """Path of the file; before the run begins, the requested path."""
-        return self._file.path if self._file is not None else self._requested
-
-    def move(self, path: str | Path) -> None:
-        """Moves the file to another path, before the run begins or during it.
+    def begin(self, text: str) -> Callable[[str], object]:
+        """Takes the first piece.
 
         Args:
-            path: The new path; an existing file there is kept.
+            text: The piece.
 
-        Raises:
-            OSError: The file could not be moved; it is still written at the old path.
+        Returns:
+            The function that takes the next pieces.
         """
-        self._requested = Path(path)
-        if self._file is not None:
-            self._file.move(self._requested)
-
-    def move_off(self, path: str | Path) -> None:
-        """Moves the file aside if another program is about to write to its path.
-
-        Args:
-            path: The other program's path, for example that of Quark's own profiler.
-
-        Raises:
-            OSError: The file could not be moved.
-        """
-        if self._file is not None and self._file.path == Path(path).resolve():
-            self._file.move(beside(self._file.path, "otel"))
+        raise NotImplementedError
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
-        """Creates the file with its first record."""
+        """Writes the header and the first record."""
         text = _HEADER
         if not self._strict:
             text += (
                 _RUN + _mapping(run_section.at_start(run, checkpoint.reading), "  ", "  ") + "\n"
             )
         text += _RECORDS + self._record(checkpoint)
-        self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
+        self._append = self.begin(text)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Writes the record; a strict file contains only the steps that Quark's file has."""
-        if self._file is not None and not (self._strict and step.filled_in):
-            self._file.append(self._record(checkpoint) + self._new_facts(step, attributes))
+        if self._append is not None and not (self._strict and step.filled_in):
+            self._append(self._record(checkpoint) + self._new_facts(step, attributes))
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Writes the record, and below it the step's peaks."""
-        if self._file is None or (self._strict and record.info.filled_in):
+        if self._append is None or (self._strict and record.info.filled_in):
             return
         message = message_of(record.error, paths=self._paths) if record.error else None
         text = self._record(checkpoint, checkpoint.error, message)
         if text and not self._strict:
             text += _peaks(record.peaks)
-        self._file.append(text + self._new_facts(record.info, record.attributes, record.samples))
+        self._append(text + self._new_facts(record.info, record.attributes, record.samples))
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Writes the record."""
-        if self._file is not None:
-            self._file.append(self._record(checkpoint))
+        if self._append is not None:
+            self._append(self._record(checkpoint))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Stores the costs; they are written at the end of the file, after all records."""
@@ -151,16 +119,12 @@ class QuarkYamlSink(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Writes the last record, the summary, the definitions and the costs."""
-        file = self._file
-        if file is None:
+        if self._append is None:
             return
-        try:
-            for piece in self._last_pieces(record, checkpoint):
-                # If the disk has no room for one piece, the next ones are still tried.
-                with FAULTS.kept_in(f"sink {self.name}"):
-                    file.append(piece)
-        finally:
-            file.close()
+        for piece in self._last_pieces(record, checkpoint):
+            # If the disk has no room for one piece, the next ones are still tried.
+            with FAULTS.kept_in(f"sink {self.name}"):
+                self._append(piece)
 
     def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
         yield self._record(checkpoint, record.error)
@@ -178,10 +142,8 @@ class QuarkYamlSink(Sink):
             yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
 
     def forget(self) -> None:
-        """Closes the child's copy of the descriptor."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Writes nothing more."""
+        self._append = None
 
     def _record(
         self, checkpoint: Checkpoint, error: str | None = None, message: str | None = None
@@ -221,6 +183,106 @@ class QuarkYamlSink(Sink):
             first, *rest = comment(f"{name}: {definition}")
             text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
         return text
+
+
+class QuarkYamlSink(ProfileTextSink):
+    """Writes a run's file.
+
+    Args:
+        path: Path of the file. An existing file is kept: see
+            :func:`otel_quant.profile.file.create`.
+        metrics: See :class:`ProfileTextSink`.
+        strict: See :class:`ProfileTextSink`.
+        makes_folders: Whether missing folders of the path are created.
+        paths: See :class:`ProfileTextSink`.
+    """
+
+    name = "quark_yaml"
+
+    def __init__(
+        self,
+        path: str | Path,
+        metrics: ProgramMetrics,
+        *,
+        strict: bool = False,
+        makes_folders: bool = False,
+        paths: bool = True,
+    ) -> None:
+        super().__init__(metrics, strict=strict, paths=paths)
+        self._requested = Path(path)
+        self._makes_folders = makes_folders
+        self._file: profile_file.ProfileFile | None = None
+
+    @property
+    def path(self) -> Path:
+        """Path of the file; before the run begins, the requested path."""
+        return self._file.path if self._file is not None else self._requested
+
+    def move(self, path: str | Path) -> None:
+        """Moves the file to another path, before the run begins or during it.
+
+        Args:
+            path: The new path; an existing file there is kept.
+
+        Raises:
+            OSError: The file could not be moved; it is still written at the old path.
+        """
+        self._requested = Path(path)
+        if self._file is not None:
+            self._file.move(self._requested)
+
+    def move_off(self, path: str | Path) -> None:
+        """Moves the file aside if another program is about to write to its path.
+
+        Args:
+            path: The other program's path, for example that of Quark's own profiler.
+
+        Raises:
+            OSError: The file could not be moved.
+        """
+        if self._file is not None and self._file.path == Path(path).resolve():
+            self._file.move(beside(self._file.path, "otel"))
+
+    def begin(self, text: str) -> Callable[[str], object]:
+        """Creates the file with its first record."""
+        self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
+        return self._file.append
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Writes the end of the file and closes it."""
+        try:
+            super().run_ended(record, checkpoint)
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+    def forget(self) -> None:
+        """Closes the child's copy of the descriptor."""
+        super().forget()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class KeptProfileSink(ProfileTextSink):
+    """Keeps the text of the file in memory.
+
+    Attributes:
+        pieces: The text so far.
+    """
+
+    name = "kept profile"
+
+    def __init__(
+        self, metrics: ProgramMetrics, *, strict: bool = False, paths: bool = True
+    ) -> None:
+        super().__init__(metrics, strict=strict, paths=paths)
+        self.pieces: list[str] = []
+
+    def begin(self, text: str) -> Callable[[str], object]:
+        """Keeps the first piece."""
+        self.pieces.append(text)
+        return self.pieces.append
 
 
 def _peaks(peaks: Peaks) -> str:

@@ -89,7 +89,7 @@ def _change(key: str) -> Value:
 
 def _share_of_time(profile: Profile, step: Step) -> object:
     first, last = (number(profile.records[at], TIME) for at in (step.first, step.last))
-    total = highest(profile.records, TIME)
+    total = number(profile.records[-1], TIME)
     if step.state != "ended" or first is None or last is None or not total:
         return None
     return round((last - first) / total, 4)

@@ -80,12 +80,19 @@ def as_markdown(parts: Iterable[Part]) -> str:
 def _markdown(part: Part) -> str:
     match part:
         case Table():
-            return markdown_table(part.header_with_units, part.rows)
+            rows = [(_indented(first), *others) for first, *others in part.rows]
+            return markdown_table(part.header_with_units, rows)
         case Facts():
             title = f"**{markdown_text(part.title)}**\n\n" if part.title else ""
             return title + markdown_table(("", ""), part.rows, left=2)
         case Lines():
             return _markdown_lines(part.lines)
+
+
+def _indented(text: str) -> str:
+    """Returns a text whose blanks at the beginning are shown in a cell of Markdown."""
+    rest = text.lstrip(" ")
+    return "\u00a0" * (len(text) - len(rest)) + rest
 
 
 def _markdown_lines(lines: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from otel_quant.profile.reader import Profile
 from otel_quant.rendering.model_cost import with_ratios
 from otel_quant.rendering.profile_document import run_facts
 from otel_quant.rendering.step_columns import COLUMNS, columns_of
-from otel_quant.rendering.table import printable
+from otel_quant.rendering.table import listed, printable
 
 
 def as_json(profiles: Mapping[str, Profile]) -> str:
@@ -67,7 +67,7 @@ def as_csv(profiles: Mapping[str, Profile]) -> str:
     for name, profile in profiles.items():
         steps = steps_of(profile.records)
         columns = list(columns_of(profile, steps))
-        run = {f"run_{key}": value for key, value in run_facts(profile).items()}
+        run = {f"run_{key}": listed(value) for key, value in run_facts(profile).items()}
         for step in steps:
             row: dict[str, object] = {"file": name, "step": step.name, "depth": step.depth}
             for column in columns:

@@ -20,11 +20,11 @@ from otel_quant.rendering.step_columns import (
     highest,
     number,
 )
-from otel_quant.rendering.table import shortened
+from otel_quant.rendering.table import listed, shortened
 
 _SEEN: Final = "(SEEN is the highest at the checkpoints, not between them)"
 _LONGEST_STATUS: Final = 72
-_LIMITS: Final[Mapping[object, str]] = {
+_LIMITS: Final[Mapping[str, str]] = {
     "cgroup": "of the control group",
     "physical": "physical memory",
 }
@@ -113,13 +113,13 @@ def _facts(run: Record) -> Iterator[tuple[str, str]]:
         of_limit = f", {100 * share:.1f} % of the limit" if share is not None else ""
         yield "memory peak", f"{at_least}{peak:,.1f} MiB{of_limit}"
     if limit is not None:
-        source = _LIMITS.get(run.get("memory_limit_source"))
+        source = _LIMITS.get(str(run.get("memory_limit_source")))
         yield "memory limit", f"{limit:,.1f} MiB" + (f" ({source})" if source else "")
     gpu_share = number(run, "gpu_memory_limit_share")
     if gpu_share is not None:
         yield "GPU memory peak", f"{100 * gpu_share:.1f} % of the memory of the fullest GPU"
     for name, keys in _TEXTS.items():
-        values = [_FORMS.get(key, "{}").format(_listed(run[key])) for key in keys if key in run]
+        values = [_FORMS.get(key, "{}").format(listed(run[key])) for key in keys if key in run]
         if values:
             yield name, ", ".join(values)
 
@@ -139,10 +139,6 @@ _FORMS: Final[Mapping[str, str]] = {
     "calibration_samples": "{} samples",
     "otel_quant": "otel-quant {}",
 }
-
-
-def _listed(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _missing(records: Sequence[Record], steps: Sequence[Step]) -> Iterator[str]:

@@ -23,6 +23,11 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def listed(value: object) -> str:
+    """Returns a value as a text; the items of a list with commas between them."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -355,6 +355,33 @@ RUN = {
 }
 
 
+def test_steps_within_others_are_indented_in_markdown_too(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = show(capsys, complete, "--format", "markdown").splitlines()[2:5]
+
+    assert [row.split("|")[1] for row in rows] == [
+        " Model Quantization ",
+        " \u00a0\u00a0Calibration ",
+        " Model Loaded ",
+    ]
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+def test_values_of_any_kind_in_what_made_the_run_are_printed(
+    complete: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    values = ["[1, {a: b}]", "{a: [1]}", "9" * 400, ".nan", "-.inf", '"\\e[2J"', "true", "null"]
+    for value in values:
+        run = "".join(f"  {key}: {value}\n" for key in RUN)
+        records = f'- step: "a Start"\n  relative_time_secs: {value}\n  cpu_memory_mb: {value}\n'
+        end = f'- step: "a End"\n  error_message: {value}\n  error: {value}\n'
+        complete.write_text(f"run:\n{run}\nmemory_usage:\n{records}{end}")
+
+        out = show(capsys, complete, "--format", form)
+        assert not [letter for letter in out if letter not in "\n\xa0" and not letter.isprintable()]
+
+
 def test_json_and_csv_have_what_the_file_says_of_its_run(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -388,6 +415,8 @@ def test_json_and_csv_have_what_the_file_says_of_its_run(
         "file": str(complete),
         **{key: str(value) for key, value in document["steps"][0].items()},
         **{f"run_{key}": str(value) for key, value in RUN.items()},
+        "run_gpus": "NVIDIA H200, NVIDIA H200",
+        "run_libraries": "amd-quark 0.13, onnxruntime 1.22.0",
     }
 
 
@@ -553,7 +582,8 @@ def test_names_cannot_send_control_codes_to_the_terminal(
 
     for form in ("table", "markdown", "csv", "json"):
         out = show(capsys, complete, "--format", form)
-        assert not [letter for letter in out if letter != "\n" and not letter.isprintable()]
+        blanks = "\n\xa0" if form == "markdown" else "\n"  # the second indents steps
+        assert not [letter for letter in out if letter not in blanks and not letter.isprintable()]
         assert "red" in out
 
 

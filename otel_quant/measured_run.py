@@ -32,7 +32,8 @@ class Run:
         self._kept = KeptRun(paths=paths)
         self._profile = KeptProfileSink(RUNTIME.metrics, paths=paths)
         self._paths = paths
-        self._error: BaseException | None = None
+        self._error: str | None = None
+        self._error_message: str | None = None
 
     @property
     def id(self) -> str | None:
@@ -83,18 +84,23 @@ class Run:
     @property
     def error(self) -> str | None:
         """Class name of the exception that ended the block; None for no error."""
-        return error_type(self._error) if self._error is not None else None
+        return self._error
 
     @property
     def error_message(self) -> str | None:
         """Its message, on one line."""
-        return message_of(self._error, paths=self._paths) if self._error is not None else None
+        return self._error_message
 
     def __repr__(self) -> str:
         return as_text(self._parts()).rstrip("\n")
 
     def _repr_html_(self) -> str:
         return as_html(self._parts())
+
+    def _failed(self, error: BaseException) -> None:
+        # Not the exception itself: with its traceback it would keep the block's variables alive.
+        self._error = error_type(error)
+        self._error_message = message_of(error, paths=self._paths)
 
     def _parts(self) -> list[Part]:
         text = "".join(self._profile.pieces)
@@ -132,7 +138,8 @@ def run(profile: str | None = None) -> Iterator[Run]:
     try:
         yield measured
     except BaseException as raised:
-        measured._error = raised if is_failure(raised) else None
+        if is_failure(raised):
+            measured._failed(raised)
         raise
     finally:
         RUNTIME.end_run(measured.error, recorder)

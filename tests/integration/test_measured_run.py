@@ -166,6 +166,35 @@ print(*(line for line in str(run).splitlines() if "KeyError" in line), sep="\\n"
     assert ended.split() == ["ended", "with", "KeyError"]
 
 
+def test_a_run_keeps_nothing_alive_that_its_block_has_used(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        """
+import gc, weakref, otel_quant
+
+class Model:
+    pass
+
+def quantize():
+    model = Model()
+    models.append(weakref.ref(model))
+    with otel_quant.step("a"):
+        raise ValueError(model)
+
+models = []
+try:
+    with otel_quant.run() as run:
+        quantize()
+except ValueError:
+    pass
+gc.collect()
+print(models[0]() is None, run.error)
+""",
+    )
+
+    assert out == "True ValueError\n"
+
+
 def test_leaving_a_block_by_exiting_with_success_is_no_failure(tmp_path: Path) -> None:
     out, _ = run_script(
         tmp_path,

@@ -9,7 +9,6 @@ from typing import Literal
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.profile.reader import parse
-from otel_quant.profile.sink import KeptProfileSink
 from otel_quant.recording.failures import message_of
 from otel_quant.recording.kept_run import KeptRun, RunFigures, RunStep
 from otel_quant.records import CostedModel, error_type
@@ -30,7 +29,6 @@ class Run:
     def __init__(self) -> None:
         paths = RUNTIME.settings.paths
         self._kept = KeptRun(paths=paths)
-        self._profile = KeptProfileSink(RUNTIME.metrics, paths=paths)
         self._paths = paths
         self._error: str | None = None
         self._error_message: str | None = None
@@ -43,7 +41,7 @@ class Run:
     @property
     def steps(self) -> tuple[RunStep, ...]:
         """The steps that have ended, in the order in which they opened."""
-        return tuple(sorted(self._kept.steps, key=lambda step: step.index))
+        return self._kept.steps()
 
     @property
     def total(self) -> RunFigures | None:
@@ -103,7 +101,7 @@ class Run:
         self._error_message = message_of(error, paths=self._paths)
 
     def _parts(self) -> list[Part]:
-        text = "".join(self._profile.pieces)
+        text = "".join(self._kept.text)
         return parts_of(parse(text)) if text else [Lines(("the run has recorded nothing",))]
 
 
@@ -134,7 +132,7 @@ def run(profile: str | None = None) -> Iterator[Run]:
             instrumentor.instrument()
     RUNTIME.end_run()
     measured = Run()
-    recorder = RUNTIME.begin_run(profile, (measured._kept, measured._profile))
+    recorder = RUNTIME.begin_run(profile, measured._kept)
     try:
         yield measured
     except BaseException as raised:

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,8 @@ from otel_quant.probes.registry import RESOURCES
 from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
-from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.recording.kept_run import KeptRun
 from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
@@ -112,13 +113,13 @@ class Runtime:
             self._recorder.end(error)
             self._settings = None
 
-    def begin_run(self, profile: str | None = None, sinks: Sequence[Sink] = ()) -> Recorder:
+    def begin_run(self, profile: str | None = None, keep: KeptRun | None = None) -> Recorder:
         """Begins a run, unless one is under way.
 
         Args:
             profile: Path of the local profile to write; None leaves that to the environment
                 and to what the program has asked for.
-            sinks: Sinks for this run alone.
+            keep: Keeps this run; None for nothing to be kept.
 
         Returns:
             The run.
@@ -128,8 +129,13 @@ class Runtime:
             if not self.is_running and not self._exiting:
                 self._make_recorder(request)
             recorder = self.recorder
-            for sink in sinks:
-                recorder.add_sink(sink)
+            if keep is not None:
+                recorder.add_sink(keep)
+                file = self._profile_sink
+                if file is None or not file.keep(keep.text):
+                    text = ProfileTextSink(self.metrics, paths=self.settings.paths)
+                    text.keep(keep.text)
+                    recorder.add_sink(text)
         recorder.start()
         return recorder
 

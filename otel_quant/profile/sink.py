@@ -50,7 +50,7 @@ _COST: Final = "\nonnx_model_cost:\n"
 
 
 class ProfileTextSink(Sink):
-    """Makes the text of a run's file, piece by piece. A subclass says where the pieces go.
+    """Makes the text of a run's file, piece by piece, and keeps it where it is asked to.
 
     Args:
         metrics: The metrics of checkpoints and of the summary.
@@ -64,22 +64,36 @@ class ProfileTextSink(Sink):
         self._metrics = metrics
         self._strict = strict
         self._paths = paths
-        self._append: Callable[[str], object] | None = None
+        self._output: Callable[[str], None] | None = None
+        self._kept: list[str] | None = None
         self._costs: list[CostedModel] = []
         self._facts = RunFacts()
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
-    def begin(self, text: str) -> Callable[[str], object]:
-        """Takes the first piece.
+    def keep(self, pieces: list[str]) -> bool:
+        """Keeps the text in memory too, before the run begins.
+
+        Args:
+            pieces: The list to which each piece is appended.
+
+        Returns:
+            Whether it is kept: a strict text is not.
+        """
+        if not self._strict:
+            self._kept = pieces
+        return not self._strict
+
+    def begin(self, text: str) -> Callable[[str], None] | None:
+        """Writes the first piece somewhere else than to memory.
 
         Args:
             text: The piece.
 
         Returns:
-            The function that takes the next pieces.
+            The function that writes the next pieces there; None if there is no such place.
         """
-        raise NotImplementedError
+        return None
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Writes the header and the first record."""
@@ -89,29 +103,41 @@ class ProfileTextSink(Sink):
                 _RUN + _mapping(run_section.at_start(run, checkpoint.reading), "  ", "  ") + "\n"
             )
         text += _RECORDS + self._record(checkpoint)
-        self._append = self.begin(text)
+        if self._kept is not None:
+            self._kept.append(text)
+        self._output = self.begin(text)
+
+    @property
+    def _is_on(self) -> bool:
+        return self._output is not None or bool(self._kept)
+
+    def _put(self, text: str) -> None:
+        if self._kept is not None:
+            self._kept.append(text)
+        if self._output is not None:
+            self._output(text)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Writes the record; a strict file contains only the steps that Quark's file has."""
-        if self._append is not None and not (self._strict and step.filled_in):
-            self._append(self._record(checkpoint) + self._new_facts(step, attributes))
+        if self._is_on and not (self._strict and step.filled_in):
+            self._put(self._record(checkpoint) + self._new_facts(step, attributes))
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Writes the record, and below it the step's peaks."""
-        if self._append is None or (self._strict and record.info.filled_in):
+        if not self._is_on or (self._strict and record.info.filled_in):
             return
         message = message_of(record.error, paths=self._paths) if record.error else None
         text = self._record(checkpoint, checkpoint.error, message)
         if text and not self._strict:
             text += _peaks(record.peaks)
-        self._append(text + self._new_facts(record.info, record.attributes, record.samples))
+        self._put(text + self._new_facts(record.info, record.attributes, record.samples))
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Writes the record."""
-        if self._append is not None:
-            self._append(self._record(checkpoint))
+        if self._is_on:
+            self._put(self._record(checkpoint))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Stores the costs; they are written at the end of the file, after all records."""
@@ -119,12 +145,12 @@ class ProfileTextSink(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Writes the last record, the summary, the definitions and the costs."""
-        if self._append is None:
+        if not self._is_on:
             return
         for piece in self._last_pieces(record, checkpoint):
             # If the disk has no room for one piece, the next ones are still tried.
             with FAULTS.kept_in(f"sink {self.name}"):
-                self._append(piece)
+                self._put(piece)
 
     def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
         yield self._record(checkpoint, record.error)
@@ -143,7 +169,7 @@ class ProfileTextSink(Sink):
 
     def forget(self) -> None:
         """Writes nothing more."""
-        self._append = None
+        self._output = self._kept = None
 
     def _record(
         self, checkpoint: Checkpoint, error: str | None = None, message: str | None = None
@@ -243,7 +269,7 @@ class QuarkYamlSink(ProfileTextSink):
         if self._file is not None and self._file.path == Path(path).resolve():
             self._file.move(beside(self._file.path, "otel"))
 
-    def begin(self, text: str) -> Callable[[str], object]:
+    def begin(self, text: str) -> Callable[[str], None]:
         """Creates the file with its first record."""
         self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
         return self._file.append
@@ -262,27 +288,6 @@ class QuarkYamlSink(ProfileTextSink):
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-class KeptProfileSink(ProfileTextSink):
-    """Keeps the text of the file in memory.
-
-    Attributes:
-        pieces: The text so far.
-    """
-
-    name = "kept profile"
-
-    def __init__(
-        self, metrics: ProgramMetrics, *, strict: bool = False, paths: bool = True
-    ) -> None:
-        super().__init__(metrics, strict=strict, paths=paths)
-        self.pieces: list[str] = []
-
-    def begin(self, text: str) -> Callable[[str], object]:
-        """Keeps the first piece."""
-        self.pieces.append(text)
-        return self.pieces.append
 
 
 def _peaks(peaks: Peaks) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_quant.recording.failures import message_of
 from otel_quant.recording.sink import Sink
@@ -18,6 +18,7 @@ from otel_quant.records import (
     Reading,
     RunInfo,
     RunRecord,
+    StepInfo,
     StepRecord,
     error_type,
 )
@@ -91,6 +92,29 @@ class RunStep(RunFigures):
     error_message: str | None
 
 
+class _Instant(NamedTuple):
+    """What is kept of a reading, which is larger; a `RunStep` takes longer to make."""
+
+    clock_ns: int
+    memory: int | None
+    gpu_memory: int | None
+    disk: DiskReading | None
+    cpu: CpuReading | None
+
+
+class _Ended(NamedTuple):
+    """What is kept of a step that has ended."""
+
+    info: StepInfo
+    run_start_ns: int
+    start: _Instant
+    end: _Instant
+    peaks: Peaks
+    samples: int | None
+    error: str | None
+    message: str | None
+
+
 class KeptRun(Sink):
     """Keeps a run. Memory grows with the number of steps.
 
@@ -99,40 +123,38 @@ class KeptRun(Sink):
 
     Attributes:
         info: Description of the run; None before it begins.
-        steps: The steps that have ended, in the order of their ends.
         models: Static cost of the models.
         total: Figures of the whole run; None before its end.
+        text: The text of the local file, in pieces; whoever begins the run fills it.
     """
 
     name = "kept run"
 
     def __init__(self, *, paths: bool) -> None:
         self._paths = paths
+        self._steps: list[_Ended] = []
         self.info: RunInfo | None = None
-        self.steps: list[RunStep] = []
         self.models: list[CostedModel] = []
         self.total: RunFigures | None = None
+        self.text: list[str] = []
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Keeps the description."""
         self.info = run
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Keeps the step."""
-        info, error = record.info, record.error
-        self.steps.append(
-            RunStep(
-                index=info.index,
-                name=info.label,
-                kind=info.kind,
-                parent=info.parent,
-                library=info.library,
-                library_version=info.library_version,
-                start=(record.start.clock_ns - checkpoint.baseline.clock_ns) / 1e9,
-                samples=record.samples,
-                error=error_type(error) if error else None,
-                error_message=message_of(error, paths=self._paths) if error else None,
-                **_figures(record.start, record.end, record.peaks),
+        """Keeps the step; of its exception, not what the traceback holds."""
+        error = record.error
+        self._steps.append(
+            _Ended(
+                record.info,
+                checkpoint.baseline.clock_ns,
+                _instant(record.start),
+                _instant(record.end),
+                record.peaks,
+                record.samples,
+                error_type(error) if error else None,
+                message_of(error, paths=self._paths) if error else None,
             )
         )
 
@@ -142,34 +164,61 @@ class KeptRun(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Keeps the totals."""
-        self.total = RunFigures(**_figures(checkpoint.baseline, record.end, record.run_peaks))
+        start, end = _instant(checkpoint.baseline), _instant(record.end)
+        self.total = RunFigures(**_figures(start, end, record.run_peaks))
+
+    def steps(self) -> tuple[RunStep, ...]:
+        """Returns the steps that have ended, in the order in which they opened."""
+        return tuple(_step(ended) for ended in sorted(self._steps, key=lambda e: e.info.index))
 
 
-def _figures(start: Reading, end: Reading, peaks: Peaks) -> dict[str, Any]:
-    memory = [reading.memory.tree_rss if reading.memory else None for reading in (start, end)]
-    gpus = [
-        sum(gpu.used for gpu in reading.gpus) if reading.gpus else None for reading in (start, end)
-    ]
-    disk: list[DiskReading | None] = [reading.resources.get("disk") for reading in (start, end)]
-    cpu: list[CpuReading | None] = [reading.resources.get("cpu") for reading in (start, end)]
+def _step(ended: _Ended) -> RunStep:
+    info = ended.info
+    return RunStep(
+        index=info.index,
+        name=info.label,
+        kind=info.kind,
+        parent=info.parent,
+        library=info.library,
+        library_version=info.library_version,
+        start=(ended.start.clock_ns - ended.run_start_ns) / 1e9,
+        samples=ended.samples,
+        error=ended.error,
+        error_message=ended.message,
+        **_figures(ended.start, ended.end, ended.peaks),
+    )
+
+
+def _instant(reading: Reading) -> _Instant:
+    memory, gpus = reading.memory, reading.gpus
+    return _Instant(
+        reading.clock_ns,
+        memory.tree_rss if memory is not None else None,
+        sum(gpu.used for gpu in gpus) if gpus else None,
+        reading.resources.get("disk"),
+        reading.resources.get("cpu"),
+    )
+
+
+def _figures(start: _Instant, end: _Instant, peaks: Peaks) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "duration": (end.clock_ns - start.clock_ns) / 1e9,
-        "memory_start": memory[0],
-        "memory_end": memory[1],
-        "memory_delta": _difference(*memory),
+        "memory_start": start.memory,
+        "memory_end": end.memory,
+        "memory_delta": _difference(start.memory, end.memory),
         "memory_peak": peaks.figures.get("memory"),
         "memory_peak_source": peaks.sources.get("memory"),
-        "gpu_memory_start": gpus[0],
-        "gpu_memory_end": gpus[1],
-        "gpu_memory_delta": _difference(*gpus),
+        "gpu_memory_start": start.gpu_memory,
+        "gpu_memory_end": end.gpu_memory,
+        "gpu_memory_delta": _difference(start.gpu_memory, end.gpu_memory),
         "gpu_memory_peak": peaks.figures.get("gpu.memory"),
     }
-    if disk[0] is not None and disk[1] is not None:
-        figures["disk_read"] = disk[1].read - disk[0].read
-        figures["disk_write"] = disk[1].write - disk[0].write
-    if cpu[0] is not None and cpu[1] is not None:
-        figures["cpu_user"] = cpu[1].user - cpu[0].user
-        figures["cpu_system"] = cpu[1].system - cpu[0].system
+    if start.disk is not None and end.disk is not None:
+        figures["disk_read"] = end.disk.read - start.disk.read
+        figures["disk_write"] = end.disk.write - start.disk.write
+    if start.cpu is not None and end.cpu is not None:
+        figures["cpu_user"] = end.cpu.user - start.cpu.user
+        figures["cpu_system"] = end.cpu.system - start.cpu.system
     return figures
 
 

@@ -134,6 +134,35 @@ def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: 
         assert expected in printed
 
 
+@pytest.mark.parametrize(
+    ("path", "environ"),
+    [("p.yaml", {}), ("p.yaml", {"OTEL_QUANT_YAML_STRICT": "true"}), ("/proc/none/p.yaml", {})],
+    ids=["a file", "a strict file", "a file that cannot be written"],
+)
+def test_a_run_prints_its_table_whatever_becomes_of_the_file(
+    tmp_path: Path, path: str, environ: dict[str, str]
+) -> None:
+    out, _ = run_script(
+        tmp_path,
+        f"""
+import otel_quant, os
+with otel_quant.run(profile={path!r}) as run:
+    if {path!r} == "p.yaml":
+        os.remove("p.yaml")
+    with otel_quant.step("a"):
+        pass
+print(run)
+""",
+        **environ,
+    )
+
+    lines = out.splitlines()
+    assert lines[3].startswith("a  ")
+    assert lines[3].endswith("  ok")
+    assert "ended         without an exception" in lines
+    assert "truncated" not in out
+
+
 BLOCKS = """
 import otel_quant
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from otel_quant.rendering.document import Facts
+from otel_quant.rendering.table import listed
 
 _MIB: Final = 1 << 20
 _RATIO: Final = "_ratio"
@@ -64,28 +65,22 @@ def cost_facts(cost: Mapping[str, object]) -> Facts:
 def _line(key: str, value: object) -> tuple[str, str]:
     if key.startswith(_PRECISION):
         return f"contractions in {key.removeprefix(_PRECISION)}", _share(value)
-    name, shown = _FIGURES.get(key, (key, _unchanged))
+    name, shown = _FIGURES.get(key, (key, listed))
     return name, shown(value)
 
 
 def _count(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else _unchanged(value)
+    return f"{value:,}" if isinstance(value, int) else listed(value)
 
 
 def _mebibytes(value: object) -> str:
     if isinstance(value, int) and value < 1 << 64:  # a larger integer may not fit into a float
         return f"{value / _MIB:,.2f} MiB"
-    return _unchanged(value)
+    return listed(value)
 
 
 def _share(value: object) -> str:
-    return f"{100 * value:.2f} %" if isinstance(value, int | float) else _unchanged(value)
-
-
-def _unchanged(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
+    return f"{100 * value:.2f} %" if isinstance(value, int | float) else listed(value)
 
 
 _FIGURES: Final[Mapping[str, tuple[str, Callable[[object], str]]]] = {
@@ -99,8 +94,8 @@ _FIGURES: Final[Mapping[str, tuple[str, Callable[[object], str]]]] = {
     "peak_activation_bytes": ("peak of activations", _mebibytes),
     "nodes": ("nodes", _count),
     "qdq_nodes": ("(De)QuantizeLinear nodes", _count),
-    "max_memory_node": ("node with the most memory", _unchanged),
+    "max_memory_node": ("node with the most memory", listed),
     "integer_mac_share": ("contractions in integers", _share),
-    "uncosted_ops": ("nodes without known MACs", _unchanged),
+    "uncosted_ops": ("nodes without known MACs", listed),
 }
 """Key in the file -> its name, the same as in ``otel-quant cost``, and its format."""

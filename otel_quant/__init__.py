@@ -11,8 +11,16 @@ a small API::
     @otel_quant.step(otel_quant.ProfileStep.MODEL_EVALUATION)
     def evaluate(model): ...
 
-In a notebook, ``with otel_quant.run():`` marks the beginning and the end of a run. A program that
-configures OpenTelemetry itself calls ``otel_quant.QuantInstrumentor().instrument()``.
+A notebook needs nothing else::
+
+    with otel_quant.run() as run:
+        quantize(model)
+
+    run              # a table of its steps
+    run.memory_peak  # bytes
+
+A program that configures OpenTelemetry itself calls
+``otel_quant.QuantInstrumentor().instrument()``.
 """
 
 from __future__ import annotations
@@ -25,17 +33,31 @@ from otel_quant.version import VERSION
 
 if TYPE_CHECKING:
     from otel_quant.instrumentor import QuantInstrumentor
-    from otel_quant.scope import run, step
+    from otel_quant.measured_run import Run, run
+    from otel_quant.recording.kept_run import RunFigures, RunStep
+    from otel_quant.scope import step
 
 __version__ = VERSION
 
-__all__ = ["ProfileStep", "QuantInstrumentor", "__version__", "run", "step"]
+__all__ = [
+    "ProfileStep",
+    "QuantInstrumentor",
+    "Run",
+    "RunFigures",
+    "RunStep",
+    "__version__",
+    "run",
+    "step",
+]
 
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
     "QuantInstrumentor": "otel_quant.instrumentor",
-    "run": "otel_quant.scope",
+    "Run": "otel_quant.measured_run",
+    "RunFigures": "otel_quant.recording.kept_run",
+    "RunStep": "otel_quant.recording.kept_run",
+    "run": "otel_quant.measured_run",
     "step": "otel_quant.scope",
 }
 

@@ -108,7 +108,7 @@ class Variable:
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
-    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); missing folders are created. Setting it requests the file. An existing file is kept, as `quark_profile.1.yaml` and so on. The name gets the process id in a child process, and `.otel` if Quark's own profiler writes to the path."),
+    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); missing folders are created. Setting it requests the file. An existing file is kept as `quark_profile.1.yaml`, one that was kept before moves up to `.2`, and so on. The name gets the process id in a child process, and `.otel` if Quark's own profiler writes to the path."),
     Variable(QUARK_PROFILING, "0", "`1` requests the local profile, as it does in Quark's own profiler."),
     Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Metrics and log records still go to `otlp` unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps)."),

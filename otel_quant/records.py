@@ -287,6 +287,23 @@ class CostedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What made a run: where and with what it was started.
+
+    Attributes:
+        command: The command line, on one line and without passwords or tokens; empty if unknown.
+        host: Name of the machine.
+        system: Operating system, its release and the architecture: ``Linux 6.1.0 x86_64``.
+        python: Version of Python.
+    """
+
+    command: str
+    host: str
+    system: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """A run, as known when it begins.
 
@@ -297,6 +314,7 @@ class RunInfo:
         rank: Rank given by a launcher such as torchrun.
         world_size: Number of processes that the launcher started.
         parent_carrier: W3C trace context to continue, as header name and value.
+        origin: What made it; None if it was not collected.
     """
 
     id: str
@@ -305,6 +323,7 @@ class RunInfo:
     rank: int | None = None
     world_size: int | None = None
     parent_carrier: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

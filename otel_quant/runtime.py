@@ -27,7 +27,8 @@ from otel_quant.probes.registry import RESOURCES
 from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
-from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.recording.kept_run import KeptRun
 from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
@@ -101,28 +102,42 @@ class Runtime:
         recorder = self._recorder
         return recorder.current() if recorder is not None else None
 
-    def end_run(self, error: str | None = None) -> None:
+    def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another.
 
         Args:
             error: Class name of the exception that ends it.
+            only: The run to end; another one goes on. None for any.
         """
-        if self._recorder is not None:
+        if self._recorder is not None and only in (None, self._recorder):
             self._recorder.end(error)
             self._settings = None
 
-    def begin_run(self, profile: str | None = None) -> None:
+    def begin_run(self, profile: str | None = None, keep: KeptRun | None = None) -> Recorder:
         """Begins a run, unless one is under way.
 
         Args:
             profile: Path of the local profile to write; None leaves that to the environment
                 and to what the program has asked for.
+            keep: Keeps this run; None for nothing to be kept.
+
+        Returns:
+            The run.
         """
         request = self._requested(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
                 self._make_recorder(request)
-        self.recorder.start()
+            recorder = self.recorder
+            if keep is not None:
+                recorder.add_sink(keep)
+                file = self._profile_sink
+                if file is None or not file.keep(keep.text):
+                    text = ProfileTextSink(self.metrics, paths=self.settings.paths)
+                    text.keep(keep.text)
+                    recorder.add_sink(text)
+        recorder.start()
+        return recorder
 
     def write_profile(self, path: str) -> None:
         """Asks for the local file as Quark's profiler does: at a path in a folder that exists.
@@ -279,7 +294,7 @@ class Runtime:
         with FAULTS.kept_in("beginning of a run"):
             WORKAROUNDS.apply()
             self._settings = settings = settings_from(os.environ)
-            info = new_run_info(os.environ, PARENT.carrier)
+            info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
             self._profile_sink = self._profile_sink_for(request, info)
             file = (self._profile_sink,) if self._profile_sink is not None else ()
             recorder = Recorder(
@@ -308,6 +323,7 @@ class Runtime:
                     self.metrics,
                     strict=request.strict,
                     makes_folders=request.makes_folders,
+                    paths=self.settings.paths,
                 )
         return None
 

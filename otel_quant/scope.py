@@ -1,4 +1,4 @@
-"""The functions that programs call: ``step`` makes code a step, ``run`` makes a block a run."""
+"""``step``: makes a block or a function a step of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.recording.recorder import Entered, OpenStep
-from otel_quant.records import AttributeValue, error_type
+from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,7 +76,7 @@ class Activation:
             error: The exception that ended its code; None for no error.
         """
         if self.step is not None:
-            self.step.recorder.close(self.step, error if _is_failure(error) else None)
+            self.step.recorder.close(self.step, error if is_failure(error) else None)
             RUNTIME.report_if_idle()
 
 
@@ -170,29 +170,6 @@ def step(
             f"step() is given attributes={attributes!r}; expected a mapping of names to values"
         )
     return Scope(kind, label, attributes)
-
-
-@contextmanager
-def run(profile: str | None = None) -> Iterator[None]:
-    """Makes a block a run of its own: for notebooks and long-lived programs.
-
-    If another run is active, it is ended first. When the block ends, its telemetry has been
-    passed to the exporters, and its local profile, if one was requested, is complete.
-
-    Args:
-        profile: Path of the local profile to write; None uses the environment variables.
-    """
-    RUNTIME.end_run()
-    RUNTIME.begin_run(profile)
-    error: str | None = None
-    try:
-        yield
-    except BaseException as raised:
-        error = error_type(raised)
-        raise
-    finally:
-        RUNTIME.end_run(error)
-        RUNTIME.delivery.soon()
 
 
 def qualified_name(function: Callable[..., Any]) -> str:
@@ -297,7 +274,7 @@ def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Gener
         raise
 
 
-def _is_failure(error: BaseException | None) -> bool:
+def is_failure(error: BaseException | None) -> bool:
     """Returns False for an early ``close`` of a generator and for ``sys.exit(0)``."""
     if error is None or isinstance(error, GeneratorExit):
         return False

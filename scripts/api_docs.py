@@ -81,6 +81,9 @@ def _member(name: str, member: Any) -> Iterator[str]:
     """Yields what is said of a method or a property that has a docstring of its own."""
     if isinstance(member, property) and member.__doc__:
         yield f"#### `{name}`\n"
+        getter = member.fget
+        assert getter is not None
+        yield _code(f"{name}: {_type(inspect.signature(getter).return_annotation)}")
         yield prose(_documentation(member))
     function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
     if inspect.isfunction(function) and function.__doc__:
@@ -100,7 +103,7 @@ def _code(text: str) -> str:
 
 
 def _has_own_arguments(kind: type) -> bool:
-    return "__init__" in vars(kind)
+    return "__init__" in vars(kind) and bool(inspect.signature(kind).parameters)
 
 
 def _signature(name: str, function: Callable[..., Any], *, bound: bool = False) -> str:

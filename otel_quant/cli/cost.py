@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.cli.rendering.table import printable
+from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
     from otel_quant.cost import ModelCost
@@ -105,8 +105,8 @@ def _seconds(text: str) -> float:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.cli.rendering.cost_report import Choices, report
     from otel_quant.cost import CostError, cost_of, parse_inputs
+    from otel_quant.rendering.cost_report import Choices, report
 
     try:
         inputs = parse_inputs(options.inputs, option="--input")

@@ -1,268 +1,40 @@
-"""``otel-quant show``: the steps of a profile as a table, JSON or CSV."""
+"""``otel-quant show``: the steps of a profile as a table, Markdown, JSON or CSV."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import json
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.cli.rendering.model_cost import cost_text
-from otel_quant.cli.rendering.table import printable, table
-from otel_quant.profile.profile_steps import Step, numbers, steps_of
-from otel_quant.profile.reader import NotAProfileError, Profile, Record, parse
-
-_TIME, _MEMORY, _GPU = "relative_time_secs", "cpu_memory_mb", "gpu_memory_mb"
-_READ, _WRITE = "disk_read_mb", "disk_write_mb"
-_PEAK, _GPU_PEAK = "peak_memory_mb", "peak_gpu_memory_mb"
-_KNOWN: Final = frozenset(
-    {"step", "timestamp", _TIME, _MEMORY, _GPU, _READ, _WRITE, _PEAK, _GPU_PEAK, "error"}
-)
+from otel_quant.profile.reader import NotAProfileError, Profile, parse
+from otel_quant.rendering.document import Lines, Part, as_markdown, as_text
+from otel_quant.rendering.profile_data import as_csv, as_json
+from otel_quant.rendering.profile_document import parts_of
+from otel_quant.rendering.table import printable
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One figure of a step.
+def _for_people(
+    render: Callable[[Iterable[Part]], str],
+) -> Callable[[Mapping[str, Profile]], str]:
+    def text(profiles: Mapping[str, Profile]) -> str:
+        parts: list[Part] = []
+        for name, profile in profiles.items():
+            if len(profiles) > 1:
+                parts.append(Lines((name,)))
+            parts += parts_of(profile)
+        return render(parts)
 
-    Attributes:
-        key: Its name in JSON and CSV.
-        heading: Its name in the table.
-        value: Computes it from the records and the step.
-        shown: Formats it for the table.
-        unless: Key of another column; if that column is in the table, this one is left out.
-    """
-
-    key: str
-    heading: str
-    value: Callable[[Sequence[Record], Step], object]
-    shown: Callable[[object], str]
-    unless: str = ""
-
-
-def _number(record: Record, key: str) -> float | None:
-    return next(numbers((record,), key), None)
-
-
-def _at_start(key: str) -> Callable[[Sequence[Record], Step], object]:
-    return lambda records, step: _number(records[step.first], key)
-
-
-def _at_end(key: str) -> Callable[[Sequence[Record], Step], object]:
-    return lambda records, step: (
-        _number(records[step.last], key) if step.state == "ended" else None
-    )  # fmt: skip
-
-
-def _change(key: str) -> Callable[[Sequence[Record], Step], object]:
-    def change(records: Sequence[Record], step: Step) -> object:
-        before, after = _number(records[step.first], key), _number(records[step.last], key)
-        if step.state != "ended" or before is None or after is None:
-            return None
-        return round(after - before, 9)  # the records have no more decimals
-
-    return change
-
-
-def _highest(key: str) -> Callable[[Sequence[Record], Step], object]:
-    return lambda records, step: max(
-        numbers(records[step.first : step.last + 1], key), default=None
-    )  # fmt: skip
-
-
-def _status(records: Sequence[Record], step: Step) -> object:
-    if step.state == "ended":
-        return str(records[step.last].get("error", "ok"))
-    return step.state
-
-
-def _fixed(digits: int) -> Callable[[object], str]:
-    return lambda value: f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
-
-
-def _signed(value: object) -> str:
-    return f"{value:+.2f}" if isinstance(value, int | float) else "-"
-
-
-_COLUMNS: Final[tuple[Column, ...]] = (
-    Column("start_secs", "START s", _at_start(_TIME), _fixed(2)),
-    Column("duration_secs", "TIME s", _change(_TIME), _fixed(2)),
-    Column("cpu_memory_start_mb", "MEM START", _at_start(_MEMORY), _fixed(1)),
-    Column("cpu_memory_end_mb", "MEM END", _at_end(_MEMORY), _fixed(1)),
-    Column("cpu_memory_delta_mb", "MEM +/-", _change(_MEMORY), _signed),
-    Column("cpu_memory_peak_mb", "MEM PEAK", _at_end(_PEAK), _fixed(1)),
-    Column("cpu_memory_seen_mb", "MEM SEEN", _highest(_MEMORY), _fixed(1), "cpu_memory_peak_mb"),
-    Column("gpu_memory_start_mb", "GPU START", _at_start(_GPU), _fixed(1)),
-    Column("gpu_memory_end_mb", "GPU END", _at_end(_GPU), _fixed(1)),
-    Column("gpu_memory_peak_mb", "GPU PEAK", _at_end(_GPU_PEAK), _fixed(1)),
-    Column("gpu_memory_seen_mb", "GPU SEEN", _highest(_GPU), _fixed(1), "gpu_memory_peak_mb"),
-    Column("disk_read_mb", "READ", _change(_READ), _fixed(2)),
-    Column("disk_write_mb", "WRITTEN", _change(_WRITE), _fixed(2)),
-)
-_SEEN: Final = (
-    "(memory and disk in MiB; SEEN is the highest at the checkpoints, not between them)\n"
-)
-_STATUS: Final = Column("status", "STATUS", _status, str)
-
-
-def _columns(profile: Profile, steps: Sequence[Step]) -> Iterator[Column]:
-    """Yields the columns in which a step has a value; custom metrics come last."""
-    custom = dict.fromkeys(key for record in profile.records for key in record if key not in _KNOWN)
-    for column in (*_COLUMNS, *(_custom_column(key) for key in custom)):
-        if any(column.value(profile.records, step) is not None for step in steps):
-            yield column
-    yield _STATUS
-
-
-def _custom_column(key: str) -> Column:
-    def value(records: Sequence[Record], step: Step) -> object:
-        return records[step.last if step.state == "ended" else step.first].get(key)
-
-    return Column(key, key, value, lambda value: "-" if value is None else str(value))
-
-
-def _as_table(profiles: Mapping[str, Profile]) -> str:
-    text = ""
-    for name, profile in profiles.items():
-        if len(profiles) > 1:
-            text += f"{printable(name)}\n"
-        text += _one_table(profile) + "\n"
-    return text.removesuffix("\n")
-
-
-def _one_table(profile: Profile) -> str:
-    steps = steps_of(profile.records)
-    text = _steps_table(profile, steps) if steps else "no steps\n"
-    if profile.summary:
-        text += "\n" + _pairs(profile.summary)
-    for cost in profile.costs:
-        text += "\n" + cost_text(cost)
-    return text + _end(profile) + _warning(profile, steps)
-
-
-def _steps_table(profile: Profile, steps: Sequence[Step]) -> str:
-    columns = list(_columns(profile, steps))
-    keys = {column.key for column in columns}
-    columns = [column for column in columns if column.unless not in keys]
-    text = table(
-        ("STEP", *(column.heading for column in columns)),
-        [
-            (
-                "  " * step.depth + step.name,
-                *(column.shown(column.value(profile.records, step)) for column in columns),
-            )
-            for step in steps
-        ],
-    )
-    return text + ("(memory and disk in MiB)\n" if "cpu_memory_peak_mb" in keys else _SEEN)
-
-
-def _end(profile: Profile) -> str:
-    """Returns a line with the exception that ended the run; empty if there was none."""
-    last = profile.records[-1] if profile.records else {}
-    if last.get("step") != "End" or "error" not in last:
-        return ""
-    return f"\nthe run ended with {printable(str(last['error']))}\n"
-
-
-def _pairs(values: Mapping[str, object]) -> str:
-    width = max((len(key) for key in values), default=0)
-    shown = (
-        (key, round(value, 4) if isinstance(value, float) else value)
-        for key, value in values.items()
-    )
-    return "".join(f"{printable(f'{key:{width}}  {value}')}\n" for key, value in shown)
-
-
-def _warning(profile: Profile, steps: Sequence[Step]) -> str:
-    """Returns what is missing, the open steps and the last figures; empty if nothing is missing."""
-    if profile.complete:
-        return ""
-    records = profile.records
-    if not records:
-        return "\ntruncated: the file has no complete checkpoint\n"
-    if records[-1].get("step") == "End":
-        return "\ntruncated: all checkpoints are complete, but the text after them is not\n"
-    open_steps = " > ".join(printable(step.name) for step in steps if step.state == "open")
-    figures = ", ".join(
-        f"{value:.2f} {unit}"
-        for key, unit in ((_TIME, "s"), (_MEMORY, "MiB"), (_GPU, "MiB on GPUs"))
-        if (value := _number(records[-1], key)) is not None
-    )
-    return (
-        "\ntruncated: the run has no End: it is still running, or it was killed\n"
-        f"  open steps:      {open_steps or 'none'}\n"
-        f"  last checkpoint: {printable(str(records[-1].get('step', '')))}"
-        f"{f' ({figures})' if figures else ''}\n"
-    )
-
-
-def _as_json(profiles: Mapping[str, Profile]) -> str:
-    documents = []
-    for name, profile in profiles.items():
-        steps = steps_of(profile.records)
-        columns = list(_columns(profile, steps))
-        documents.append(
-            {
-                "file": name,
-                "truncated": not profile.complete,
-                "steps": [
-                    {
-                        "step": step.name,
-                        "depth": step.depth,
-                        **{column.key: column.value(profile.records, step) for column in columns},
-                    }
-                    for step in steps
-                ],
-                "summary": profile.summary,
-                "onnx_model_cost": profile.costs,
-            }
-        )
-    return json.dumps(_finite(documents), indent=2, default=str) + "\n"
-
-
-def _finite(value: object) -> object:
-    """Replaces numbers that JSON does not have (NaN, infinity) by their names."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value
-
-
-def _as_csv(profiles: Mapping[str, Profile]) -> str:
-    rows: list[dict[str, object]] = []
-    for name, profile in profiles.items():
-        steps = steps_of(profile.records)
-        columns = list(_columns(profile, steps))
-        for step in steps:
-            row: dict[str, object] = {"file": name, "step": step.name, "depth": step.depth}
-            for column in columns:
-                row[column.key] = column.value(profile.records, step)
-            rows.append({key: printable(str(v)) for key, v in row.items() if v is not None})
-    order = ["file", "step", "depth", *(column.key for column in _COLUMNS), "status"]
-    present = {key for row in rows for key in row}
-    fields = [key for key in order if key in present]
-    fields += [key for row in rows for key in row if key not in order]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(dict.fromkeys(fields)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return text
 
 
 _FORMATS: Final[Mapping[str, Callable[[Mapping[str, Profile]], str]]] = {
-    "table": _as_table,
-    "json": _as_json,
-    "csv": _as_csv,
+    "table": _for_people(as_text),
+    "markdown": _for_people(as_markdown),
+    "json": as_json,
+    "csv": as_csv,
 }
 
 
@@ -278,11 +50,17 @@ def _run(options: argparse.Namespace) -> int:
     for name in options.files:
         try:
             text = Path(name).read_bytes().decode("utf-8", "replace")
-            profiles[name] = parse(text)
+            profile = profiles[name] = parse(text)
         except NotAProfileError as error:
             raise UserError(f"{printable(name)}: not a quark_profile.yaml: {error}") from error
         except OSError as error:
             raise UserError(f"{printable(name)}: {error.strerror}") from error
+        if not profile.records:
+            found = "is empty" if not text.strip() else "ends before its first checkpoint"
+            raise UserError(
+                f"{printable(name)}: the file {found}; expected the records of a run, which "
+                "writes the first as it begins"
+            )
     sys.stdout.write(_FORMATS[options.format](profiles))
     return 0
 
@@ -292,7 +70,8 @@ COMMAND: Final = Command(
     brief="print the steps of a quark_profile.yaml",
     description=(
         "Prints the steps of profiles with their time, memory and disk I/O. Reads the files of "
-        "otel-quant and of Quark's own profiler, including those of killed runs."
+        "otel-quant and of Quark's own profiler, including those of killed runs. Exits with 1 if a "
+        "file is empty or cannot be read."
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -215,7 +215,7 @@ def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
     Args:
         path: Where it should be. If a living run writes the file there, this one is
             created beside it, with the process id in its name; any other file there is
-            kept under the next free number. A character device is written to directly.
+            kept as number 1. A character device is written to directly.
         text: The first piece; see :meth:`ProfileFile.append`.
         parents: Whether folders that are missing on the way there are made.
 

@@ -2,9 +2,10 @@
 
 A file that a run writes is locked while the run lives. What is at a path already is
 therefore one of two things: a file that a living run writes, which stays, or an older
-one, which is kept under the next free number ("profile.1.yaml"). The older file gets its
-second name before it loses the first, so the path always exists, and of two runs that
-start at once neither loses a file.
+one, which is kept as number 1 ("profile.1.yaml"). The files that have been kept before
+move up by one number, so that 1 is the newest. A file gets its second name before it
+loses the first, so the path always exists, and of two runs that start at once neither
+loses a file. A kill in between leaves one file under two names; the next run frees one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +53,7 @@ def move(source: Path, target: Path) -> Path:
 
     Args:
         source: A file that this process has locked.
-        target: The path. An older file there is kept under the next free number.
+        target: The path. An older file there is kept as number 1.
 
     Returns:
         The file's path now: the target, or the target with the process id in its name.
@@ -74,7 +76,7 @@ def move(source: Path, target: Path) -> Path:
             if descriptor is not None and not _is_at(descriptor, target):
                 continue
             if descriptor is None or os.fstat(descriptor).st_size:
-                _link_under_number(target)
+                _keep_as_number_1(target)
             source.replace(target)
             return target
         finally:
@@ -87,7 +89,7 @@ def create_unlocked(target: Path, flags: int) -> tuple[int, Path]:
     """Creates a file where there are no locks, and an open file cannot be renamed.
 
     Args:
-        target: The path. A file there is renamed to the next free number.
+        target: The path. A file there is renamed to number 1.
         flags: How to open the file, for :func:`os.open`.
 
     Returns:
@@ -102,7 +104,7 @@ def create_unlocked(target: Path, flags: int) -> tuple[int, Path]:
             return os.open(target, flags | os.O_CREAT | os.O_EXCL, 0o666), target
         except FileExistsError:
             try:
-                target.rename(_next_number(target))
+                target.rename(_free_number_1(target))
             except PermissionError:  # open in another process
                 target = beside(target, str(os.getpid()))
     raise _contested(target)
@@ -136,10 +138,10 @@ def _move_if_free(source: Path, target: Path) -> bool:
     return True
 
 
-def _link_under_number(path: Path) -> None:
-    """Gives a file the next free number as a second name; renames it if it can have but one."""
-    while True:
-        numbered = _next_number(path)
+def _keep_as_number_1(path: Path) -> None:
+    """Gives a file the number 1 as a second name; renames it if it can have but one."""
+    for _ in range(_TRIES):
+        numbered = _free_number_1(path)
         try:
             os.link(path, numbered)
         except FileExistsError:
@@ -149,11 +151,52 @@ def _link_under_number(path: Path) -> None:
                 raise
             path.rename(numbered)
         return
+    raise _contested(path)
 
 
-def _next_number(path: Path) -> Path:
-    paths = (beside(path, str(number)) for number in itertools.count(1))
-    return next(path for path in paths if not os.path.lexists(path))
+def _free_number_1(path: Path) -> Path:
+    """Moves the files that are kept of a path up by one number; returns the lowest number's path.
+
+    Only files move: a folder, a link, or a file that a living run writes stays at its number,
+    and the others move past it.
+    """
+    for _ in range(_TRIES):
+        numbers = _movable_numbers(path)
+        upwards = reversed(list(itertools.pairwise(numbers)))
+        try:
+            if all(_move_if_free(lower, higher) for lower, higher in upwards):
+                return numbers[0]
+        except FileNotFoundError:
+            continue  # where there are no locks, another run may move the same files
+    raise _contested(path)
+
+
+def _movable_numbers(path: Path) -> list[Path]:
+    """Returns the paths of the kept files that can move, from number 1 on, and a free one."""
+    found: list[Path] = []
+    for number in itertools.count(1):
+        numbered = beside(path, str(number))
+        try:
+            status = numbered.lstat()
+        except FileNotFoundError:
+            break
+        if _is_at_both(status, found[-1] if found else path):
+            numbered.unlink()  # a run was killed between giving and taking a name
+            break
+        if stat.S_ISREG(status.st_mode) and not _is_written(numbered):
+            found.append(numbered)
+    return [*found, numbered]
+
+
+def _is_written(path: Path) -> bool:
+    """Returns whether a living run writes a file."""
+    descriptor = _open_to_lock(path)
+    if descriptor is None:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _open_to_lock(path: Path) -> int | None:
@@ -168,7 +211,11 @@ def _open_to_lock(path: Path) -> int | None:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
+    return _is_at_both(os.fstat(descriptor), path)
+
+
+def _is_at_both(status: os.stat_result, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
+        return os.path.samestat(status, path.stat())
     except FileNotFoundError:
         return False

@@ -67,8 +67,8 @@ def steps_of(records: Sequence[Record]) -> list[Step]:
 
 
 def numbers(records: Sequence[Record], key: str) -> Iterator[float]:
-    """Yields the numbers that records have under a key."""
+    """Yields the numbers that records have under a key; an integer of more than 63 bits is none."""
     for record in records:
         value = record.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) or (type(value) is int and value.bit_length() < 64):
             yield value

@@ -18,8 +18,10 @@ _ENTRY: Final = re.compile(
     r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
 )
 _DEFINITION: Final = "# - "
-# A comment that otel-quant adds below the End record of a step.
+# Comments that otel-quant adds below a record: peaks of the step that has ended, and what the step
+# says of the run.
 _PEAK: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
+_FACT: Final = re.compile(r"  # (libraries|calibration_method|calibration_samples): (.+)")
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -43,6 +45,7 @@ class Profile:
         records: The checkpoints that are complete, in order.
         summary: The figures of the run, by key.
         costs: Static cost of the models, one mapping for each.
+        run: What made the run and how it went; of a run that has no End, what was known so far.
         complete: Whether the file has its End record, summary and definitions. False for
             a run that still runs or was killed.
     """
@@ -50,6 +53,7 @@ class Profile:
     records: list[Record] = field(default_factory=list)
     summary: Record = field(default_factory=dict)
     costs: list[Record] = field(default_factory=list)
+    run: Record = field(default_factory=dict)
     complete: bool = True
 
 
@@ -73,7 +77,12 @@ def parse(text: str) -> Profile:
             raise NotAProfileError("no line 'memory_usage:'")
         return Profile(complete=False)
     profile = Profile(complete=not rest)
-    sections = {"memory_usage": profile.records, "onnx_model_cost": profile.costs}
+    sections = {
+        "memory_usage": profile.records,
+        "onnx_model_cost": profile.costs,
+        "run": [profile.run],
+        "run_end": [profile.run],
+    }
     definitions: list[str] = []
     section: list[Record] | None = None
     position = 0
@@ -89,6 +98,8 @@ def parse(text: str) -> Profile:
             peak = _PEAK.fullmatch(line)
             if peak is not None and section:
                 section[-1][peak[1]] = float(peak[2])
+            if (fact := _FACT.fullmatch(line)) is not None:
+                profile.run[fact[1]] = _value(fact[2])
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
@@ -117,7 +128,9 @@ def _check_the_end(profile: Profile, definitions: list[str]) -> None:
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()
-    expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {"error"}
+    expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {
+        "error", "error_message",
+    }  # fmt: skip
     profile.complete = (
         profile.complete
         and ended

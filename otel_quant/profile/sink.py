@@ -1,24 +1,30 @@
 """Writes the local file: a run as YAML in the format of AMD Quark's profiler.
 
 A checkpoint is on disk when the sink's method returns, so the file of a killed run lacks only its
-end; see :mod:`otel_quant.profile.file`. Four things are not in Quark's file, and ``strict`` leaves
-them out: records of steps that Quark's profiler declares but does not report, a last key ``error``
-in the End record of a failed step, comments with the step's peaks below an End record, and a last
-section ``onnx_model_cost`` with the static cost of the models.
+end; see :mod:`otel_quant.profile.file`. Five things are not in Quark's file, and ``strict`` leaves
+them out: records of steps that Quark's profiler declares but does not report, last keys
+``error_message`` and ``error`` in the End record of a failed step, comments below a record (the
+step's peaks; what the step says of the run), the sections of
+:mod:`otel_quant.profile.run_section`, and a last section ``onnx_model_cost`` with the static cost
+of the models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import file as profile_file
+from otel_quant.profile import run_section
 from otel_quant.profile.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.profile.path import beside
 from otel_quant.profile.program_metrics import Kind, ProgramMetrics
 from otel_quant.profile.yaml_text import comment, inline, key, quoted
+from otel_quant.recording.failures import message_of
+from otel_quant.recording.run_facts import RunFacts
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -31,7 +37,10 @@ from otel_quant.records import (
     StepRecord,
 )
 
-_HEADER: Final = "# Quark Profiling Results\n\nmemory_usage:\n"
+_HEADER: Final = "# Quark Profiling Results\n\n"
+_RUN: Final = "run:\n"
+_RECORDS: Final = "memory_usage:\n"
+_RUN_END: Final = "\nrun_end:\n"
 _SUMMARY: Final = "\n# Summary Metrics\n"
 _DEFINITIONS: Final = "\n# Metric Definitions:\n"
 _RECORD_DEFINITIONS: Final = "#\n# Checkpoint Metrics (per record):\n"
@@ -40,15 +49,178 @@ _MIB: Final = 1 << 20
 _COST: Final = "\nonnx_model_cost:\n"
 
 
-class QuarkYamlSink(Sink):
+class ProfileTextSink(Sink):
+    """Makes the text of a run's file, piece by piece, and keeps it where it is asked to.
+
+    Args:
+        metrics: The metrics of checkpoints and of the summary.
+        strict: Whether to write only what Quark's profiler writes.
+        paths: Whether messages of exceptions may be written: they may contain paths.
+    """
+
+    def __init__(
+        self, metrics: ProgramMetrics, *, strict: bool = False, paths: bool = True
+    ) -> None:
+        self._metrics = metrics
+        self._strict = strict
+        self._paths = paths
+        self._output: Callable[[str], None] | None = None
+        self._kept: list[str] | None = None
+        self._costs: list[CostedModel] = []
+        self._facts = RunFacts()
+        # Reentrant: a signal handler may close a step while another is being written.
+        self._lock = threading.RLock()
+
+    def keep(self, pieces: list[str]) -> bool:
+        """Keeps the text in memory too, before the run begins.
+
+        Args:
+            pieces: The list to which each piece is appended.
+
+        Returns:
+            Whether it is kept: a strict text is not.
+        """
+        if not self._strict:
+            self._kept = pieces
+        return not self._strict
+
+    def begin(self, text: str) -> Callable[[str], None] | None:
+        """Writes the first piece somewhere else than to memory.
+
+        Args:
+            text: The piece.
+
+        Returns:
+            The function that writes the next pieces there; None if there is no such place.
+        """
+        return None
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Writes the header and the first record."""
+        text = _HEADER
+        if not self._strict:
+            text += (
+                _RUN + _mapping(run_section.at_start(run, checkpoint.reading), "  ", "  ") + "\n"
+            )
+        text += _RECORDS + self._record(checkpoint)
+        if self._kept is not None:
+            self._kept.append(text)
+        self._output = self.begin(text)
+
+    @property
+    def _is_on(self) -> bool:
+        return self._output is not None or bool(self._kept)
+
+    def _put(self, text: str) -> None:
+        if self._kept is not None:
+            self._kept.append(text)
+        if self._output is not None:
+            self._output(text)
+
+    def step_started(
+        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
+    ) -> None:
+        """Writes the record; a strict file contains only the steps that Quark's file has."""
+        if self._is_on and not (self._strict and step.filled_in):
+            self._put(self._record(checkpoint) + self._new_facts(step, attributes))
+
+    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+        """Writes the record, and below it the step's peaks."""
+        if not self._is_on or (self._strict and record.info.filled_in):
+            return
+        message = message_of(record.error, paths=self._paths) if record.error else None
+        text = self._record(checkpoint, checkpoint.error, message)
+        if text and not self._strict:
+            text += _peaks(record.peaks)
+        self._put(text + self._new_facts(record.info, record.attributes, record.samples))
+
+    def point(self, checkpoint: Checkpoint) -> None:
+        """Writes the record."""
+        if self._is_on:
+            self._put(self._record(checkpoint))
+
+    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+        """Stores the costs; they are written at the end of the file, after all records."""
+        self._costs.extend(costs)
+
+    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+        """Writes the last record, the summary, the definitions and the costs."""
+        if not self._is_on:
+            return
+        for piece in self._last_pieces(record, checkpoint):
+            # If the disk has no room for one piece, the next ones are still tried.
+            with FAULTS.kept_in(f"sink {self.name}"):
+                self._put(piece)
+
+    def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
+        yield self._record(checkpoint, record.error)
+        yield _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
+        yield (
+            _DEFINITIONS
+            + _RECORD_DEFINITIONS
+            + self._definitions("checkpoint_metrics")
+            + _SUMMARY_DEFINITIONS
+            + self._definitions("summary_metrics")
+        )
+        if not self._strict:
+            yield _RUN_END + _mapping(run_section.at_end(record, self._facts), "  ", "  ")
+        if self._costs and not self._strict:
+            yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
+
+    def forget(self) -> None:
+        """Writes nothing more."""
+        self._output = self._kept = None
+
+    def _record(
+        self, checkpoint: Checkpoint, error: str | None = None, message: str | None = None
+    ) -> str:
+        columns = checkpoint_columns(self._metrics, checkpoint, strict=self._strict)
+        text = _mapping(columns, "- ", "  ")
+        if text and error and not self._strict:
+            for name, value in (("error_message", message), ("error", error)):
+                if value and name not in columns:
+                    text += f"  {name}: {quoted(value)}\n"
+        return text
+
+    def _new_facts(
+        self,
+        step: StepInfo,
+        attributes: Mapping[str, AttributeValue],
+        samples: int | None = None,
+    ) -> str:
+        """Returns, as comments, what a step says of the run that was not known before it."""
+        if self._strict:
+            return ""
+        with self._lock:  # steps of several threads may begin and end at the same time
+            before, self._facts = self._facts, self._facts.with_step(step, attributes, samples)
+            now = self._facts
+        if now is before:
+            return ""
+        known = run_section.of_facts(before)
+        return "".join(
+            f"  # {name}: {inline(value)}\n"
+            for name, value in run_section.of_facts(now).items()
+            if known.get(name) != value
+        )
+
+    def _definitions(self, kind: Kind) -> str:
+        text = ""
+        for name, definition in definitions(self._metrics.every(kind), strict=self._strict):
+            first, *rest = comment(f"{name}: {definition}")
+            text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
+        return text
+
+
+class QuarkYamlSink(ProfileTextSink):
     """Writes a run's file.
 
     Args:
         path: Path of the file. An existing file is kept: see
             :func:`otel_quant.profile.file.create`.
-        metrics: The metrics of checkpoints and of the summary.
-        strict: Whether to write only what Quark's profiler writes.
+        metrics: See :class:`ProfileTextSink`.
+        strict: See :class:`ProfileTextSink`.
         makes_folders: Whether missing folders of the path are created.
+        paths: See :class:`ProfileTextSink`.
     """
 
     name = "quark_yaml"
@@ -60,13 +232,12 @@ class QuarkYamlSink(Sink):
         *,
         strict: bool = False,
         makes_folders: bool = False,
+        paths: bool = True,
     ) -> None:
+        super().__init__(metrics, strict=strict, paths=paths)
         self._requested = Path(path)
-        self._metrics = metrics
-        self._strict = strict
         self._makes_folders = makes_folders
         self._file: profile_file.ProfileFile | None = None
-        self._costs: list[CostedModel] = []
 
     @property
     def path(self) -> Path:
@@ -98,82 +269,25 @@ class QuarkYamlSink(Sink):
         if self._file is not None and self._file.path == Path(path).resolve():
             self._file.move(beside(self._file.path, "otel"))
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def begin(self, text: str) -> Callable[[str], None]:
         """Creates the file with its first record."""
-        text = _HEADER + self._record(checkpoint)
         self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
-
-    def step_started(
-        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
-    ) -> None:
-        """Writes the record; a strict file contains only the steps that Quark's file has."""
-        if not (self._strict and step.filled_in):
-            self.point(checkpoint)
-
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Writes the record, and below it the step's peaks."""
-        if self._file is None or (self._strict and record.info.filled_in):
-            return
-        text = self._record(checkpoint)
-        if text and not self._strict:
-            text += _peaks(record.peaks)
-        self._file.append(text)
-
-    def point(self, checkpoint: Checkpoint) -> None:
-        """Writes the record."""
-        if self._file is not None:
-            self._file.append(self._record(checkpoint))
-
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Stores the costs; they are written at the end of the file, after all records."""
-        self._costs.extend(costs)
+        return self._file.append
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """Writes the last record, the summary, the definitions and the costs."""
-        file = self._file
-        if file is None:
-            return
+        """Writes the end of the file and closes it."""
         try:
-            for piece in self._last_pieces(record, checkpoint):
-                # If the disk has no room for one piece, the next ones are still tried.
-                with FAULTS.kept_in(f"sink {self.name}"):
-                    file.append(piece)
+            super().run_ended(record, checkpoint)
         finally:
-            file.close()
-
-    def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
-        yield self._record(checkpoint, record.error)
-        yield _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
-        yield (
-            _DEFINITIONS
-            + _RECORD_DEFINITIONS
-            + self._definitions("checkpoint_metrics")
-            + _SUMMARY_DEFINITIONS
-            + self._definitions("summary_metrics")
-        )
-        if self._costs and not self._strict:
-            yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
+            if self._file is not None:
+                self._file.close()
 
     def forget(self) -> None:
         """Closes the child's copy of the descriptor."""
+        super().forget()
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _record(self, checkpoint: Checkpoint, error: str | None = None) -> str:
-        columns = checkpoint_columns(self._metrics, checkpoint, strict=self._strict)
-        text = _mapping(columns, "- ", "  ")
-        error = error or checkpoint.error
-        if text and error and not self._strict and "error" not in columns:
-            text += f"  error: {quoted(error)}\n"
-        return text
-
-    def _definitions(self, kind: Kind) -> str:
-        text = ""
-        for name, definition in definitions(self._metrics.every(kind), strict=self._strict):
-            first, *rest = comment(f"{name}: {definition}")
-            text += f"# - {first}\n" + "".join(f"#{line}\n" for line in rest)
-        return text
 
 
 def _peaks(peaks: Peaks) -> str:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 import uuid
 from collections.abc import Mapping
 
 from otel_quant.probes.limits import read_limits
-from otel_quant.records import RunInfo
+from otel_quant.recording.command_line import shown_command
+from otel_quant.records import Origin, RunInfo
 
 
-def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None = None) -> RunInfo:
+def new_run_info(
+    environ: Mapping[str, str], carrier: Mapping[str, str] | None = None, *, paths: bool = True
+) -> RunInfo:
     """Describes the run that is about to begin in this process.
 
     Args:
         environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
             the W3C trace context to continue.
         carrier: Trace context to use instead of the environment's, by header name.
+        paths: Whether the command line may contain file paths.
 
     Returns:
         The description, with a new identifier.
@@ -33,6 +39,17 @@ def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None =
             for header in ("traceparent", "tracestate", "baggage")
             if environ.get(header.upper())
         },
+        origin=_origin(paths),
+    )
+
+
+def _origin(paths: bool) -> Origin:
+    machine = platform.uname()
+    return Origin(
+        command=shown_command(sys.orig_argv, paths=paths),
+        host=machine.node,
+        system=f"{machine.system} {machine.release} {machine.machine}",
+        python=platform.python_version(),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -50,11 +51,16 @@ def killed(folder: Path, profiler: str, after: float) -> int:
 def test_the_file_of_a_killed_run_is_valid_and_has_all_checkpoints_before_the_kill(
     tmp_path: Path,
 ) -> None:
+    text = SCRIPT.format(profiler="otel_quant.quark")
     for trial in range(12):
         begun = killed(tmp_path / str(trial), "otel_quant.quark", random.uniform(0, 0.1))
 
         data = (tmp_path / str(trial) / "p.yaml").read_bytes()
-        records = yaml.load(data, yaml.CSafeLoader)["memory_usage"]
+        content = yaml.load(data, yaml.CSafeLoader)
+        records = content["memory_usage"]
+        assert list(content) == ["run", "memory_usage"]  # what made the run outlives it
+        assert content["run"]["command"] == " ".join(f"python -c {shlex.quote(text)}".split())
+        assert content["run"]["memory_limit_source"] in ("cgroup", "physical")
         steps = [record["step"] for record in records]
         assert sum(step.endswith(" Start") for step in steps) >= begun
         expected = [

@@ -46,7 +46,7 @@ def profile_of(script_or_folder: Workshop | Script) -> tuple[list[str], bool]:
         else script_or_folder.path.parent
     )
     content: dict[str, Any] = yaml.safe_load(Path(folder, PROFILE).read_text())
-    return [record["step"] for record in content["memory_usage"]], len(content) > 1
+    return [record["step"] for record in content["memory_usage"]], "run_end" in content
 
 
 def names_of(otlp: OtlpReceiver) -> list[str]:

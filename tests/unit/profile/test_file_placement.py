@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,99 @@ def names(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.iterdir())}
 
 
-def test_the_file_of_a_finished_run_is_kept_under_the_next_number(tmp_path: Path) -> None:
-    for run in ("first\n", "second\n", "third\n"):
+def test_the_newest_file_that_is_kept_has_the_number_1(tmp_path: Path) -> None:
+    for run in ("first\n", "second\n", "third\n", "fourth\n"):
         create(tmp_path / "p.yaml", run).close()
 
-    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
+    assert names(tmp_path) == {
+        "p.yaml": "fourth\n",
+        "p.1.yaml": "third\n",
+        "p.2.yaml": "second\n",
+        "p.3.yaml": "first\n",
+    }
+
+
+def test_a_free_number_ends_the_files_that_move(tmp_path: Path) -> None:
+    (tmp_path / "p.1.yaml").write_text("one\n")
+    (tmp_path / "p.3.yaml").write_text("three\n")
+    for run in ("first\n", "second\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert names(tmp_path) == {
+        "p.yaml": "second\n",
+        "p.1.yaml": "first\n",
+        "p.2.yaml": "one\n",
+        "p.3.yaml": "three\n",
+    }
+
+
+def test_folders_links_and_files_of_living_runs_stay_at_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "p.1").mkdir()
+    (tmp_path / "p.2").write_text("two\n")
+    living = create(tmp_path / "p.3", "living\n")
+    (tmp_path / "p.4").symlink_to(tmp_path / "nowhere")
+    for run in ("first\n", "second\n"):
+        create(tmp_path / "p", run).close()
+    living.append("goes on\n")
+
+    (tmp_path / "p.1").rmdir()
+    assert (tmp_path / "p.4").is_symlink()
+    (tmp_path / "p.4").unlink()
+    assert names(tmp_path) == {
+        "p": "second\n",
+        "p.2": "first\n",
+        "p.3": "living\ngoes on\n",
+        "p.5": "two\n",
+    }
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing of ours runs after it."""
+
+
+@pytest.mark.parametrize("calls", range(8))
+def test_a_kill_between_two_names_loses_no_file_and_leaves_none_twice(
+    tmp_path: Path, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("first\n", "second\n", "third\n"):
+        create(tmp_path / "p", run).close()
+    left = calls
+
+    def until_killed(function: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object) -> None:
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left -= 1
+            function(*arguments)
+
+        return call
+
+    new = tmp_path / "new"
+    new.write_text("fourth\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(file_placement.os, "link", until_killed(os.link))
+        patched.setattr(Path, "unlink", until_killed(Path.unlink))
+        patched.setattr(Path, "replace", until_killed(Path.replace))
+        killed = False
+        try:
+            file_placement.move(new, tmp_path / "p")
+        except Killed:
+            killed = True
+    assert killed == (calls < 7)  # the link refused, 2 x (link, unlink), the link, the replacement
+    new.unlink(missing_ok=True)
+    assert {*names(tmp_path).values()} >= {"first\n", "second\n", "third\n"}
+
+    create(tmp_path / "p", "last\n").close()
+
+    kept = (
+        ["third\n", "second\n", "first\n"]
+        if killed
+        else ["fourth\n", "third\n", "second\n", "first\n"]
+    )
+    assert names(tmp_path) == {"p": "last\n"} | {
+        f"p.{number}": text for number, text in enumerate(kept, 1)
+    }
 
 
 def test_a_file_of_another_program_is_kept_too(tmp_path: Path) -> None:
@@ -31,7 +120,7 @@ def test_a_file_of_another_program_is_kept_too(tmp_path: Path) -> None:
 
     create(tmp_path / "p", "run\n").close()
 
-    assert names(tmp_path) == {"p": "run\n", "p.1": "more notes\n", "p.2": "notes\n"}
+    assert names(tmp_path) == {"p": "run\n", "p.1": "notes\n", "p.2": "more notes\n"}
 
 
 def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
@@ -129,7 +218,7 @@ def test_without_locks_no_file_is_replaced_either(
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()
 
-    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
+    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "second\n", "p.2.yaml": "first\n"}
 
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "open in another process")

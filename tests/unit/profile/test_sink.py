@@ -11,14 +11,20 @@ import yaml
 from otel_quant.probes.disk import DISK
 from otel_quant.probes.gpu import GPU
 from otel_quant.probes.memory import MEMORY
+from otel_quant.profile import run_section
 from otel_quant.profile.metrics import CheckpointMetric, MetricContext, SummaryMetric
 from otel_quant.profile.program_metrics import ProgramMetrics
+from otel_quant.profile.reader import parse
 from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.recording.run_facts import RunFacts
 from otel_quant.records import (
     Checkpoint,
     CostedModel,
     DiskReading,
+    GpuReading,
+    Limits,
     MemoryReading,
+    Origin,
     Peaks,
     Phase,
     Reading,
@@ -26,11 +32,20 @@ from otel_quant.records import (
     RunRecord,
     StepInfo,
     StepRecord,
+    error_type,
 )
+from otel_quant.telemetry import semconv
+from otel_quant.version import VERSION
 
 MIB = 1024 * 1024
 MEASURED_BY_QUARK = (MEMORY, GPU, DISK)
-RUN = RunInfo(id="0123456789abcdef", pid=1)
+RUN = RunInfo(
+    id="0123456789abcdef",
+    pid=1,
+    limits=Limits(400 * MIB, "cgroup"),
+    rank=3,
+    origin=Origin("python quantize.py --name 'a \"b\"'", "node7", "Linux 6.1.0 x86_64", "3.11.2"),
+)
 
 
 def reading(second: int) -> Reading:
@@ -49,9 +64,9 @@ def reading(second: int) -> Reading:
 class Script:
     """Sends a run to a sink, with one checkpoint each second."""
 
-    def __init__(self, path: Path, *, strict: bool = False) -> None:
+    def __init__(self, path: Path, *, strict: bool = False, paths: bool = True) -> None:
         self.metrics = ProgramMetrics(MEASURED_BY_QUARK)
-        self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
+        self.sink = QuarkYamlSink(path, self.metrics, strict=strict, paths=paths)
         self.second = 0
 
     def checkpoint(self, name: str, phase: Phase, error: str | None = None) -> Checkpoint:
@@ -63,26 +78,58 @@ class Script:
     def start(self) -> None:
         self.sink.run_started(RUN, self.checkpoint("Start", "start"))
 
-    def open(self, name: str) -> None:
-        info = StepInfo(0, name, name)
-        self.sink.step_started(info, self.checkpoint(f"{name} Start", "start"), {})
+    def open(self, name: str, library: str | None = None, method: str | None = None) -> None:
+        info = StepInfo(0, name, name, library=library, library_version="0.13")
+        attributes = {semconv.CALIBRATION_METHOD: method} if method else {}
+        self.sink.step_started(info, self.checkpoint(f"{name} Start", "start"), attributes)
 
-    def close(self, name: str, error: str | None = None, peaks: Peaks | None = None) -> None:
+    def close(
+        self,
+        name: str,
+        error: BaseException | None = None,
+        peaks: Peaks | None = None,
+        samples: int | None = None,
+    ) -> None:
         now = reading(self.second)
-        record = StepRecord(StepInfo(0, name, name), now, now, peaks or Peaks())
-        self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", error))
+        info = StepInfo(0, name, name)
+        record = StepRecord(info, now, now, peaks or Peaks(), {}, samples, error=error)
+        kind = error_type(error) if error else None
+        self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", kind))
 
     def end(self, error: str | None = None) -> None:
         checkpoint = self.checkpoint("End", "end")
-        peaks = Peaks()
+        peaks = Peaks({"memory": 100 * MIB}, {"memory": "kernel"})
         custom = self.metrics.at_end(checkpoint.reading, reading(0), peaks)
-        record = RunRecord(RUN, reading(0), checkpoint.reading, peaks, 1, 0, custom, error)
+        record = RunRecord(RUN, reading(0), checkpoint.reading, peaks, 1, 0, custom, error, peaks)
         self.sink.run_ended(record, checkpoint)
 
 
-CALIBRATION = """\
-# Quark Profiling Results
+HEADER = "# Quark Profiling Results\n\n"
 
+MADE_BY = f"""\
+run:
+  id: "0123456789abcdef"
+  rank: 3
+  command: "python quantize.py --name 'a \\"b\\"'"
+  host: "node7"
+  system: "Linux 6.1.0 x86_64"
+  python: "3.11.2"
+  otel_quant: "{VERSION}"
+  memory_limit_mb: 400.0
+  memory_limit_source: "cgroup"
+
+"""
+
+RUN_END = """\
+
+run_end:
+  ended: "without an exception"
+  tree_peak_memory_mb: 100.0
+  tree_peak_memory_source: "kernel"
+  memory_limit_share: 0.25
+"""
+
+CALIBRATION = """\
 memory_usage:
 - step: "Start"
   timestamp: 1700000000.5
@@ -155,9 +202,73 @@ def test_a_run_is_written_as_quark_writes_it(tmp_path: Path) -> None:
     script.close("Calibration")
     script.end()
 
+    text = (tmp_path / "p.yaml").read_text()
     assert (
-        tmp_path / "p.yaml"
-    ).read_text() == CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED
+        text == HEADER + MADE_BY + CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED + RUN_END
+    )
+
+
+def test_a_strict_file_is_quarks_alone(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml", strict=True)
+    script.start()
+    script.open("Calibration", library="amd-quark", method="MinMax")
+    script.close("Calibration", samples=8)
+    script.end()
+
+    text = (tmp_path / "p.yaml").read_text()
+    assert text == HEADER + CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED
+
+
+def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    script = Script(tmp_path / "p.yaml")
+    script.start()
+    script.open("Calibration", library="amd-quark", method="MinMax")
+    known = '  # libraries: ["amd-quark 0.13"]\n  # calibration_method: "MinMax"\n'
+    assert (tmp_path / "p.yaml").read_text() == HEADER + MADE_BY + CALIBRATION + known
+
+    script.open("Calibration", library="amd-quark", method="Entropy")
+    script.close("Calibration", samples=8)
+    script.open("Other", library="onnxruntime")
+    script.close("Other", samples=4)
+    text = (tmp_path / "p.yaml").read_text()
+    assert [line for line in text.splitlines() if line.startswith("  # ")] == [
+        '  # libraries: ["amd-quark 0.13"]',
+        '  # calibration_method: "MinMax"',
+        "  # calibration_samples: 8",
+        '  # libraries: ["amd-quark 0.13", "onnxruntime 0.13"]',
+        "  # calibration_samples: 12",
+    ]
+    so_far = parse(text).run
+
+    script.end()
+    text = (tmp_path / "p.yaml").read_text()
+    assert yaml.safe_load(text)["run_end"] == {
+        "ended": "without an exception",
+        "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
+        "calibration_method": "MinMax",
+        "calibration_samples": 12,
+        "tree_peak_memory_mb": 100.0,
+        "tree_peak_memory_source": "kernel",
+        "memory_limit_share": 0.25,
+    }
+    assert parse(text).run == {**yaml.safe_load(text)["run"], **yaml.safe_load(text)["run_end"]}
+    assert so_far == {
+        **yaml.safe_load(text)["run"],
+        "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
+        "calibration_method": "MinMax",
+        "calibration_samples": 12,
+    }
+
+
+def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came() -> None:
+    gpus = tuple(GpuReading(index, f"GPU-{index}", None, 0, 100 * MIB) for index in range(2))
+    first = Reading(0, 0, {"gpu": gpus})
+    peaks = Peaks(devices={"gpu": {0: {"memory": 25 * MIB}, 1: {"memory": 90 * MIB}}})
+
+    assert run_section.at_start(RunInfo("f00d", 1), first)["gpus"] == ["GPU-0", "GPU-1"]
+    assert run_section.at_end(
+        RunRecord(RunInfo("f00d", 1), first, first, peaks, 0, 0, run_peaks=peaks), RunFacts()
+    ) == {"ended": "without an exception", "gpu_memory_limit_share": 0.9}
 
 
 def test_every_checkpoint_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -165,10 +276,11 @@ def test_every_checkpoint_is_in_the_file_at_once(tmp_path: Path) -> None:
     script.start()
     script.open("Calibration")
 
-    assert (tmp_path / "p.yaml").read_text() == CALIBRATION
+    assert (tmp_path / "p.yaml").read_text() == HEADER + MADE_BY + CALIBRATION
 
     script.close("Calibration")
-    assert (tmp_path / "p.yaml").read_text() == CALIBRATION + CALIBRATION_ENDED
+    text = (tmp_path / "p.yaml").read_text()
+    assert text == HEADER + MADE_BY + CALIBRATION + CALIBRATION_ENDED
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -176,14 +288,15 @@ def test_errors_and_model_costs_are_written_unless_strict(tmp_path: Path, strict
     script = Script(tmp_path / "p.yaml", strict=strict)
     script.start()
     script.open("Calibration")
-    script.close("Calibration", error="ValueError")
+    script.close("Calibration", error=ValueError("no such\n\tlayer"))
     script.sink.models_costed([CostedModel("float", 'a "b".onnx', 0, 1, {"macs": 12})])
     figures = {"precision.int8": 0.75, "uncosted_ops": ("Custom:2",)}
     script.sink.models_costed([CostedModel("quantized", None, 0, 1, figures)])
     script.sink.models_costed([CostedModel("float", None, 0, 1, {}, (), "no graph")])
     script.end()
 
-    error = '  error: "ValueError"\n'
+    error = '  error_message: "no such layer"\n  error: "ValueError"\n'
+    made_by, end = MADE_BY, RUN_END
     cost = (
         "\nonnx_model_cost:\n"
         '- role: "float"\n  path: "a \\"b\\".onnx"\n  macs: 12\n'
@@ -191,9 +304,10 @@ def test_errors_and_model_costs_are_written_unless_strict(tmp_path: Path, strict
         '- role: "float"\n  error: "no graph"\n'
     )
     if strict:
-        error = cost = ""
+        error = cost = made_by = end = ""
     text = (tmp_path / "p.yaml").read_text()
-    assert text == CALIBRATION + CALIBRATION_ENDED + error + RUN_ENDED + DEFINED + cost
+    records = CALIBRATION + CALIBRATION_ENDED + error + RUN_ENDED
+    assert text == HEADER + made_by + records + DEFINED + end + cost
     assert yaml.safe_load(text).get("onnx_model_cost") == (
         None
         if strict
@@ -213,8 +327,24 @@ def test_the_exception_that_ended_the_run_is_written_unless_strict(
     script.start()
     script.end(error="RuntimeError")
 
-    last = yaml.safe_load((tmp_path / "p.yaml").read_bytes())["memory_usage"][-1]
+    content = yaml.safe_load((tmp_path / "p.yaml").read_bytes())
+    last = content["memory_usage"][-1]
     assert (last["step"], last.get("error")) == ("End", None if strict else "RuntimeError")
+    ended = content.get("run_end", {}).get("ended")
+    assert ended == (None if strict else "with RuntimeError")
+
+
+def test_no_message_of_an_exception_is_written_where_paths_are_switched_off(
+    tmp_path: Path,
+) -> None:
+    script = Script(tmp_path / "p.yaml", paths=False)
+    script.start()
+    script.open("Calibration")
+    script.close("Calibration", error=FileNotFoundError("/home/me/model.onnx"))
+
+    error = '  error: "FileNotFoundError"\n'
+    text = (tmp_path / "p.yaml").read_text()
+    assert text == HEADER + MADE_BY + CALIBRATION + CALIBRATION_ENDED + error
 
 
 class Sizes(CheckpointMetric):
@@ -264,7 +394,8 @@ def test_peaks_between_checkpoints_are_written_as_comments_unless_strict(
 
     peaks = "  # peak_memory_mb: 1234.50\n  # peak_gpu_memory_mb: 77.00\n"
     text = (tmp_path / "profile.yaml").read_text()
-    assert text == CALIBRATION + CALIBRATION_ENDED + ("" if strict else peaks)
+    head = HEADER if strict else HEADER + MADE_BY
+    assert text == head + CALIBRATION + CALIBRATION_ENDED + ("" if strict else peaks)
 
 
 def test_custom_metrics_are_in_the_records_the_summary_and_the_definitions(
@@ -277,7 +408,7 @@ def test_custom_metrics_are_in_the_records_the_summary_and_the_definitions(
     script.end()
 
     assert (tmp_path / "p.yaml").read_text() == (
-        "# Quark Profiling Results\n\nmemory_usage:\n"
+        HEADER + MADE_BY + "memory_usage:\n"
         '- step: "Start"\n  "tensor sizes": {conv1: [1, 2.5], nan: .nan}\n'
         '- step: "End"\n  "tensor sizes": {conv1: [1, 2.5], nan: .nan}\n'
         "\n# Summary Metrics\ntotal_quantization_time_seconds: 1.0\nratio: 3.9\n"
@@ -286,7 +417,7 @@ def test_custom_metrics_are_in_the_records_the_summary_and_the_definitions(
         + "# - tensor sizes: Sizes of\n#the tensors,\n#in elements.\n"
         "#\n# Summary Metrics (overall):\n"
         "# - total_quantization_time_seconds: Seconds from the first checkpoint to the last.\n"
-        "# - unprintable: Cannot be shown.\n# - ratio: Compression.\n"
+        "# - unprintable: Cannot be shown.\n# - ratio: Compression.\n" + RUN_END
     )
 
 
@@ -337,7 +468,7 @@ def test_a_forked_child_writes_nothing_after_forget(tmp_path: Path) -> None:
 
     assert os.waitpid(pid, 0)[1] == 0
     script.open("Calibration")
-    assert (tmp_path / "p.yaml").read_text() == CALIBRATION
+    assert (tmp_path / "p.yaml").read_text() == HEADER + MADE_BY + CALIBRATION
 
 
 def test_a_path_that_cannot_be_written_raises_once_and_then_nothing_is_written(
@@ -365,4 +496,4 @@ def test_the_file_is_renamed_if_quarks_own_has_the_same_path(tmp_path: Path) -> 
     script.open("Calibration")
     assert script.sink.path == tmp_path / "p.otel.yaml"
     assert [path.name for path in tmp_path.iterdir()] == ["p.otel.yaml"]
-    assert (tmp_path / "p.otel.yaml").read_text() == CALIBRATION
+    assert (tmp_path / "p.otel.yaml").read_text() == HEADER + MADE_BY + CALIBRATION

@@ -18,7 +18,23 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+def shortened(text: str, longest: int) -> str:
+    """Returns a text, or its beginning and an ellipsis if it has more than so many characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def listed(value: object) -> str:
+    """Returns a value as a text; the items of a list with commas between them."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: int = 1,
+    units: Sequence[str] = (),
+) -> str:
     """Lays out a table.
 
     Args:
@@ -26,11 +42,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
         rows: Cells, as many in each row as in the header.
         left: Number of first columns that are aligned to the left, as is the last column; the
             others are aligned to the right.
+        units: Units of the columns, for a line below the names; empty for no such line.
 
     Returns:
         Lines with line breaks; two blanks separate the cells.
     """
-    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
+    head = (header, units) if units else (header,)
+    cells = [[printable(cell) for cell in row] for row in (*head, *rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     last = len(widths) - 1
     lines = [
@@ -40,7 +58,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
         ).rstrip()
         for row in cells
     ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines.insert(len(head), "  ".join("-" * width for width in widths))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from otel_quant.cli.rendering.table import printable
+from otel_quant.rendering.table import printable
 
 # The start of a cell (after a comma, or a semicolon in some countries) and a character that makes
 # a spreadsheet read it as a formula; Japanese settings also accept the wide forms.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli.rendering.table import printable
+from otel_quant.rendering.table import printable
 
 # Characters that end a cell, begin markup or HTML, or mention a person.
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|~#@!&$])")

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from otel_quant.cli.rendering.cost_comparison import (
+from otel_quant.cost import ModelCost
+from otel_quant.rendering.cost_comparison import (
     CSV_COLUMNS,
     as_cells,
     as_csv_rows,
     as_json,
     compare,
 )
-from otel_quant.cli.rendering.cost_rows import (
+from otel_quant.rendering.cost_rows import (
     TOTALS,
     Cell,
     Column,
@@ -23,9 +24,8 @@ from otel_quant.cli.rendering.cost_rows import (
     op_lines,
     sorted_nodes,
 )
-from otel_quant.cli.rendering.markdown import markdown_table, markdown_text
-from otel_quant.cli.rendering.table import printable, table
-from otel_quant.cost import ModelCost
+from otel_quant.rendering.markdown import markdown_table, markdown_text
+from otel_quant.rendering.table import printable, table
 
 SCHEMA: Final = 1
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -225,7 +225,7 @@ def _markdown_section(section: _Section) -> str:
 
 
 def _as_csv(models: Sequence[ModelCost], choices: Choices) -> str:
-    from otel_quant.cli.rendering.spreadsheet import (
+    from otel_quant.rendering.spreadsheet import (
         csv_text,  # the other formats are not to wait for it
     )
 

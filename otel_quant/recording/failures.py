@@ -1,0 +1,28 @@
+"""The message of an exception, as files and tables may show it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_quant.fault_boundary import FAULTS
+
+_LONGEST: Final = 500
+"""Characters that are kept."""
+
+
+def message_of(error: BaseException, *, paths: bool) -> str | None:
+    """Returns the message of an exception on one line of 500 characters at most.
+
+    Args:
+        error: The exception.
+        paths: Whether file paths may be shown: any message may contain one.
+
+    Returns:
+        The message; None if it is empty, cannot be read, or may not be shown.
+    """
+    if not paths:
+        return None
+    with FAULTS.kept_in("message of an exception"):
+        text = " ".join(str(error)[: 2 * _LONGEST].split())
+        return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
+    return None

@@ -1,0 +1,53 @@
+"""What the steps of a run say of the run: its libraries and its calibration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from otel_quant.records import AttributeValue, StepInfo
+
+_METHOD: Final = "quant.calibration.method"
+"""`semconv.CALIBRATION_METHOD`; the names of telemetry are above this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is known of a run by its steps so far.
+
+    Attributes:
+        libraries: Each library with its version, in the order of their first steps:
+            ``amd-quark 0.13``.
+        calibration_method: Method of the first calibration that names one.
+        calibration_samples: Calibration samples that the steps have consumed, all together; None
+            if none were counted.
+    """
+
+    libraries: tuple[str, ...] = ()
+    calibration_method: str | None = None
+    calibration_samples: int | None = None
+
+    def with_step(
+        self, step: StepInfo, attributes: Mapping[str, AttributeValue], samples: int | None = None
+    ) -> RunFacts:
+        """Returns what is known with a step that has begun or ended.
+
+        Args:
+            step: The step.
+            attributes: Attributes of its span.
+            samples: Calibration samples that it has consumed; None before its end.
+        """
+        facts = self
+        if step.library is not None:
+            library = " ".join(filter(None, (step.library, step.library_version)))
+            if library not in facts.libraries:
+                facts = dataclasses.replace(facts, libraries=(*facts.libraries, library))
+        method = attributes.get(_METHOD)
+        if method is not None and facts.calibration_method is None:
+            facts = dataclasses.replace(facts, calibration_method=str(method))
+        if samples:
+            total = (facts.calibration_samples or 0) + samples
+            facts = dataclasses.replace(facts, calibration_samples=total)
+        return facts

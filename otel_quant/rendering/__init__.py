@@ -1,0 +1,1 @@
+"""What commands and runs print: tables, JSON, CSV, Markdown and HTML."""

@@ -1,0 +1,100 @@
+"""What is printed of a run, as parts that each format lays out in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from otel_quant.rendering.markdown import markdown_table, markdown_text
+from otel_quant.rendering.table import printable, table
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; its first and its last column are texts, the others numbers.
+
+    Attributes:
+        header: Names of the columns.
+        units: Their units; empty for a column without one.
+        rows: Cells, as many in each row as in the header.
+    """
+
+    header: tuple[str, ...]
+    units: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def header_with_units(self) -> list[str]:
+        """Names of the columns, each with its unit behind it."""
+        pairs = zip(self.header, self.units, strict=True)
+        return [f"{name} {unit}".rstrip() for name, unit in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with their values.
+
+    Attributes:
+        rows: Pairs of name and value.
+        title: What they are about; may be empty.
+    """
+
+    rows: tuple[tuple[str, str], ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of text."""
+
+    lines: tuple[str, ...]
+
+
+Part: TypeAlias = Table | Facts | Lines
+
+
+def as_text(parts: Iterable[Part]) -> str:
+    """Lays out parts for a terminal, with an empty line between two."""
+    return "\n".join(map(_text, parts))
+
+
+def _text(part: Part) -> str:
+    match part:
+        case Table():
+            return table(part.header, part.rows, units=part.units)
+        case Facts():
+            width = max((len(name) for name, _ in part.rows), default=0)
+            lines = [part.title] if part.title else []
+            lines += [f"{name:{width}}  {value}" for name, value in part.rows]
+        case Lines():
+            lines = list(part.lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def as_markdown(parts: Iterable[Part]) -> str:
+    """Lays out parts as GitHub's Markdown, with an empty line between two."""
+    return "\n".join(map(_markdown, parts))
+
+
+def _markdown(part: Part) -> str:
+    match part:
+        case Table():
+            rows = [(_indented(first), *others) for first, *others in part.rows]
+            return markdown_table(part.header_with_units, rows)
+        case Facts():
+            title = f"**{markdown_text(part.title)}**\n\n" if part.title else ""
+            return title + markdown_table(("", ""), part.rows, left=2)
+        case Lines():
+            return _markdown_lines(part.lines)
+
+
+def _indented(text: str) -> str:
+    """Returns a text whose blanks at the beginning are shown in a cell of Markdown."""
+    rest = text.lstrip(" ")
+    return "\u00a0" * (len(text) - len(rest)) + rest
+
+
+def _markdown_lines(lines: Sequence[str]) -> str:
+    # A backslash at the end of a line is a line break.
+    return "\\\n".join(markdown_text(line.strip()) for line in lines) + "\n"

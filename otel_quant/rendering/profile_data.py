@@ -1,0 +1,85 @@
+"""Profiles as JSON and CSV, for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+
+from otel_quant.profile.profile_steps import steps_of
+from otel_quant.profile.reader import Profile
+from otel_quant.rendering.model_cost import with_ratios
+from otel_quant.rendering.profile_document import run_facts
+from otel_quant.rendering.step_columns import COLUMNS, columns_of
+from otel_quant.rendering.table import listed, printable
+
+
+def as_json(profiles: Mapping[str, Profile]) -> str:
+    """Returns profiles as JSON.
+
+    Args:
+        profiles: Each with the name of its file.
+    """
+    documents = []
+    for name, profile in profiles.items():
+        steps = steps_of(profile.records)
+        columns = list(columns_of(profile, steps))
+        documents.append(
+            {
+                "file": name,
+                "truncated": not profile.complete,
+                "run": run_facts(profile),
+                "steps": [
+                    {
+                        "step": step.name,
+                        "depth": step.depth,
+                        **{column.key: column.value(profile, step) for column in columns},
+                    }
+                    for step in steps
+                ],
+                "summary": profile.summary,
+                "onnx_model_cost": with_ratios(profile.costs),
+            }
+        )
+    return json.dumps(_finite(documents), indent=2, default=str) + "\n"
+
+
+def _finite(value: object) -> object:
+    """Replaces numbers that JSON does not have (NaN, infinity) by their names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def as_csv(profiles: Mapping[str, Profile]) -> str:
+    """Returns the steps of profiles as CSV; what is known of a run is on each of its steps.
+
+    Args:
+        profiles: Each with the name of its file.
+    """
+    rows: list[dict[str, object]] = []
+    for name, profile in profiles.items():
+        steps = steps_of(profile.records)
+        columns = list(columns_of(profile, steps))
+        run = {f"run_{key}": listed(value) for key, value in run_facts(profile).items()}
+        for step in steps:
+            row: dict[str, object] = {"file": name, "step": step.name, "depth": step.depth}
+            for column in columns:
+                row[column.key] = column.value(profile, step)
+            row |= run
+            rows.append({key: printable(str(v)) for key, v in row.items() if v is not None})
+    order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
+    present = {key for row in rows for key in row}
+    fields = [key for key in order if key in present]
+    fields += [key for row in rows for key in row if key not in order]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(dict.fromkeys(fields)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()

@@ -1,0 +1,161 @@
+"""A profile as parts: its steps, what made the run and how it went, its models, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from otel_quant.profile.profile_steps import Step, steps_of
+from otel_quant.profile.reader import Profile, Record
+from otel_quant.rendering.document import Facts, Lines, Part, Table
+from otel_quant.rendering.model_cost import cost_facts, with_ratios
+from otel_quant.rendering.step_columns import (
+    GPU,
+    MEMORY,
+    MESSAGE,
+    PEAK,
+    STATUS,
+    TIME,
+    columns_of,
+    highest,
+    number,
+)
+from otel_quant.rendering.table import listed, shortened
+
+_SEEN: Final = "(SEEN is the highest at the checkpoints, not between them)"
+_LONGEST_STATUS: Final = 72
+_LIMITS: Final[Mapping[str, str]] = {
+    "cgroup": "of the control group",
+    "physical": "physical memory",
+}
+
+
+def parts_of(profile: Profile) -> list[Part]:
+    """Returns the parts that are printed of a profile."""
+    return list(_parts(profile))
+
+
+def run_facts(profile: Profile) -> Record:
+    """Returns what is known of a run; of one without an End, the memory that its records show.
+
+    Args:
+        profile: The profile.
+
+    Returns:
+        The keys of the sections ``run`` and ``run_end``; none if the profile has neither. Where
+        ``tree_peak_memory_source`` is ``checkpoints``, the peak may have been higher.
+    """
+    facts = dict(profile.run)
+    seen = highest(profile.records, MEMORY, PEAK)
+    if not facts or "tree_peak_memory_mb" in facts or seen is None:
+        return facts
+    limit = number(facts, "memory_limit_mb")
+    share = {"memory_limit_share": round(seen / limit, 4)} if limit else {}
+    return {
+        **facts, "tree_peak_memory_mb": seen, "tree_peak_memory_source": "checkpoints", **share,
+    }  # fmt: skip
+
+
+def _parts(profile: Profile) -> Iterator[Part]:
+    steps = steps_of(profile.records)
+    if steps:
+        table = _steps_table(profile, steps)
+        yield table
+        if any(heading.endswith(" SEEN") for heading in table.header):
+            yield Lines((_SEEN,))
+    else:
+        yield Lines(("no steps",))
+    if facts := tuple(_facts(run_facts(profile))):
+        yield Facts(facts)
+    if profile.summary:
+        yield Facts(tuple((key, _rounded(value)) for key, value in profile.summary.items()))
+    for cost in with_ratios(profile.costs):
+        yield cost_facts(cost)
+    last = profile.records[-1] if profile.records else {}
+    if last.get("step") == "End" and "error" in last and "ended" not in profile.run:
+        yield Lines((f"the run ended with {last['error']}",))
+    if not profile.complete:
+        yield Lines(tuple(_missing(profile.records, steps)))
+
+
+def _steps_table(profile: Profile, steps: Sequence[Step]) -> Table:
+    columns = [column for column in columns_of(profile, steps) if column.heading]
+    keys = {column.key for column in columns}
+    columns = [column for column in columns if column.unless not in keys and column is not STATUS]
+    return Table(
+        ("STEP", *(column.heading for column in columns), STATUS.heading),
+        ("", *(column.unit for column in columns), STATUS.unit),
+        tuple(
+            (
+                "  " * step.depth + step.name,
+                *(column.shown(column.value(profile, step)) for column in columns),
+                _status_cell(profile, step),
+            )
+            for step in steps
+        ),
+    )
+
+
+def _status_cell(profile: Profile, step: Step) -> str:
+    status, message = STATUS.value(profile, step), MESSAGE.value(profile, step)
+    return shortened(f"{status}: {message}" if message else str(status), _LONGEST_STATUS)
+
+
+def _rounded(value: object) -> str:
+    return str(round(value, 4) if isinstance(value, float) else value)
+
+
+def _facts(run: Record) -> Iterator[tuple[str, str]]:
+    peak, share = number(run, "tree_peak_memory_mb"), number(run, "memory_limit_share")
+    limit = number(run, "memory_limit_mb")
+    if peak is not None:
+        at_least = "at least " if run.get("tree_peak_memory_source") == "checkpoints" else ""
+        of_limit = f", {100 * share:.1f} % of the limit" if share is not None else ""
+        yield "memory peak", f"{at_least}{peak:,.1f} MiB{of_limit}"
+    if limit is not None:
+        source = _LIMITS.get(str(run.get("memory_limit_source")))
+        yield "memory limit", f"{limit:,.1f} MiB" + (f" ({source})" if source else "")
+    gpu_share = number(run, "gpu_memory_limit_share")
+    if gpu_share is not None:
+        yield "GPU memory peak", f"{100 * gpu_share:.1f} % of the memory of the fullest GPU"
+    for name, keys in _TEXTS.items():
+        values = [_FORMS.get(key, "{}").format(listed(run[key])) for key in keys if key in run]
+        if values:
+            yield name, ", ".join(values)
+
+
+_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "GPUs": ("gpus",),
+    "libraries": ("libraries",),
+    "calibration": ("calibration_method", "calibration_samples"),
+    "ended": ("ended",),
+    "command": ("command",),
+    "host": ("host", "system"),
+    "Python": ("python", "otel_quant"),
+}
+"""Name -> keys of the file whose values are shown there."""
+
+_FORMS: Final[Mapping[str, str]] = {
+    "calibration_samples": "{} samples",
+    "otel_quant": "otel-quant {}",
+}
+
+
+def _missing(records: Sequence[Record], steps: Sequence[Step]) -> Iterator[str]:
+    """Yields what the file lacks, the open steps and the last figures."""
+    if not records:
+        yield "truncated: the file has no complete checkpoint"
+        return
+    if records[-1].get("step") == "End":
+        yield "truncated: all checkpoints are complete, but the text after them is not"
+        return
+    open_steps = " > ".join(step.name for step in steps if step.state == "open")
+    figures = ", ".join(
+        f"{value:.2f} {unit}"
+        for key, unit in ((TIME, "s"), (MEMORY, "MiB"), (GPU, "MiB on GPUs"))
+        if (value := number(records[-1], key)) is not None
+    )
+    yield "truncated: the run has no End: it is still running, or it was killed"
+    yield f"  open steps:      {open_steps or 'none'}"
+    last = str(records[-1].get("step", ""))
+    yield f"  last checkpoint: {last}{f' ({figures})' if figures else ''}"

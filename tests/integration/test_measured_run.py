@@ -1,0 +1,353 @@
+"""``otel_quant.run()``: it instruments the libraries itself, and gives the figures of its block."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.script import run_script
+
+needs_onnxruntime = pytest.mark.skipif(
+    find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
+)
+
+WITHOUT_SDK = "import sys\nsys.modules['opentelemetry.sdk'] = None\n"
+
+QUANTIZING = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+
+def write_model(path):
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "matmul")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in "xy")
+    weight = numpy_helper.from_array(np.ones((64, 64), dtype=np.float32), "w")
+    graph = helper.make_graph([node], "g", [x], [y], [weight])
+    imports = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+
+def quantize():
+    from onnxruntime.quantization import quantize_dynamic
+    quantize_dynamic("float.onnx", "int8.onnx")
+
+write_model("float.onnx")
+"""
+
+NOTEBOOK_SNIPPET = """
+import otel_quant
+with otel_quant.run() as run:
+    quantize()
+"""
+
+FIGURES = """
+import dataclasses, json
+print(json.dumps({
+    "id": run.id,
+    "steps": [dataclasses.asdict(step) for step in run.steps],
+    "total": dataclasses.asdict(run.total),
+    "models": [model.role for model in run.models],
+    "memory_peak": run.memory_peak,
+    "memory_limit": run.memory_limit,
+    "memory_limit_source": run.memory_limit_source,
+    "memory_peak_ratio": run.memory_peak_ratio,
+    "error": run.error,
+}))
+"""
+
+
+def figures_of(out: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+@needs_onnxruntime
+@pytest.mark.parametrize("imports", ["", "import onnxruntime.quantization\n"])
+def test_a_block_instruments_the_libraries_itself_and_needs_no_sdk_and_no_file(
+    tmp_path: Path, imports: str
+) -> None:
+    out, _ = run_script(tmp_path, WITHOUT_SDK + imports + QUANTIZING + NOTEBOOK_SNIPPET + FIGURES)
+
+    found = figures_of(out)
+    assert [(step["name"], step["library"], step["error"]) for step in found["steps"]] == [
+        ("Quantization (Dynamic)", "onnxruntime", None),
+        ("Post-process", "onnxruntime", None),
+    ]
+    assert found["models"] == ["float", "quantized"]
+    assert len(found["id"]) == 16
+    for figures in (*found["steps"], found["total"]):
+        assert figures["memory_delta"] == figures["memory_end"] - figures["memory_start"]
+        assert figures["memory_peak"] >= max(figures["memory_start"], figures["memory_end"])
+        assert figures["memory_peak_source"] in ("kernel", "sampled")
+        assert figures["duration"] > 0 <= figures["cpu_user"] + figures["cpu_system"]
+    first, second = found["steps"]
+    assert 0 <= first["start"] < first["start"] + first["duration"] <= second["start"]
+    assert second["start"] + second["duration"] <= found["total"]["duration"]
+    assert found["memory_peak"] == found["total"]["memory_peak"]
+    assert found["memory_peak_ratio"] == found["memory_peak"] / found["memory_limit"]
+    assert found["memory_limit_source"] in ("cgroup", "physical")
+    assert found["error"] is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "float.onnx", "int8.onnx", "script.py",
+    ]  # fmt: skip
+
+
+@needs_onnxruntime
+def test_each_of_two_blocks_has_its_own_steps_and_a_call_after_them_has_none_of_theirs(
+    tmp_path: Path,
+) -> None:
+    out, err = run_script(
+        tmp_path,
+        QUANTIZING
+        + "first = None\n"
+        + NOTEBOOK_SNIPPET.replace(" run:", " first:")
+        + NOTEBOOK_SNIPPET
+        + "quantize()\nprint([len(r.steps) for r in (first, run)], first.id != run.id)",
+    )
+
+    assert (out.splitlines()[-1], "otel_quant" in err) == ("[2, 2] True", False)
+
+
+@needs_onnxruntime
+def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        QUANTIZING
+        + NOTEBOOK_SNIPPET.replace("run()", "run(profile='p.yaml')")
+        + "print(run)\n"
+        + "from otel_quant.cli import main\nprint('=====')\nmain(['show', 'p.yaml'])\n",
+    )
+
+    printed, _, shown = out.partition("=====\n")
+    assert printed == shown
+    for expected in (
+        "Quantization (Dynamic)",
+        "memory peak",
+        "libraries     onnxruntime ",
+        "ended         without an exception",
+        "of the float model's",
+    ):
+        assert expected in printed
+
+
+@pytest.mark.parametrize(
+    ("path", "environ"),
+    [("p.yaml", {}), ("p.yaml", {"OTEL_QUANT_YAML_STRICT": "true"}), ("/proc/none/p.yaml", {})],
+    ids=["a file", "a strict file", "a file that cannot be written"],
+)
+def test_a_run_prints_its_table_whatever_becomes_of_the_file(
+    tmp_path: Path, path: str, environ: dict[str, str]
+) -> None:
+    out, _ = run_script(
+        tmp_path,
+        f"""
+import otel_quant, os
+with otel_quant.run(profile={path!r}) as run:
+    if {path!r} == "p.yaml":
+        os.remove("p.yaml")
+    with otel_quant.step("a"):
+        pass
+print(run)
+""",
+        **environ,
+    )
+
+    lines = out.splitlines()
+    assert lines[3].startswith("a  ")
+    assert lines[3].endswith("  ok")
+    assert "ended         without an exception" in lines
+    assert "truncated" not in out
+
+
+BLOCKS = """
+import otel_quant
+
+def show(run):
+    print([(step.name, step.error, step.error_message) for step in run.steps], run.error, run.error_message)
+"""
+
+
+def test_an_exception_leaves_the_block_unchanged_and_the_run_shows_it(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        BLOCKS
+        + """
+raised = KeyError("no such layer")
+try:
+    with otel_quant.run() as run:
+        with otel_quant.step("a"):
+            raise raised
+except KeyError as error:
+    assert error is raised and error.__context__ is error.__cause__ is None
+show(run)
+print(*(line for line in str(run).splitlines() if "KeyError" in line), sep="\\n")
+""",
+    )
+
+    figures, step, ended = out.splitlines()
+    assert figures == """[('a', 'KeyError', "'no such layer'")] KeyError 'no such layer'"""
+    assert step.startswith("a  ")
+    assert step.endswith("  KeyError: 'no such layer'")
+    assert ended.split() == ["ended", "with", "KeyError"]
+
+
+def test_a_run_keeps_nothing_alive_that_its_block_has_used(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        """
+import gc, weakref, otel_quant
+
+class Model:
+    pass
+
+def quantize():
+    model = Model()
+    models.append(weakref.ref(model))
+    with otel_quant.step("a"):
+        raise ValueError(model)
+
+models = []
+try:
+    with otel_quant.run() as run:
+        quantize()
+except ValueError:
+    pass
+gc.collect()
+print(models[0]() is None, run.error)
+""",
+    )
+
+    assert out == "True ValueError\n"
+
+
+def test_leaving_a_block_by_exiting_with_success_is_no_failure(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        BLOCKS
+        + """
+import sys
+try:
+    with otel_quant.run() as run:
+        sys.exit(0)
+finally:
+    show(run)
+""",
+    )
+
+    assert out == "[] None None\n"
+
+
+def test_a_block_within_another_ends_it_and_the_outer_one_ends_no_other_run(
+    tmp_path: Path,
+) -> None:
+    out, _ = run_script(
+        tmp_path,
+        BLOCKS
+        + """
+from otel_quant.runtime import RUNTIME
+with otel_quant.step("before"):
+    pass
+with otel_quant.run() as outer:
+    with otel_quant.step("a"):
+        with otel_quant.run() as inner:
+            with otel_quant.step("b"):
+                pass
+    with otel_quant.step("c"):
+        pass
+print(RUNTIME.is_running)
+show(outer)
+show(inner)
+""",
+    )
+
+    assert out.splitlines() == [
+        "True",
+        "[('a', 'otel_quant.recording.recorder.UnfinishedStepError', "
+        "'the run ended while the step was open')] None None",
+        "[('b', None, None)] None None",
+    ]
+
+
+def test_a_child_that_is_forked_in_a_block_does_not_end_or_change_its_run(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        BLOCKS
+        + """
+import os
+with otel_quant.run() as run:
+    with otel_quant.step("a"):
+        pass
+    if (child := os.fork()) == 0:
+        with otel_quant.step("child"):
+            pass
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with otel_quant.step("b"):
+        pass
+show(run)
+""",
+    )
+
+    assert out == "[('a', None, None), ('b', None, None)] None None\n"
+
+
+def test_no_message_is_kept_where_paths_are_switched_off(tmp_path: Path) -> None:
+    out, _ = run_script(
+        tmp_path,
+        BLOCKS
+        + """
+try:
+    with otel_quant.run() as run, otel_quant.step("a"):
+        open("/home/me/model.onnx")
+except OSError:
+    pass
+show(run)
+print("/home" in str(run) or "script.py" in str(run))
+""",
+        OTEL_QUANT_PATHS="false",
+    )
+
+    assert out == "[('a', 'FileNotFoundError', None)] FileNotFoundError None\nFalse\n"
+
+
+def test_a_run_that_is_still_going_and_one_that_recorded_nothing_can_be_printed(
+    tmp_path: Path,
+) -> None:
+    out, _ = run_script(
+        tmp_path,
+        """
+import otel_quant
+with otel_quant.run() as run:
+    with otel_quant.step("a"):
+        print(run)
+    print(run.total, run.memory_peak, run.duration, len(run.steps))
+print(otel_quant.Run())
+""",
+    )
+
+    assert "a     " in out
+    assert "open steps:      a" in out
+    assert out.splitlines()[-2:] == ["None None None 1", "the run has recorded nothing"]
+
+
+def test_a_block_in_an_instrumented_program_is_a_run_and_a_trace_of_its_own(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    script = """
+import otel_quant
+with otel_quant.step("before"):
+    pass
+with otel_quant.run() as run:
+    with otel_quant.step("a"):
+        pass
+"""
+    workshop.script(script).run(otlp.environment("http/protobuf"))
+
+    assert [span.name for span in otlp.spans] == ["before", "quantization", "a", "quantization"]
+    first, second = (span for span in otlp.spans if span.name == "quantization")
+    assert first.trace_id != second.trace_id
+    assert first.attributes.keys() == second.attributes.keys()

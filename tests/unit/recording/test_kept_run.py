@@ -1,0 +1,95 @@
+"""The figures of a run as data."""
+
+from __future__ import annotations
+
+from otel_quant.recording.kept_run import KeptRun, RunFigures, RunStep
+from otel_quant.records import (
+    Checkpoint,
+    CpuReading,
+    DiskReading,
+    GpuReading,
+    MemoryReading,
+    Peaks,
+    Reading,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
+
+
+def reading(second: int) -> Reading:
+    return Reading(
+        time_ns=0,
+        clock_ns=10**12 + second * 10**9,
+        resources={
+            "memory": MemoryReading(rss=1, tree_rss=100 + second),
+            "disk": DiskReading(read=10 * second, write=20 * second),
+            "cpu": CpuReading(user=second / 2, system=second / 4),
+            "gpu": tuple(GpuReading(index, f"GPU-{index}", None, second) for index in range(2)),
+        },
+    )
+
+
+def checkpoint(now: Reading, baseline: Reading) -> Checkpoint:
+    return Checkpoint(0, "any", "end", now, baseline)
+
+
+def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening() -> None:
+    kept = KeptRun(paths=True)
+    kept.run_started(RunInfo("f00d", 1), checkpoint(reading(0), reading(0)))
+    inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
+    peaks = Peaks({"memory": 500, "gpu.memory": 60}, {"memory": "kernel"})
+    kept.step_ended(
+        StepRecord(inner, reading(2), reading(4), peaks, samples=8, error=KeyError("a\nb")),
+        checkpoint(reading(4), reading(0)),
+    )
+    outer = StepInfo(0, "Calibration", "Calibration")
+    kept.step_ended(
+        StepRecord(outer, reading(1), Reading(0, 10**12 + 5 * 10**9), Peaks()),
+        checkpoint(reading(5), reading(0)),
+    )
+
+    figures = {
+        "duration": 2.0,
+        "memory_start": 102,
+        "memory_end": 104,
+        "memory_delta": 2,
+        "memory_peak": 500,
+        "memory_peak_source": "kernel",
+        "gpu_memory_start": 4,
+        "gpu_memory_end": 8,
+        "gpu_memory_delta": 4,
+        "gpu_memory_peak": 60,
+        "disk_read": 20,
+        "disk_write": 40,
+        "cpu_user": 1.0,
+        "cpu_system": 0.5,
+    }
+    assert kept.steps() == (
+        RunStep(
+            index=0, name="Calibration", kind="Calibration", parent=None, library=None,
+            library_version=None, start=1.0, samples=None, error=None, error_message=None,
+            duration=4.0, memory_start=101, gpu_memory_start=2,  # the others were not measured
+        ),
+        RunStep(
+            index=1, name="Mine", kind="User-Defined", parent=0, library="torch",
+            library_version="2.4", start=2.0, samples=8, error="KeyError",
+            error_message="'a\\nb'", **figures,
+        ),
+    )  # fmt: skip
+    assert kept.total is None
+
+
+def test_the_total_covers_the_whole_run() -> None:
+    kept = KeptRun(paths=True)
+    record = RunRecord(
+        RunInfo("f00d", 1), reading(3), reading(4), Peaks(), 0, 0, run_peaks=Peaks({"memory": 9})
+    )  # as in a worker, which has reported what was before
+    kept.run_ended(record, checkpoint(reading(4), reading(0)))
+
+    assert kept.total == RunFigures(
+        duration=4.0, memory_start=100, memory_end=104, memory_delta=4, memory_peak=9,
+        gpu_memory_start=0, gpu_memory_end=8, gpu_memory_delta=8, disk_read=40, disk_write=80,
+        cpu_user=2.0, cpu_system=1.0,
+    )  # fmt: skip

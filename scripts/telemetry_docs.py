@@ -66,7 +66,8 @@ for it; SIGKILL (of the kernel's out-of-memory killer too) cannot be handled. Bo
   and the outermost have its span id as their parent's.
 
 A program that handles SIGTERM by an exit (`signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))`)
-loses nothing.
+ends like any other, and nothing is lost, if it is given the time: Python runs the handler once the C
+call that is in progress has returned.
 """
 
 

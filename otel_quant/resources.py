@@ -213,6 +213,8 @@ class Resource:
         Yields:
             The two records; None for a reading that lacks the device.
         """
+        if not first and not last:
+            return
         before, after = ({device.index: device for device in each or ()} for each in (first, last))
         for index in sorted(before.keys() | after.keys()):
             yield before.get(index), after.get(index)

@@ -183,7 +183,7 @@ def cost_identity_of(cost: CostedModel) -> dict[str, AttributeValue]:
     return _present({semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path})
 
 
-def custom_of(values: Mapping[str, object]) -> dict[str, AttributeValue]:
+def custom_of(values: Mapping[str, object]) -> Mapping[str, AttributeValue]:
     """Returns the values of custom metrics that an attribute can hold, as many as are shown."""
     found: dict[str, AttributeValue] = {
         semconv.CUSTOM_PREFIX + name: value
@@ -193,14 +193,14 @@ def custom_of(values: Mapping[str, object]) -> dict[str, AttributeValue]:
     return _first(found, MOST_CUSTOM, "custom metrics")
 
 
-def shown_of(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+def shown_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
     """Returns the attributes of a step, as many as its span shows."""
-    return _first(dict(attributes), MOST_OF_STEP, "attributes of a step")
+    return _first(attributes, MOST_OF_STEP, "attributes of a step")
 
 
 def _first(
-    attributes: dict[str, AttributeValue], most: int, what: str
-) -> dict[str, AttributeValue]:
+    attributes: Mapping[str, AttributeValue], most: int, what: str
+) -> Mapping[str, AttributeValue]:
     if len(attributes) <= most:
         return attributes
     _say_that_some_are_left_out(what, most)

@@ -14,6 +14,7 @@ from typing import Any
 from opentelemetry._logs import LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import Context
 
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -68,14 +69,16 @@ class LogsSink(Sink):
             attributes: The attributes that it has so far.
             start_ns: When it started, in nanoseconds since the epoch.
         """
-        self._send_event(
-            semconv.RUN_STARTED_EVENT,
-            f"{semconv.ROOT_SPAN} started",
-            dict(attributes),
-            context,
-            start_ns,
-        )
-        self._send()
+        # The spans sink calls this: its spans do not depend on log records.
+        with FAULTS.kept_in(f"sink {self.name}"):
+            self._send_event(
+                semconv.RUN_STARTED_EVENT,
+                f"{semconv.ROOT_SPAN} started",
+                dict(attributes),
+                context,
+                start_ns,
+            )
+            self._send()
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
@@ -134,7 +137,7 @@ class LogsSink(Sink):
             self._send_event(
                 semconv.DEVICE_EVENT,
                 f"{checkpoint.name}: {device[semconv.HW_ID]}",
-                {**self._run_id(), **_step_of(checkpoint.step), **device},
+                _present({**self._run_id(), **_step_of(checkpoint.step), **device}),
                 self._context_of(checkpoint.step),
                 checkpoint.reading.time_ns,
             )
@@ -184,16 +187,19 @@ class LogsSink(Sink):
             **self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline),
             semconv.ERROR_TYPE: checkpoint.error,
         }
-        return {key: value for key, value in attributes.items() if value is not None}
+        return _present(attributes)
 
 
 def _step_of(step: StepInfo | None) -> dict[str, Any]:
     if step is None:
         return {}
-    known = {
+    return {
         semconv.STEP_NAME: step.label,
         semconv.STEP_KIND: step.kind,
         semconv.STEP_INDEX: step.index,
         semconv.LIBRARY_NAME: step.library,
     }
-    return {key: value for key, value in known.items() if value is not None}
+
+
+def _present(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attributes.items() if value is not None}

@@ -132,17 +132,19 @@ class MetricsSink(Sink):
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Counts the step as open."""
+        kind = _kind_of(step)
         with self._lock:
-            self._active[_kind_of(step)] += 1
-            self._calibrations.pop(_kind_of(step), None)
+            self._active[kind] += 1
+            self._calibrations.pop(kind, None)
         self._record_custom(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Records the step's figures, in the context of its span."""
         info = record.info
+        kind = _kind_of(info)
         with self._lock:
-            self._active[_kind_of(info)] -= 1
-        labels = _labels_of(_kind_of(info))
+            self._active[kind] -= 1
+        labels = _labels_of(kind)
         if record.error is not None:
             labels[semconv.ERROR_TYPE] = error_type(record.error)
         context = self._context_of(info)
@@ -231,6 +233,8 @@ class MetricsSink(Sink):
         self._write[name](value, labels, context)
 
     def _record_custom(self, checkpoint: Checkpoint) -> None:
+        if not checkpoint.custom:
+            return
         step = checkpoint.step
         labels = _labels_of((*_kind_of(step)[:2], None)) if step is not None else {}
         for name, value in checkpoint.custom.items():
@@ -292,5 +296,10 @@ def _kind_of(step: StepInfo) -> _Kind:
 
 
 def _labels_of(kind: _Kind) -> dict[str, str]:
-    pairs = zip(semconv.STEP_LABELS, kind, strict=True)
-    return {name: value for name, value in pairs if value is not None}
+    name, label, library = kind
+    labels = {semconv.STEP_KIND: name}
+    if label is not None:
+        labels[semconv.STEP_NAME] = label
+    if library is not None:
+        labels[semconv.LIBRARY_NAME] = library
+    return labels

@@ -123,14 +123,13 @@ class SpansSink(Sink):
         memory = checkpoint.reading.memory
         if memory is not None:
             known[semconv.MEMORY_START] = memory.tree_rss
-        span, is_own = self._start(
-            step.label, self._context_for(step), known, checkpoint.reading.time_ns
-        )
-        if is_own and not root.is_own:  # a provider has turned up between the two spans
+        context = self._context_for(step)
+        span = self._start(step.label, context, known, checkpoint.reading.time_ns)
+        # A provider may have turned up between the two spans.
+        if not root.is_own and _is_own(span, context):
             self._root_for(run, checkpoint)
-            span, _ = self._start(
-                step.label, self._context_for(step), known, checkpoint.reading.time_ns
-            )
+            context = self._context_for(step)
+            span = self._start(step.label, context, known, checkpoint.reading.time_ns)
         self._spans[step.index] = span
         self._copy_to_run(known)
 
@@ -170,7 +169,8 @@ class SpansSink(Sink):
                 span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
                 span.record_exception(record.error, timestamp=record.end.time_ns)
                 span.set_status(StatusCode.ERROR, str(record.error) or None)
-            _keep(span, {semconv.RUN_ID: self._run.id, **identity_of(record.info)})
+            if _has_dropped(span):
+                span.set_attributes({semconv.RUN_ID: self._run.id, **identity_of(record.info)})
         # By the monotonic clock: the wall clock may have been set during the step.
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
@@ -248,7 +248,7 @@ class SpansSink(Sink):
             root, self._root = self._root, None
         if root is None:
             return
-        totals = custom_of(record.custom)
+        totals = dict(custom_of(record.custom))
         for models in self._totals.values():
             totals |= models
         self._totals = {}
@@ -269,7 +269,8 @@ class SpansSink(Sink):
         if record.error is not None:
             span.set_attribute(semconv.ERROR_TYPE, record.error)
             span.set_status(StatusCode.ERROR, record.error)
-        _keep(span, root.identity)
+        if _has_dropped(span):
+            span.set_attributes(root.identity)
         # By the monotonic clock: the wall clock may have been set during the step.
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
@@ -306,8 +307,9 @@ class SpansSink(Sink):
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = _context_from(run.parent_carrier, parent)
         identity = {**run_identity_of(run), **gpus_of(checkpoint.baseline)}
-        span, is_own = self._start(semconv.ROOT_SPAN, parent, identity, start_ns)
-        return _RunSpan(span, trace.set_span_in_context(span, parent), identity, is_own)
+        span = self._start(semconv.ROOT_SPAN, parent, identity, start_ns)
+        context = trace.set_span_in_context(span, parent)
+        return _RunSpan(span, context, identity, _is_own(span, parent))
 
     def _start(
         self,
@@ -315,19 +317,14 @@ class SpansSink(Sink):
         parent: Context,
         attributes: dict[str, AttributeValue],
         start_ns: int,
-    ) -> tuple[Span, bool]:
-        """Starts a span; returns it, and whether a provider has made it."""
-        span = self._tracer.start_span(
+    ) -> Span:
+        return self._tracer.start_span(
             name,
             context=parent,
             kind=SpanKind.INTERNAL,
             attributes=attributes,
             start_time=start_ns,
         )
-        made = span.get_span_context()
-        # Without a provider the API returns the parent's span again, or an invalid one.
-        above = trace.get_current_span(parent).get_span_context()
-        return span, made.is_valid and made.span_id != above.span_id
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.
@@ -358,14 +355,20 @@ class SpansSink(Sink):
         return trace.set_span_in_context(root.span, context)
 
 
-def _keep(span: Span, identity: Mapping[str, AttributeValue]) -> None:
-    """Sets what identifies a span again if the SDK has dropped attributes.
+def _is_own(span: Span, parent: Context) -> bool:
+    """Whether a provider has made a span. The API returns its parent, or an invalid one."""
+    made = span.get_span_context()
+    above = trace.get_current_span(parent).get_span_context()
+    return made.is_valid and made.span_id != above.span_id
+
+
+def _has_dropped(span: Span) -> bool:
+    """Whether the SDK has dropped attributes, so that what identifies a span is to be set again.
 
     It keeps a limited number (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default) and drops those
     that were set first.
     """
-    if getattr(span, "dropped_attributes", 0):
-        span.set_attributes(identity)
+    return bool(getattr(span, "dropped_attributes", 0))
 
 
 def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:

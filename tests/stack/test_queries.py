@@ -319,6 +319,12 @@ def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
     )
     found = [stream["stream"] for stream in world.ask(query)]
+    # Its span never arrives. The record of its start has what names the run, and the span's id.
+    (started,) = (labels for labels in found if "quant_checkpoint_sequence" not in labels)
+    first = next(labels for labels in found if labels.get("quant_checkpoint_name") == "Start")
+    for name in ("quant_run_id", "process_pid", "span_id", "service_instance_id"):
+        assert started[name] == first[name]
+    found.remove(started)
     last = max(found, key=lambda labels: int(labels["quant_checkpoint_sequence"]))
     assert last["quant_checkpoint_name"] == "Calibration Start"
     assert int(last["quant_checkpoint_memory"]) > 1 << 20

@@ -23,6 +23,7 @@ from otel_quant.telemetry import logs as logs_module
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.spans import SpansSink
+from tests.unit.recording.received import recorder_of
 from tests.unit.telemetry.literal_run import (
     BARE,
     BEGAN,
@@ -356,6 +357,24 @@ def test_there_is_no_progress_without_the_readers_length(
         ("quant.step.active", "{step}"),
         ("quant.calibration.samples", "{sample}"),
     }
+
+
+def test_steps_with_names_of_the_programs_own_share_the_points_of_their_kind(
+    reader: InMemoryMetricReader,
+) -> None:
+    recorder = recorder_of([MetricsSink(RESOURCES, lambda: None, lambda step: None)])
+    for number in range(50):
+        recorder.close(recorder.open(f"stage {number}"))
+        recorder.close(recorder.open("Calibration", label=f"batch {number}"))
+        recorder.close(recorder.open("Calibration"))
+    recorder.end()
+    points = points_of(reader)
+    assert [labels for labels, _ in points["quant.step.duration", "s"]] == [
+        {"quant.step.kind": "User-Defined"},
+        {"quant.step.kind": "Calibration"},
+        {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"},
+    ]
+    assert [value for _, value in points["quant.step.active", "{step}"]] == [0, 0, 0]
 
 
 def test_metrics_of_a_failed_step_have_the_type_of_the_error(reader: InMemoryMetricReader) -> None:

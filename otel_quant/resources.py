@@ -7,7 +7,7 @@ made from that list, so a new resource needs no other change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -96,9 +96,9 @@ class Figure:
 
     Attributes:
         name: Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``,
-            ``.delta``, ``.peak`` and the rate ``quant.memory_rate``. A figure whose only part is
-            the difference has one attribute of its own name: ``disk.read`` is
-            ``quant.disk.read``.
+            ``.delta``, ``.peak`` and the rate ``quant.memory_rate``. A figure with one part
+            only, or of which the difference is what counts, has an attribute of its own name:
+            ``disk.read`` is ``quant.disk.read``.
         unit: UCUM unit.
         brief: Description without a full stop: "RSS of the process tree".
         of: Takes the number from the probe's record; None if the record lacks it.
@@ -187,7 +187,10 @@ class Resource:
         probe: Makes the probe of a run.
         figures: Its figures.
         device_figures: The figures of each device, if the probe returns a tuple of devices with
-            an ``index`` and an ``id``: ``memory`` gives ``quant.gpu.0.memory.start``.
+            an ``index``, an ``id`` and a ``name``. They are on no span, because a host may have
+            many devices and a span keeps a limited number of attributes. They are on metrics by
+            ``hw.id``, and on one log record for each device and step: ``memory`` gives
+            ``quant.gpu.device.memory.start``.
         is_sampled: Whether it is also read between checkpoints, for peaks.
         reads_proc: Whether its probe reads ``/proc``. One thread at a time reads such probes, so
             that the disk probe can subtract the bytes that we have read there.
@@ -199,3 +202,19 @@ class Resource:
     device_figures: tuple[Figure, ...] = ()
     is_sampled: bool = False
     reads_proc: bool = True
+
+    def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields each device's records at two readings, in order of their index.
+
+        Args:
+            first: What the probe returned first; None if it measured nothing.
+            last: What it returned last; likewise.
+
+        Yields:
+            The two records; None for a reading that lacks the device.
+        """
+        if not first and not last:
+            return
+        before, after = ({device.index: device for device in each or ()} for each in (first, last))
+        for index in sorted(before.keys() | after.keys()):
+            yield before.get(index), after.get(index)

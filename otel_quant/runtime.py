@@ -349,11 +349,13 @@ class Runtime:
 
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
-            spans = self._spans = SpansSink(RESOURCES, self._be_first_at_exit)
+            logs = LogsSink(RESOURCES, self.delivery.soon, lambda step: spans.context_of(step))
+            spans = SpansSink(RESOURCES, self._be_first_at_exit, logs.run_span_started)
+            self._spans = spans
             self._sinks = (
                 spans,
                 MetricsSink(RESOURCES, self._reading_now, spans.context_of),
-                LogsSink(RESOURCES, self.delivery.soon, spans.context_of),
+                logs,
             )
         return self._sinks
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from otel_quant.environment import VARIABLES
 from otel_quant.telemetry import catalog, semconv
+from otel_quant.telemetry.attributes import MOST_CUSTOM, MOST_OF_STEP
+from otel_quant.telemetry.delivery import SPACING
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -15,6 +17,7 @@ _PLACES = {
     "step": "step spans",
     "cost": "model cost spans",
     "checkpoint": "checkpoint records",
+    "device": "device records",
     "metric": "metrics",
 }
 
@@ -33,15 +36,38 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
-| log record | one per checkpoint | event `{checkpoint}` |
-| log record | the heaviest nodes of a costed model | event `{model_cost}` |
-| log record and span event | a warning: why a model could not be costed | `{cost_failed}` |
-| metrics | see below | `quant.*` |
-
-Under `opentelemetry-instrument`, checkpoint records and ended spans are sent at once. A program that
-makes its providers itself sends them when its own processors do, and flushes before it ends.
+| log records | see [Events](#events) | `quant.*` |
+| metrics | see [Metrics](#metrics) | `quant.*` |
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
+
+A span keeps a limited number of attributes (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default). What
+may be many is therefore not on spans: figures by GPU are metrics and log records. Of a step's
+attributes the first {most_of_step} are shown, of custom metrics the first {most_custom}; a warning says once if
+there are more. If the limit is set so low that the SDK drops attributes, those that identify the
+step or the run are kept.
+
+## When it is sent, and what a killed run leaves
+
+| | under `opentelemetry-instrument` | in a program that makes its providers itself |
+|---|---|---|
+| log records, ended spans | at once, every {spacing} s at most | when its processors send: with the SDK's batch processors after `OTEL_BLRP_SCHEDULE_DELAY` and `OTEL_BSP_SCHEDULE_DELAY` milliseconds (1000 and 5000, in older versions 5000 for both) |
+| metrics | once a minute (`OTEL_METRIC_EXPORT_INTERVAL`), and once after the first step has begun | when its readers export |
+| at the end of the program | everything, within `OTEL_QUANT_EXIT_TIMEOUT` | what its SDK sends at its shutdown |
+
+SIGTERM ends a Python program at once unless the program handles it, and otel-quant sets no handler
+for it; SIGKILL (of the kernel's out-of-memory killer too) cannot be handled. Both have the same effect:
+
+- Lost are the run's span, the spans of the steps that were open, their figures in metrics, and what
+  had not been sent by then.
+- Kept are the spans of steps that ended, the checkpoint records up to the last one, and the event
+  `{run_started}`. That event has the trace id, the span id and the attributes of the run's span as it
+  started, so a backend can name the run of steps whose parent never arrives: they have its trace id,
+  and the outermost have its span id as their parent's.
+
+A program that handles SIGTERM by an exit (`signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))`)
+ends like any other, and nothing is lost, if it is given the time: Python runs the handler once the C
+call that is in progress has returned.
 """
 
 
@@ -51,14 +77,17 @@ def document() -> str:
         _INTRO.format(
             root=semconv.ROOT_SPAN,
             cost=semconv.COST_SPAN,
-            checkpoint=semconv.CHECKPOINT_EVENT,
-            model_cost=semconv.MODEL_COST_EVENT,
-            cost_failed=semconv.COST_FAILED_EVENT,
+            run_started=semconv.RUN_STARTED_EVENT,
             scope=semconv.SCOPE,
             schema=semconv.SCHEMA_URL,
+            most_of_step=MOST_OF_STEP,
+            most_custom=MOST_CUSTOM,
+            spacing=SPACING,
         ),
         "## Environment variables\n",
         *_each(_variables()),
+        "## Events\n",
+        *_each(_events()),
         "## Metrics\n",
         *_each(_metrics()),
         "## Attributes\n",
@@ -76,6 +105,11 @@ def _variables() -> Iterator[tuple[str, list[str]]]:
     for variable in VARIABLES:
         default = f"`{variable.default}`" if variable.default else "unset"
         yield variable.name, [variable.brief, "", f"Default: {default}."]
+
+
+def _events() -> Iterator[tuple[str, list[str]]]:
+    for event in semconv.EVENTS:
+        yield event.name, [event.brief]
 
 
 def _metrics() -> Iterator[tuple[str, list[str]]]:

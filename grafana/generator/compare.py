@@ -9,7 +9,7 @@ from otel_quant.telemetry import semconv
 
 FILE = "compare"
 
-STEP = names.label(semconv.STEP_NAME)
+STEP = names.label(semconv.STEP_KIND)
 ENDED = f'{names.label(semconv.ERROR_TYPE)}=""'
 BASELINE = (names.SELECTED, 'job=~".+", instance=~"$baseline"')
 

@@ -40,8 +40,8 @@ def dashboard() -> builders.Dashboard:
     )  # fmt: skip
     for title, metric, description in (
         ("Size against float", semconv.MODEL_SIZE, "The quantized file as a share of the float one. Int8 weights give about a quarter; much more means that layers were left in float or that Q/DQ constants are large."),
-        ("Parameters against float", semconv.MODEL_PARAMETERS, "Elements of the static tensors. More than 100 % are scales and zero points; far less means that layers were folded or lost."),
-        ("MACs against float", semconv.MODEL_MACS, "Contraction MACs. Quantization should leave them as they are: if not, the graph was changed."),
+        ("Parameters against float", semconv.MODEL_PARAMS, "Elements of the static tensors. More than 100 % are scales and zero points; far less means that layers were folded or lost."),
+        ("MACs against float", semconv.MODEL_MACS_CONTRACTION, "Contraction MACs. Quantization should leave them as they are: if not, the graph was changed."),
     ):  # fmt: skip
         quantized, plain = (_sum(metric, role) for role in ("quantized", "float"))
         board = board.with_panel(
@@ -49,8 +49,8 @@ def dashboard() -> builders.Dashboard:
         )  # fmt: skip
     for title, metric, unit, description in (
         ("Size", semconv.MODEL_SIZE, "bytes", "Bytes on disk, external data included. A quantized model that is no smaller than the float one was not quantized."),
-        ("Parameters", semconv.MODEL_PARAMETERS, "short", "Elements of the static tensors. If the two differ by much, see which layers were folded, added or lost."),
-        ("MACs", semconv.MODEL_MACS, "short", "Multiply-accumulates of one forward pass, contractions only. The two should be equal: quantization makes each one cheaper, not fewer."),
+        ("Parameters", semconv.MODEL_PARAMS, "short", "Elements of the static tensors. If the two differ by much, see which layers were folded, added or lost."),
+        ("MACs", semconv.MODEL_MACS_CONTRACTION, "short", "Multiply-accumulates of one forward pass, contractions only. The two should be equal: quantization makes each one cheaper, not fewer."),
     ):  # fmt: skip
         board = board.with_panel(_both(title, metric, unit, description))
     for role in ROLES:

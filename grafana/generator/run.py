@@ -12,7 +12,7 @@ from otel_quant.telemetry import semconv
 
 FILE = "run"
 
-STEP = names.label(semconv.STEP_NAME)
+STEP = names.label(semconv.STEP_KIND)
 MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
 ACTIVE = names.series(semconv.STEP_ACTIVE)
@@ -20,6 +20,9 @@ SAMPLES = names.series(semconv.CALIBRATION_SAMPLES)
 PROGRESS = names.series(semconv.CALIBRATION_PROGRESS)
 DISK = names.series(semconv.RUN_DISK_IO)
 GPU = names.series(semconv.RUN_GPU_MEMORY_USAGE)
+GPU_LIMIT = names.series(semconv.RUN_GPU_MEMORY_LIMIT)
+GPU_PEAK = names.series(semconv.STEP_GPU_MEMORY_PEAK)
+DEVICE = names.label(semconv.HW_ID)
 CPU = names.series(semconv.STEP_CPU_TIME)
 SECONDS = names.series(semconv.STEP_DURATION, part="sum")
 
@@ -66,6 +69,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_gpu())
         .with_panel(_disk())
         .with_panel(_cpu())
+        .with_panel(_gpu_peaks())
         .with_panel(_steps())
         .with_panel(_trace())
         .with_panel(_log())
@@ -75,7 +79,7 @@ def dashboard() -> builders.Dashboard:
 def _checkpoints() -> panels.Marks:
     return panels.Marks(
         "Checkpoints", panels.LOKI, panels.LOGS_OF_RUNS, panels.BLUE,
-        titleFormat=f"{{{{{names.label(semconv.CHECKPOINT_NAME)}}}}}", textFormat="", tagKeys=STEP,
+        titleFormat=f"{{{{{names.label(semconv.CHECKPOINT_NAME)}}}}}", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
     )  # fmt: skip
 
 
@@ -174,10 +178,24 @@ def _steps_over_time() -> panels.Panel:
 def _gpu() -> panels.Panel:
     return panels.chart(
         "GPU memory",
-        "Memory in use on each visible GPU, by all processes. If the run is small and this is full, look for another process. Empty where the process sees no GPU.",
+        "Memory in use on each visible GPU, by all processes, and its size. If the run is small and this is full, look for another process. Empty where the process sees no GPU.",
         "bytes",
-        panels.promql(f"max by (instance, {names.label(semconv.HW_ID)}) ({GPU})", f"{{{{{names.label(semconv.HW_ID)}}}}}"),
+        panels.promql(f"max by (instance, {DEVICE}) ({GPU})", f"{{{{{DEVICE}}}}}", "used"),
+        panels.promql(f"max by (instance, {DEVICE}) ({GPU_LIMIT})", f"limit {{{{{DEVICE}}}}}", "limit"),
     ).no_value("The run sees no GPU").span(8)  # fmt: skip
+
+
+def _gpu_peaks() -> panels.Panel:
+    return (
+        panels.grid(
+            "GPU peaks",
+            "Highest memory in use on each visible GPU while a step of that kind ran, by all processes. The GPU that is fuller than the others is the one that the model has to be divided for. Empty where the process sees no GPU.",
+            "bytes",
+            panels.promql_table(f"max by ({STEP}, {DEVICE}) (max_over_time({GPU_PEAK}[$__range]))"),
+        )
+        .height(7)
+        .with_transformation(panels.transform("groupingToMatrix", columnField=DEVICE, rowField=STEP, valueField="Value", emptyValue="empty"))
+    )  # fmt: skip
 
 
 def _disk() -> panels.Panel:

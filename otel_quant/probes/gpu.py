@@ -185,11 +185,16 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     )
 
 
-_USAGE: Final = Metric(
-    "quant.run.gpu.memory.usage",
-    "observable_up_down_counter",
+def _live(name: str, brief: str) -> Series:
+    """Returns the metric that shows a figure of each device during a run."""
+    return Series(Metric(f"quant.run.gpu.{name}", "observable_up_down_counter", "By", brief))
+
+
+_PEAK: Final = Metric(
+    "quant.step.gpu.memory.peak",
+    "gauge",
     "By",
-    "Memory in use on a visible GPU, by all processes.",
+    "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
 )
 
 GPU: Final = Resource(
@@ -217,7 +222,17 @@ GPU: Final = Resource(
             lambda gpu: gpu.used,
             LEVEL,
             "2147483648",
-            live=Series(_USAGE),
+            steps=(Series(_PEAK, "peak"),),
+            live=_live("memory.usage", "Memory in use on a visible GPU, by all processes."),
+        ),
+        Figure(
+            "memory.limit",
+            "By",
+            "Size of the device's memory",
+            lambda gpu: gpu.limit,
+            ("end",),
+            "150754820096",
+            live=_live("memory.limit", "Size of the memory of a visible GPU."),
         ),
         Figure(
             "process_memory",
@@ -226,6 +241,10 @@ GPU: Final = Resource(
             lambda gpu: gpu.process_used,
             LEVEL,
             "1610612736",
+            live=_live(
+                "process_memory.usage",
+                "Memory of the process tree on a visible GPU, where the driver reports it.",
+            ),
         ),
         Figure(
             "torch_allocated",
@@ -234,6 +253,10 @@ GPU: Final = Resource(
             lambda gpu: gpu.torch_allocated,
             LEVEL,
             "536870912",
+            live=_live(
+                "torch_allocated.usage",
+                "Bytes that torch's caching allocator has allocated on a visible GPU.",
+            ),
         ),
         Figure(
             "torch_reserved",
@@ -242,6 +265,10 @@ GPU: Final = Resource(
             lambda gpu: gpu.torch_reserved,
             LEVEL,
             "1073741824",
+            live=_live(
+                "torch_reserved.usage",
+                "Bytes that torch's caching allocator has reserved on a visible GPU.",
+            ),
         ),
     ),
 )

@@ -252,8 +252,8 @@ class CPUPeakMemoryMetric(SummaryMetric):
     def get_definition(self) -> str:
         return (
             "Most RAM that this process alone, without its descendants, has held since it began, "
-            "in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the system's mark if it "
-            "keeps one, or the largest reading of the run."
+            "in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the largest reading of the "
+            "run."
         )
 
     def collect(self, context: MetricContext) -> float | None:

@@ -34,7 +34,7 @@ from otel_quant.records import (
     StepRecord,
     error_type,
 )
-from otel_quant.steps import ProfileStep
+from otel_quant.steps import ALL_STEPS, ProfileStep
 
 
 class UnfinishedStepError(Exception):
@@ -270,7 +270,7 @@ class Recorder:
         """Opens a step; its ``Start`` checkpoint has reached the sinks on return.
 
         Args:
-            kind: A ``ProfileStep`` constant.
+            kind: A ``ProfileStep`` constant; any other name is a ``USER_DEFINED`` step's label.
             label: Name of the step; the kind if None.
             library: Distribution that the code belongs to.
             library_version: Its version.
@@ -297,7 +297,7 @@ class Recorder:
                     info = StepInfo(
                         index=self._next_step,
                         label=label,
-                        kind=kind,
+                        kind=kind if kind in ALL_STEPS else ProfileStep.USER_DEFINED,
                         parent=parent.info.index if parent else None,
                         library=library,
                         library_version=library_version,

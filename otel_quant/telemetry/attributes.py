@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from otel_quant.records import (
@@ -15,13 +18,23 @@ from otel_quant.records import (
 )
 from otel_quant.resources import Figure, Number, Part, Resource
 from otel_quant.telemetry import semconv
-from otel_quant.telemetry.catalog import attribute_name
+from otel_quant.telemetry.catalog import attribute_name, device_stem
 
 _Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
 """A figure, and the attribute of each of its parts."""
 
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
+
+MOST_OF_STEP: Final = 64
+"""Attributes of a step, the program's and the library's together, that its span shows."""
+
+MOST_CUSTOM: Final = 32
+"""Custom metrics that a span or a checkpoint record shows. With the step's attributes and all of
+ours they stay below the 128 that the SDK keeps by default; it drops those that were set first,
+which are the ones that identify the span."""
+
+_log = logging.getLogger("otel_quant")
 
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
@@ -61,11 +74,6 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
         semconv.GPU_COUNT: len(reading.gpus),
         semconv.GPU_MEMORY_LIMIT: None if None in limits else sum(filter(None, limits)),
     }
-    for gpu in reading.gpus:
-        prefix = f"{semconv.GPU_DEVICE_PREFIX}{gpu.index}."
-        attributes[prefix + "id"] = gpu.id
-        attributes[prefix + "name"] = gpu.name
-        attributes[prefix + "memory.limit"] = gpu.limit
     return _present(attributes)
 
 
@@ -80,7 +88,12 @@ class FigureAttributes:
         self._rows = tuple(
             (resource.name, _rows(semconv.PREFIX, resource.figures)) for resource in resources
         )
-        self._with_devices = tuple(resource for resource in resources if resource.device_figures)
+        self._devices = tuple(
+            (resource, stem, _rows(stem, resource.device_figures))
+            for resource in resources
+            if resource.device_figures
+            for stem in (device_stem(resource),)
+        )
         self._of_checkpoints = tuple(
             (resource.name, semconv.CHECKPOINT_PREFIX + figure.checkpoint, figure)
             for resource in resources
@@ -107,22 +120,41 @@ class FigureAttributes:
         for name, rows in self._rows:
             first, last = start.resources.get(name), end.resources.get(name)
             _add(found, rows, first, last, peaks.figures, seconds)
-        for resource in self._with_devices:
-            before, after = (
-                {device.index: device for device in reading.resources.get(resource.name, ())}
-                for reading in (start, end)
-            )
-            highest = peaks.devices.get(resource.name, {})
-            for index in sorted(before.keys() | after.keys()):
-                rows = _rows(f"{semconv.PREFIX}{resource.name}.{index}.", resource.device_figures)
-                devices = before.get(index), after.get(index)
-                _add(found, rows, *devices, highest.get(index, {}), seconds)
         for name, source in peaks.sources.items():
             found[f"{semconv.PREFIX}{name}.peak_source"] = source
         memory = peaks.figures.get("memory")
         if memory is not None and memory_limit:
             found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
         return found
+
+    def of_devices(
+        self, start: Reading, end: Reading, peaks: Peaks
+    ) -> Iterator[dict[str, AttributeValue]]:
+        """Yields what was used of each device between two readings.
+
+        Args:
+            start: Reading at the start.
+            end: Reading at the end.
+            peaks: Highest figures between the two.
+
+        Yields:
+            The attributes of one device; a figure that either reading lacks is absent.
+        """
+        seconds = (end.clock_ns - start.clock_ns) / 1e9
+        for resource, stem, rows in self._devices:
+            first, last = start.resources.get(resource.name), end.resources.get(resource.name)
+            for before, after in resource.devices(first, last):
+                device = after or before
+                found = _present(
+                    {
+                        semconv.HW_ID: device.id,
+                        semconv.HW_NAME: device.name,
+                        stem + semconv.DEVICE_INDEX: device.index,
+                    }
+                )
+                highest = peaks.devices.get(resource.name, {}).get(device.index, {})
+                _add(found, rows, before, after, highest, seconds)
+                yield found
 
     def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
         """Returns what was in use at a checkpoint, and what had been used since the run began.
@@ -151,13 +183,33 @@ def cost_identity_of(cost: CostedModel) -> dict[str, AttributeValue]:
     return _present({semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path})
 
 
-def custom_of(values: Mapping[str, object]) -> dict[str, AttributeValue]:
-    """Returns the values of custom metrics that an attribute can hold."""
-    return {
+def custom_of(values: Mapping[str, object]) -> Mapping[str, AttributeValue]:
+    """Returns the values of custom metrics that an attribute can hold, as many as are shown."""
+    found: dict[str, AttributeValue] = {
         semconv.CUSTOM_PREFIX + name: value
         for name, value in values.items()
         if isinstance(value, str | bool | int | float)
     }
+    return _first(found, MOST_CUSTOM, "custom metrics")
+
+
+def shown_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+    """Returns the attributes of a step, as many as its span shows."""
+    return _first(attributes, MOST_OF_STEP, "attributes of a step")
+
+
+def _first(
+    attributes: Mapping[str, AttributeValue], most: int, what: str
+) -> Mapping[str, AttributeValue]:
+    if len(attributes) <= most:
+        return attributes
+    _say_that_some_are_left_out(what, most)
+    return dict(islice(attributes.items(), most))
+
+
+@functools.cache  # says it once
+def _say_that_some_are_left_out(what: str, most: int) -> None:
+    _log.warning("only the first %d %s are on spans and log records", most, what)
 
 
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:

@@ -42,13 +42,11 @@ def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
     made: dict[str, Metric] = {}
     for resource in resources:
         for figure in (*resource.figures, *resource.device_figures):
+            device = (semconv.HW_ID,) if figure in resource.device_figures else ()
             for series in figure.steps:
-                labels = (
-                    semconv.STEP_NAME, semconv.LIBRARY_NAME, *series.labels, semconv.ERROR_TYPE,
-                )  # fmt: skip
+                labels = (*semconv.STEP_LABELS, *series.labels, *device, semconv.ERROR_TYPE)
                 made[series.metric.name] = replace(series.metric, attributes=labels)
             if figure.live is not None:
-                device = (semconv.HW_ID,) if figure in resource.device_figures else ()
                 metric = figure.live.metric
                 made[metric.name] = replace(metric, attributes=(*figure.live.labels, *device))
     return (*semconv.METRICS, *made.values())
@@ -58,23 +56,44 @@ def attribute_name(stem: str, figure: Figure, part: Part) -> str:
     """Returns the attribute of one part of a figure.
 
     Args:
-        stem: ``quant.``, or for a device ``quant.gpu.0.``.
+        stem: ``quant.``, or what :func:`device_stem` returns.
         figure: The figure.
-        part: The part. If the difference is the only part, the name has no suffix.
+        part: The part. The only part, or the difference of a figure that only rises, has no
+            suffix.
     """
     if part == "rate":  # a name must not be an attribute and a namespace
         return f"{stem}{figure.name}_rate"
-    return stem + figure.name if figure.is_total else f"{stem}{figure.name}.{part}"
+    return stem + figure.name if _is_bare(figure) else f"{stem}{figure.name}.{part}"
+
+
+def device_stem(resource: Resource) -> str:
+    """Returns the beginning of the names of a resource's attributes of one device."""
+    return f"{semconv.PREFIX}{resource.name}.device."
+
+
+def _is_bare(figure: Figure) -> bool:
+    return figure.is_total or len(figure.parts) == 1
 
 
 def _attributes_of(resource: Resource) -> Iterator[Attribute]:
-    for stem, figures in (
-        (semconv.PREFIX, resource.figures),
-        (f"{semconv.PREFIX}{resource.name}.<index>.", resource.device_figures),
-    ):
+    stem = device_stem(resource)
+    if resource.device_figures:
+        yield Attribute(
+            stem + semconv.DEVICE_INDEX,
+            "int",
+            "",
+            "Position of the device among those that the process can see, from 0.",
+            ("device",),
+            "0",
+        )
+    places: tuple[tuple[str, Sequence[Figure], tuple[Place, ...]], ...] = (
+        (semconv.PREFIX, resource.figures, ("run", "step")),
+        (stem, resource.device_figures, ("device",)),
+    )
+    for prefix, figures, where in places:
         for figure in figures:
             for part in figure.parts:
-                yield _attribute(stem, figure, part)
+                yield _attribute(prefix, figure, part, where)
     for figure in resource.figures:
         if figure.checkpoint:
             since = ", since the run began" if figure.is_total else ""
@@ -101,15 +120,15 @@ def _labels_of(resources: Sequence[Resource]) -> Iterator[Attribute]:
         yield Attribute(key, "string", "", f"{brief}.", ("metric",), next(iter(known)))
 
 
-def _attribute(stem: str, figure: Figure, part: Part) -> Attribute:
+def _attribute(stem: str, figure: Figure, part: Part, places: tuple[Place, ...]) -> Attribute:
     is_float = part == "rate" or figure.unit == "s"
-    sentence = "{}." if figure.is_total and part == "delta" else _SENTENCES[part]
+    sentence = "{}." if _is_bare(figure) and part != "rate" else _SENTENCES[part]
     return Attribute(
         attribute_name(stem, figure, part),
         "double" if is_float else "int",
         f"{figure.unit}/s" if part == "rate" else figure.unit,
         sentence.format(figure.brief),
-        ("run", "step"),
+        places,
         figure.example,
     )
 

@@ -1,8 +1,9 @@
-"""Sink that sends one log record for each checkpoint.
+"""Sink that sends log records: for each checkpoint, for each start of a run's span, for devices.
 
 A tracer sends a span only after it has ended, so the open spans of a killed process are lost.
 Under automatic instrumentation these records are sent at once: with them the backend still has the
-open steps and the memory of the run.
+open steps, the memory of the run, and the identity of the run's span, which is the parent of the
+steps' spans that did arrive.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from opentelemetry._logs import LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import Context
 
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -30,7 +32,7 @@ from otel_quant.version import VERSION
 
 
 class LogsSink(Sink):
-    """One record of event ``quant.checkpoint`` for each checkpoint.
+    """The events of :data:`otel_quant.telemetry.semconv.EVENTS`.
 
     Args:
         resources: The resources that are measured.
@@ -57,6 +59,27 @@ class LogsSink(Sink):
         self._run = run
         self._emit(checkpoint)
 
+    def run_span_started(
+        self, context: Context, attributes: Mapping[str, AttributeValue], start_ns: int
+    ) -> None:
+        """Sends the identity of a run's span, which the span itself may not live to send.
+
+        Args:
+            context: The context whose current span it is.
+            attributes: The attributes that it has so far.
+            start_ns: When it started, in nanoseconds since the epoch.
+        """
+        # The spans sink calls this: its spans do not depend on log records.
+        with FAULTS.kept_in(f"sink {self.name}"):
+            self._send_event(
+                semconv.RUN_STARTED_EVENT,
+                f"{semconv.ROOT_SPAN} started",
+                dict(attributes),
+                context,
+                start_ns,
+            )
+            self._send()
+
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
@@ -64,7 +87,8 @@ class LogsSink(Sink):
         self._emit(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        """Sends the step's end."""
+        """Sends what the step used of each device, and its end."""
+        self._emit_devices(record, checkpoint)
         self._emit(checkpoint)
 
     def point(self, checkpoint: Checkpoint) -> None:
@@ -75,27 +99,21 @@ class LogsSink(Sink):
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in costs:
             costed = cost.error is None
-            severity = SeverityNumber.INFO if costed else SeverityNumber.WARN
-            self._logger.emit(
-                LogRecord(
-                    timestamp=cost.end_ns,
-                    context=self._context_of(None),
-                    severity_number=severity,
-                    severity_text=severity.name,
-                    event_name=semconv.MODEL_COST_EVENT if costed else semconv.COST_FAILED_EVENT,
-                    body={"heaviest": [dict(node) for node in cost.heaviest]}
-                    if costed
-                    else {"message": cost.error},
-                    attributes={
-                        **({semconv.RUN_ID: self._run.id} if self._run else {}),
-                        **cost_identity_of(cost),
-                    },
-                )
+            self._send_event(
+                semconv.MODEL_COST_EVENT if costed else semconv.COST_FAILED_EVENT,
+                {"heaviest": [dict(node) for node in cost.heaviest]}
+                if costed
+                else {"message": cost.error},
+                {**self._run_id(), **cost_identity_of(cost)},
+                self._context_of(None),
+                cost.end_ns,
+                SeverityNumber.INFO if costed else SeverityNumber.WARN,
             )
         self._send()
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """Sends ``End``."""
+        """Sends what the run used of each device, and ``End``."""
+        self._emit_devices(record, checkpoint)
         self._emit(checkpoint)
         self._run = None
 
@@ -104,23 +122,54 @@ class LogsSink(Sink):
         self._run = None
 
     def _emit(self, checkpoint: Checkpoint) -> None:
-        severity = SeverityNumber.INFO if checkpoint.error is None else SeverityNumber.ERROR
-        self._logger.emit(
-            LogRecord(
-                timestamp=checkpoint.reading.time_ns,
-                context=self._context_of(checkpoint.step),
-                severity_number=severity,
-                severity_text=severity.name,
-                event_name=semconv.CHECKPOINT_EVENT,
-                body=checkpoint.name,
-                attributes=self._attributes(checkpoint),
-            )
+        self._send_event(
+            semconv.CHECKPOINT_EVENT,
+            checkpoint.name,
+            self._attributes(checkpoint),
+            self._context_of(checkpoint.step),
+            checkpoint.reading.time_ns,
+            SeverityNumber.INFO if checkpoint.error is None else SeverityNumber.ERROR,
         )
         self._send()
 
+    def _emit_devices(self, record: StepRecord | RunRecord, checkpoint: Checkpoint) -> None:
+        for device in self._figures.of_devices(record.start, record.end, record.peaks):
+            self._send_event(
+                semconv.DEVICE_EVENT,
+                f"{checkpoint.name}: {device[semconv.HW_ID]}",
+                _present({**self._run_id(), **_step_of(checkpoint.step), **device}),
+                self._context_of(checkpoint.step),
+                checkpoint.reading.time_ns,
+            )
+
+    def _send_event(
+        self,
+        name: str,
+        body: str | dict[str, Any],
+        attributes: dict[str, Any],
+        context: Context | None,
+        time_ns: int,
+        severity: SeverityNumber = SeverityNumber.INFO,
+    ) -> None:
+        self._logger.emit(
+            LogRecord(
+                timestamp=time_ns,
+                context=context,
+                severity_number=severity,
+                severity_text=severity.name,
+                event_name=name,
+                body=body,
+                attributes=attributes,
+            )
+        )
+
+    def _run_id(self) -> dict[str, Any]:
+        return {semconv.RUN_ID: self._run.id} if self._run is not None else {}
+
     def _attributes(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        step = checkpoint.step
+        # The program's own first: the SDK keeps a limited number of attributes, the last ones.
         attributes: dict[str, Any] = {
+            **custom_of(checkpoint.custom),
             semconv.CHECKPOINT_NAME: checkpoint.name,
             semconv.CHECKPOINT_PHASE: checkpoint.phase,
             semconv.CHECKPOINT_SEQUENCE: checkpoint.sequence,
@@ -133,16 +182,24 @@ class LogsSink(Sink):
                 semconv.RUN_RANK: self._run.rank,
                 semconv.CHECKPOINT_MEMORY_LIMIT: self._run.limits.memory,
             }
-        if step is not None:
-            attributes |= {
-                semconv.STEP_NAME: step.label,
-                semconv.STEP_KIND: step.kind,
-                semconv.STEP_INDEX: step.index,
-                semconv.LIBRARY_NAME: step.library,
-            }
         attributes |= {
+            **_step_of(checkpoint.step),
             **self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline),
             semconv.ERROR_TYPE: checkpoint.error,
-            **custom_of(checkpoint.custom),
         }
-        return {key: value for key, value in attributes.items() if value is not None}
+        return _present(attributes)
+
+
+def _step_of(step: StepInfo | None) -> dict[str, Any]:
+    if step is None:
+        return {}
+    return {
+        semconv.STEP_NAME: step.label,
+        semconv.STEP_KIND: step.kind,
+        semconv.STEP_INDEX: step.index,
+        semconv.LIBRARY_NAME: step.library,
+    }
+
+
+def _present(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attributes.items() if value is not None}

@@ -26,6 +26,7 @@ from otel_quant.records import (
     error_type,
 )
 from otel_quant.resources import Metric, Resource
+from otel_quant.steps import ALL_STEPS
 from otel_quant.telemetry import catalog, semconv
 from otel_quant.version import VERSION
 
@@ -34,12 +35,13 @@ _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 _WRITES: Final = {"histogram": "record", "counter": "add", "gauge": "set"}
 """The method that writes a value, for each kind of instrument that is not observed."""
 
-# The gauges, and the figure of a costed model that each of them shows.
-_MODEL_GAUGES = (
-    (semconv.MODEL_SIZE, "size"),
-    (semconv.MODEL_PARAMETERS, "params"),
-    (semconv.MODEL_MACS, "macs_contraction"),
-)
+_MODEL_GAUGES: Final = (
+    semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION,
+)  # fmt: skip
+"""Each shows the figure of a costed model that is named as the last part of its name."""
+
+_Kind: TypeAlias = tuple[str, str | None, str | None]
+"""What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,12 @@ class MetricsSink(Sink):
             for figure in resource.figures
             if figure.steps
         )
+        self._of_devices = tuple(
+            (resource, figure)
+            for resource in resources
+            for figure in resource.device_figures
+            if figure.steps
+        )
         self._latest = latest
         self._context_of = context_of
         self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
@@ -92,8 +100,8 @@ class MetricsSink(Sink):
         self._lock = threading.RLock()
         self._run: RunInfo | None = None
         self._baseline: Reading | None = None
-        self._active: Counter[tuple[str, str | None]] = Counter()
-        self._calibrations: dict[tuple[str, str | None], _Calibration] = {}
+        self._active: Counter[_Kind] = Counter()
+        self._calibrations: dict[_Kind, _Calibration] = {}
         self._custom: dict[str, Any] = {}
         observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
@@ -124,17 +132,19 @@ class MetricsSink(Sink):
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Counts the step as open."""
+        kind = _kind_of(step)
         with self._lock:
-            self._active[step.label, step.library] += 1
-            self._calibrations.pop((step.label, step.library), None)
+            self._active[kind] += 1
+            self._calibrations.pop(kind, None)
         self._record_custom(checkpoint)
 
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Records the step's figures, in the context of its span."""
         info = record.info
+        kind = _kind_of(info)
         with self._lock:
-            self._active[info.label, info.library] -= 1
-        labels = _labels(info)
+            self._active[kind] -= 1
+        labels = _labels_of(kind)
         if record.error is not None:
             labels[semconv.ERROR_TYPE] = error_type(record.error)
         context = self._context_of(info)
@@ -148,26 +158,37 @@ class MetricsSink(Sink):
                 if value is not None:
                     directed = {**labels, **series.labels} if series.labels else labels
                     self._record(series.metric.name, value, directed, context)
+        for owner, figure in self._of_devices:
+            records = (each.resources.get(owner.name) for each in (record.start, record.end))
+            for before, after in owner.devices(*records):
+                device = after or before
+                highest = record.peaks.devices.get(owner.name, {}).get(device.index, {})
+                parts = figure.between(before, after, highest.get(figure.name), record.duration)
+                for series in figure.steps:
+                    value = parts[series.part]
+                    if value is not None:
+                        of_device = {**labels, **series.labels, semconv.HW_ID: device.id}
+                        self._record(series.metric.name, value, of_device, context)
         self._record_custom(checkpoint)
 
     def samples_expected(self, step: StepInfo, total: int) -> None:
         """Starts to observe the step's progress."""
         with self._lock:
-            self._calibrations[step.label, step.library] = _Calibration(step.index, total)
+            self._calibrations[_kind_of(step)] = _Calibration(step.index, total)
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """Adds to the calibration samples."""
         with self._lock:
-            calibration = self._calibrations.get((step.label, step.library))
+            calibration = self._calibrations.get(_kind_of(step))
             if calibration is not None and calibration.step == step.index:
                 calibration.samples += count
-        self._record(semconv.CALIBRATION_SAMPLES, count, _labels(step), None)
+        self._record(semconv.CALIBRATION_SAMPLES, count, _labels_of(_kind_of(step)), None)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Records the totals of each model."""
         for cost in costs:
-            for metric, figure in _MODEL_GAUGES:
-                value = cost.figures.get(figure)
+            for metric in _MODEL_GAUGES:
+                value = cost.figures.get(metric.rpartition(".")[2])
                 if isinstance(value, int):
                     self._record(metric, value, {semconv.MODEL_ROLE: cost.role}, None)
 
@@ -212,7 +233,10 @@ class MetricsSink(Sink):
         self._write[name](value, labels, context)
 
     def _record_custom(self, checkpoint: Checkpoint) -> None:
-        labels = {semconv.STEP_NAME: checkpoint.step.label} if checkpoint.step else {}
+        if not checkpoint.custom:
+            return
+        step = checkpoint.step
+        labels = _labels_of((*_kind_of(step)[:2], None)) if step is not None else {}
         for name, value in checkpoint.custom.items():
             self._gauge(name, value, labels)
 
@@ -228,15 +252,15 @@ class MetricsSink(Sink):
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
             active = dict(self._active)
-        for (label, library), count in active.items():
-            yield Observation(count, _labels_of(label, library))
+        for kind, count in active.items():
+            yield Observation(count, _labels_of(kind))
 
     def _observe_progress(self, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
-            shares = [(key, each.share()) for key, each in self._calibrations.items()]
-        for (label, library), share in shares:
+            shares = [(kind, each.share()) for kind, each in self._calibrations.items()]
+        for kind, share in shares:
             if share is not None:
-                yield Observation(share, _labels_of(label, library))
+                yield Observation(share, _labels_of(kind))
 
     def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
         if self._latest() is None:
@@ -266,12 +290,16 @@ class MetricsSink(Sink):
                             yield Observation(value, labels)
 
 
-def _labels(step: StepInfo) -> dict[str, str]:
-    return _labels_of(step.label, step.library)
+def _kind_of(step: StepInfo) -> _Kind:
+    # Without a label that is free text: each one would be a series of its own, for ever.
+    return step.kind, step.label if step.label in ALL_STEPS else None, step.library
 
 
-def _labels_of(label: str, library: str | None) -> dict[str, str]:
-    labels = {semconv.STEP_NAME: label}
+def _labels_of(kind: _Kind) -> dict[str, str]:
+    name, label, library = kind
+    labels = {semconv.STEP_KIND: name}
+    if label is not None:
+        labels[semconv.STEP_NAME] = label
     if library is not None:
         labels[semconv.LIBRARY_NAME] = library
     return labels

@@ -25,7 +25,7 @@ SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
-Place = Literal["run", "step", "cost", "checkpoint", "metric"]
+Place = Literal["run", "step", "cost", "checkpoint", "device", "metric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Attribute:
     """One attribute name.
 
     Attributes:
-        name: The key. ``<...>`` is a variable part (a device's index, a custom metric's name).
+        name: The key. ``<...>`` is a variable part (a model's role, a custom metric's name).
         type: Type of the value.
         unit: UCUM unit, empty for values without one.
         brief: Meaning of the value.
         places: Where it is used: the run's root span, a step's span, a model cost span, a
-            checkpoint log record, metric points.
+            checkpoint log record, a log record of one device, metric points.
         example: An example value.
     """
 
@@ -48,6 +48,19 @@ class Attribute:
     brief: str
     places: tuple[Place, ...]
     example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kind of log record.
+
+    Attributes:
+        name: Its event name.
+        brief: What one record tells.
+    """
+
+    name: str
+    brief: str
 
 
 # --- attributes ---------------------------------------------------------------------------
@@ -97,7 +110,8 @@ MEMORY_PEAK_RATIO: Final = "quant.memory.peak_ratio"
 GPU_COUNT: Final = "quant.gpu.count"
 GPU_MEMORY_PEAK: Final = "quant.gpu.memory.peak"
 GPU_MEMORY_LIMIT: Final = "quant.gpu.memory.limit"
-GPU_DEVICE_PREFIX: Final = "quant.gpu."
+DEVICE_INDEX: Final = "index"
+"""Last part of the name of the attribute that has a device's position."""
 
 DISK_READ: Final = "quant.disk.read"
 DISK_WRITE: Final = "quant.disk.write"
@@ -108,9 +122,6 @@ MAJOR_FAULTS: Final = "quant.page_faults.major"
 MODEL_ROLE: Final = "quant.model.role"
 MODEL_PATH: Final = "quant.model.path"
 
-CHECKPOINT_EVENT: Final = "quant.checkpoint"
-"""Event name of the log record that is sent at each checkpoint."""
-
 CHECKPOINT_PREFIX: Final = "quant.checkpoint."
 
 CHECKPOINT_NAME: Final = "quant.checkpoint.name"
@@ -120,31 +131,28 @@ CHECKPOINT_ELAPSED: Final = "quant.checkpoint.elapsed"
 CHECKPOINT_MEMORY: Final = "quant.checkpoint.memory"
 CHECKPOINT_MEMORY_LIMIT: Final = "quant.checkpoint.memory_limit"
 
-MODEL_COST_EVENT: Final = "quant.model.cost"
-"""Event name of the log record with the heaviest nodes of a model."""
-
-COST_FAILED_EVENT: Final = "quant.model.cost.failed"
-"""Name of the span event and of the log record with the reason (`message`) why a model could not
-be costed."""
-
 CUSTOM_PREFIX: Final = "quant.custom."
 
 HW_ID: Final = "hw.id"
+HW_NAME: Final = "hw.name"
 DISK_IO_DIRECTION: Final = "disk.io.direction"
 CPU_MODE: Final = "cpu.mode"
 
 _RUN_STEP: tuple[Place, ...] = ("run", "step")
+_CUSTOM: Final = (
+    "Value of a custom metric, by its name: on spans the last one, elsewhere the one at that time."
+)
 
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint"), "3f2a9c0e5b7d4a16"),
+    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "device"), "3f2a9c0e5b7d4a16"),
     Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
-    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step.", ("step", "checkpoint", "metric"), "Calibration"),
-    Attribute(STEP_KIND, "string", "", "The ProfileStep constant that the step was opened with.", ("step", "checkpoint"), "Calibration"),
-    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint"), "3"),
-    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "metric"), "amd-quark"),
+    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "device", "metric"), "Calibration"),
+    Attribute(STEP_KIND, "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "device", "metric"), "Calibration"),
+    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "device"), "3"),
+    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "device", "metric"), "amd-quark"),
     Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
@@ -171,9 +179,6 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(MEMORY_PEAK_RATIO, "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073"),
     Attribute(GPU_COUNT, "int", "{gpu}", "GPUs that the process can see.", ("run",), "1"),
     Attribute(GPU_MEMORY_LIMIT, "int", "By", "Size of the memory of all visible GPUs.", ("run",), "150754820096"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.id", "string", "", "Stable identifier (UUID or PCI address) of the device with that index among the visible ones.", ("run",), "GPU-8f6d7a52-..."),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.name", "string", "", "Product name of the device.", ("run",), "NVIDIA H200"),
-    Attribute(GPU_DEVICE_PREFIX + "<index>.memory.limit", "int", "By", "Size of the device's memory.", ("run",), "150754820096"),
     Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`.", ("cost", "metric"), "quantized"),
     Attribute(MODEL_PATH, "string", "", "File that was costed. Absent when OTEL_QUANT_PATHS is off.", ("cost",), "models/resnet50_int8.onnx"),
     Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
@@ -195,10 +200,28 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),
     Attribute(CHECKPOINT_ELAPSED, "double", "s", "Time since the run's first checkpoint.", ("checkpoint",), "12.4"),
     Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
-    Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: on spans the last value, on checkpoints the value at that time.", ("run", "step", "checkpoint"), "97.8"),
-    Attribute(HW_ID, "string", "", "Stable identifier of the GPU.", ("metric",), "GPU-8f6d7a52-..."),
+    Attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8"),
+    Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("device", "metric"), "GPU-8f6d7a52-..."),
+    Attribute(HW_NAME, "string", "", "Product name of the GPU.", ("device",), "NVIDIA H200"),
 )  # fmt: skip
 """Attributes that do not come from a resource, in the order of the documentation."""
+
+# --- events -------------------------------------------------------------------------------
+
+RUN_STARTED_EVENT: Final = "quant.run.started"
+CHECKPOINT_EVENT: Final = "quant.checkpoint.taken"
+DEVICE_EVENT: Final = "quant.device.used"
+MODEL_COST_EVENT: Final = "quant.model.cost"
+COST_FAILED_EVENT: Final = "quant.model.cost_failed"
+
+EVENTS: Final[tuple[Event, ...]] = (
+    Event(RUN_STARTED_EVENT, "The run's span has started: its ids, and the attributes that it has by then."),
+    Event(CHECKPOINT_EVENT, "One checkpoint."),
+    Event(DEVICE_EVENT, "What a step, or the run, used of one GPU; sent when it ends."),
+    Event(MODEL_COST_EVENT, "The heaviest nodes of a costed model."),
+    Event(COST_FAILED_EVENT, "A warning: why a model could not be costed (`message`). The model's span has an event of that name too."),
+)  # fmt: skip
+"""Every kind of log record, in the order of the documentation."""
 
 # --- metrics ------------------------------------------------------------------------------
 
@@ -210,13 +233,18 @@ STEP_CPU_TIME: Final = "quant.step.cpu.time"
 STEP_ACTIVE: Final = "quant.step.active"
 RUN_MEMORY_USAGE: Final = "quant.run.memory.usage"
 RUN_MEMORY_LIMIT: Final = "quant.run.memory.limit"
+STEP_GPU_MEMORY_PEAK: Final = "quant.step.gpu.memory.peak"
 RUN_GPU_MEMORY_USAGE: Final = "quant.run.gpu.memory.usage"
+RUN_GPU_MEMORY_LIMIT: Final = "quant.run.gpu.memory.limit"
 RUN_DISK_IO: Final = "quant.run.disk.io"
 CALIBRATION_SAMPLES: Final = "quant.calibration.samples"
 CALIBRATION_PROGRESS: Final = "quant.calibration.progress"
 MODEL_SIZE: Final = "quant.model.size"
-MODEL_PARAMETERS: Final = "quant.model.parameters"
-MODEL_MACS: Final = "quant.model.macs"
+MODEL_PARAMS: Final = "quant.model.params"
+MODEL_MACS_CONTRACTION: Final = "quant.model.macs_contraction"
+
+STEP_LABELS: Final = (STEP_KIND, STEP_NAME, LIBRARY_NAME)
+"""Attributes of the points of every metric of steps."""
 
 _MINUTE, _HOUR = 60, 3600
 DURATION_BUCKETS: Final[tuple[float, ...]] = (
@@ -226,15 +254,15 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 """Seconds: steps last from 10 ms to 10 h."""
 
 METRICS: Final[tuple[Metric, ...]] = (
-    Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (STEP_NAME, LIBRARY_NAME, ERROR_TYPE), DURATION_BUCKETS),
-    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that name that are open now; 0 after the last of them has ended.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS),
+    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
     Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
-    Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", (STEP_NAME, LIBRARY_NAME)),
-    Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that name has consumed; absent if the data reader has no length, or has returned more samples than its length.", (STEP_NAME, LIBRARY_NAME)),
+    Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", STEP_LABELS),
+    Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
-    Metric(MODEL_PARAMETERS, "gauge", "{element}", "Elements of the model's static tensors.", (MODEL_ROLE,)),
-    Metric(MODEL_MACS, "gauge", "{mac}", "Forward contraction MACs of the model.", (MODEL_ROLE,)),
-    Metric(CUSTOM_PREFIX + "<name>", "gauge", "", "Value of a custom metric, by its name.", (STEP_NAME,)),
+    Metric(MODEL_PARAMS, "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,)),
+    Metric(MODEL_MACS_CONTRACTION, "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,)),
+    Metric(CUSTOM_PREFIX + "<name>", "gauge", "", _CUSTOM, (STEP_KIND, STEP_NAME)),
 )  # fmt: skip
 """Metrics that do not come from a resource, in the order of the documentation."""
 

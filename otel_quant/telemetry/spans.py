@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
+from dataclasses import dataclass
 from typing import Any, Final
 
 from opentelemetry import baggage, propagate, trace
@@ -33,6 +35,7 @@ from otel_quant.telemetry.attributes import (
     gpus_of,
     identity_of,
     run_identity_of,
+    shown_of,
 )
 from otel_quant.version import VERSION
 
@@ -42,6 +45,23 @@ _COPIED_TO_RUN: Final = (
     semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME,
 )  # fmt: skip
 """Attributes of steps that the run's span has as well, with the first value in the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RunSpan:
+    """The span of a run.
+
+    Attributes:
+        span: The span.
+        context: The context whose current span it is.
+        identity: Its attributes that must not be dropped; copies from steps are added.
+        is_own: Whether a provider has made it. Without one, it stands for the parent or nothing.
+    """
+
+    span: Span
+    context: Context
+    identity: dict[str, AttributeValue]
+    is_own: bool
 
 
 class SpansSink(Sink):
@@ -54,6 +74,8 @@ class SpansSink(Sink):
     Args:
         resources: The resources that are measured.
         provider_found: Called when a provider is found that did not exist when the run began.
+        run_span_started: Called with the context, the attributes and the start time (in
+            nanoseconds) of a run's span that a provider has made.
     """
 
     name = "spans"
@@ -62,57 +84,54 @@ class SpansSink(Sink):
         self,
         resources: Sequence[Resource],
         provider_found: Callable[[], None] = lambda: None,
+        run_span_started: Callable[
+            [Context, Mapping[str, AttributeValue], int], None
+        ] = lambda context, attributes, start_ns: None,
     ) -> None:
         self._figures = FigureAttributes(resources)
         self._provider_found = provider_found
+        self._run_span_started = run_span_started
         self._tracer: Tracer = trace.get_tracer(
             semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
         )
         self._run: RunInfo | None = None
-        self._root: Span | None = None
-        self._root_context: Context | None = None
+        # Reentrant: a signal handler, or a span processor, may open a step.
+        self._root_lock = threading.RLock()
+        self._root: _RunSpan | None = None
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
-        self._copied_to_run: set[str] = set()
         self._totals: dict[str, dict[str, AttributeValue]] = {}
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts the root span."""
         self._run = run
-        self._started_ns = checkpoint.reading.time_ns
-        self._start_root(checkpoint)
+        self._root_for(run, checkpoint)
 
     def step_started(
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Starts the step's span."""
-        if self._run is None:
+        run = self._run
+        if run is None:
             return
-        if self._root is None:  # it was ended when the run was reported
-            self._started_ns = checkpoint.reading.time_ns
-            self._start_root(checkpoint)
-        elif not self._root.get_span_context().is_valid:
-            # The program may have configured OpenTelemetry after its first step. If there is a
-            # provider now, the run's span is started again, with the run's start time.
-            self._start_root(checkpoint)
-            if self._root is not None and self._root.get_span_context().is_valid:
-                self._provider_found()
+        root = self._root_for(run, checkpoint)
         known: dict[str, AttributeValue] = {
-            semconv.RUN_ID: self._run.id,
+            **shown_of(attributes),
+            semconv.RUN_ID: run.id,
             **identity_of(step),
-            **attributes,
         }
-        self._copy_to_run(known)
         memory = checkpoint.reading.memory
         if memory is not None:
             known[semconv.MEMORY_START] = memory.tree_rss
-        self._spans[step.index] = self._tracer.start_span(
-            step.label,
-            context=self._context_for(step),
-            kind=SpanKind.INTERNAL,
-            attributes=known,
-            start_time=checkpoint.reading.time_ns,
-        )
+        context = self._context_for(step)
+        span = self._start(step.label, context, known, checkpoint.reading.time_ns)
+        # A provider may have turned up between the two spans.
+        if not root.is_own and _is_own(span, context):
+            self._root_for(run, checkpoint)
+            context = self._context_for(step)
+            span = self._start(step.label, context, known, checkpoint.reading.time_ns)
+        self._spans[step.index] = span
+        self._copy_to_run(known)
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """Makes the step's span the current one."""
@@ -135,7 +154,8 @@ class SpansSink(Sink):
         if span.is_recording():
             span.set_attributes(
                 {
-                    **record.attributes,
+                    **custom_of(record.custom),
+                    **shown_of(record.attributes),
                     **self._figures.between(
                         record.start,
                         record.end,
@@ -143,13 +163,14 @@ class SpansSink(Sink):
                         self._run.limits.memory,
                     ),
                     **_progress(record),
-                    **custom_of(record.custom),
                 }
             )
             if record.error is not None:
                 span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
                 span.record_exception(record.error, timestamp=record.end.time_ns)
                 span.set_status(StatusCode.ERROR, str(record.error) or None)
+            if _has_dropped(span):
+                span.set_attributes({semconv.RUN_ID: self._run.id, **identity_of(record.info)})
         # By the monotonic clock: the wall clock may have been set during the step.
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
@@ -167,11 +188,11 @@ class SpansSink(Sink):
                 self._copy_to_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
-                context=self._root_context,
+                context=self.context_of(None),
                 attributes={
+                    **totals,
                     semconv.RUN_ID: self._run.id,
                     **identity,
-                    **totals,
                 },
                 start_time=cost.start_ns,
             )
@@ -194,74 +215,116 @@ class SpansSink(Sink):
 
     def forget(self) -> None:
         """Drops the parent's spans; the parent ends them."""
-        self._run = self._root = self._root_context = None
+        self._run = self._root = None
+        self._root_lock = threading.RLock()  # a thread of the parent may hold it
         self._spans = {}
 
     def carrier(self) -> dict[str, str]:
         """Returns the W3C headers of the current span, or of the run's span if there is none."""
         context = otel_context.get_current()
         if not trace.get_current_span(context).get_span_context().is_valid:
-            context = self._root_context or context
+            context = self.context_of(None) or context
         headers: dict[str, str] = {}
         if trace.get_current_span(context).get_span_context().is_valid:
             propagate.inject(headers, context)
         return headers
 
     def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
+        root = self._root
+        if root is None:
+            return
         found = {
             key: attributes[key]
             for key in _COPIED_TO_RUN
-            if key in attributes and key not in self._copied_to_run
+            if key in attributes and key not in root.identity
         }
-        if found and self._root is not None:
-            self._root.set_attributes(found)
-            self._copied_to_run |= found.keys()
+        if found:
+            root.identity.update(found)
+            root.span.set_attributes(found)
 
     def _end_root(self, record: RunRecord) -> None:
         """Sets the totals on the root span and ends it."""
-        root, self._root, self._root_context = self._root, None, None
+        with self._root_lock:
+            root, self._root = self._root, None
         if root is None:
             return
-        totals: dict[str, AttributeValue] = {
-            semconv.RUN_STEPS: record.steps,
-            semconv.RUN_FAILED_STEPS: record.failed_steps,
+        totals = dict(custom_of(record.custom))
+        for models in self._totals.values():
+            totals |= models
+        self._totals = {}
+        totals |= {
             **self._figures.between(
                 record.start,
                 record.end,
                 record.peaks,
                 record.info.limits.memory,
             ),
-            **custom_of(record.custom),
+            semconv.RUN_STEPS: record.steps,
+            semconv.RUN_FAILED_STEPS: record.failed_steps,
         }
-        for models in self._totals.values():
-            totals |= models
-        self._totals = {}
         if record.peaks.process_memory is not None:
             totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
-        root.set_attributes(totals)
+        span = root.span
+        span.set_attributes(totals)
         if record.error is not None:
-            root.set_attribute(semconv.ERROR_TYPE, record.error)
-            root.set_status(StatusCode.ERROR, record.error)
+            span.set_attribute(semconv.ERROR_TYPE, record.error)
+            span.set_status(StatusCode.ERROR, record.error)
+        if _has_dropped(span):
+            span.set_attributes(root.identity)
         # By the monotonic clock: the wall clock may have been set during the step.
-        root.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
+        span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
-    def _start_root(self, checkpoint: Checkpoint) -> None:
-        assert self._run is not None
-        self._copied_to_run = set()
+    def _root_for(self, run: RunInfo, checkpoint: Checkpoint) -> _RunSpan:
+        """Returns the run's span, and starts it if there is none yet or any more.
+
+        The program may have configured OpenTelemetry after its first step. If there is a provider
+        now, the run's span is started again, with the run's start time. Of threads that need it
+        at the same time, one starts it.
+        """
+        root = self._root
+        if root is not None and root.is_own:
+            return root
+        with self._root_lock:
+            earlier = self._root
+            if earlier is not None and earlier.is_own:
+                return earlier
+            if earlier is None:
+                self._started_ns = checkpoint.reading.time_ns
+            start_ns = self._started_ns
+            made = self._make_root(run, checkpoint, start_ns)
+            if self._root is not earlier and self._root is not None:
+                return self._root  # a step that was opened meanwhile in this thread has made it
+            self._root = made
+        if made.is_own:
+            # Without the lock: the log record that tells of it may take any time to be sent.
+            if earlier is not None:
+                self._provider_found()
+            self._run_span_started(made.context, made.identity, start_ns)
+        return made
+
+    def _make_root(self, run: RunInfo, checkpoint: Checkpoint, start_ns: int) -> _RunSpan:
         parent = otel_context.get_current()
         if not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = _context_from(self._run.parent_carrier, parent)
-        self._root = self._tracer.start_span(
-            semconv.ROOT_SPAN,
+            parent = _context_from(run.parent_carrier, parent)
+        identity = {**run_identity_of(run), **gpus_of(checkpoint.baseline)}
+        span = self._start(semconv.ROOT_SPAN, parent, identity, start_ns)
+        context = trace.set_span_in_context(span, parent)
+        return _RunSpan(span, context, identity, _is_own(span, parent))
+
+    def _start(
+        self,
+        name: str,
+        parent: Context,
+        attributes: dict[str, AttributeValue],
+        start_ns: int,
+    ) -> Span:
+        return self._tracer.start_span(
+            name,
             context=parent,
             kind=SpanKind.INTERNAL,
-            attributes={
-                **run_identity_of(self._run),
-                **gpus_of(checkpoint.baseline),
-            },
-            start_time=self._started_ns,
+            attributes=attributes,
+            start_time=start_ns,
         )
-        self._root_context = trace.set_span_in_context(self._root, parent)
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.
@@ -269,9 +332,9 @@ class SpansSink(Sink):
         None if the span does not exist or has ended.
         """
         span = self._spans.get(step.index) if step is not None else None
-        if span is None:
-            return self._root_context
-        return trace.set_span_in_context(span, self._root_context)
+        root = self._root
+        context = root.context if root is not None else None
+        return context if span is None else trace.set_span_in_context(span, context)
 
     def _context_for(self, step: StepInfo) -> Context:
         """Returns the context in which a step's span starts.
@@ -281,14 +344,31 @@ class SpansSink(Sink):
         is added for names that the program has not set.
         """
         context = otel_context.get_current()
-        if self._root is None or (
+        root = self._root
+        if root is None or (
             step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
         ):
             return context
-        for name, value in baggage.get_all(self._root_context).items():
+        for name, value in baggage.get_all(root.context).items():
             if baggage.get_baggage(name, context) is None:
                 context = baggage.set_baggage(name, value, context)
-        return trace.set_span_in_context(self._root, context)
+        return trace.set_span_in_context(root.span, context)
+
+
+def _is_own(span: Span, parent: Context) -> bool:
+    """Whether a provider has made a span. The API returns its parent, or an invalid one."""
+    made = span.get_span_context()
+    above = trace.get_current_span(parent).get_span_context()
+    return made.is_valid and made.span_id != above.span_id
+
+
+def _has_dropped(span: Span) -> bool:
+    """Whether the SDK has dropped attributes, so that what identifies a span is to be set again.
+
+    It keeps a limited number (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default) and drops those
+    that were set first.
+    """
+    return bool(getattr(span, "dropped_attributes", 0))
 
 
 def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:

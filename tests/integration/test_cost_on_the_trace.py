@@ -115,12 +115,8 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
     assert [record.attributes["quant.model.role"] for record in records] == ["float", "quantized"]
     assert records[0].body["heaviest"][0]["macs"] == 8 * 16 * 16 * 27
     for role in ("float", "quantized"):
-        for metric, figure in (
-            ("size", "size"),
-            ("parameters", "params"),
-            ("macs", "macs_contraction"),
-        ):
-            point = otlp.point(f"quant.model.{metric}", **{"quant.model.role": role})
+        for figure in ("size", "params", "macs_contraction"):
+            point = otlp.point(f"quant.model.{figure}", **{"quant.model.role": role})
             assert point.value == expected[f"quant.model.{role}.{figure}"]
 
     section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
@@ -146,9 +142,9 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
     assert [model_attributes(span.attributes) for span in spans] == identity
     for span in spans:
         assert [(event.name, event.attributes) for event in span.events] == [
-            ("quant.model.cost.failed", reason)
+            ("quant.model.cost_failed", reason)
         ]
-    records = otlp.records_of("quant.model.cost.failed")
+    records = otlp.records_of("quant.model.cost_failed")
     assert [model_attributes(record.attributes) for record in records] == identity
     assert [(record.severity, record.body) for record in records] == [("WARN", reason)] * 2
     assert model_attributes(otlp.span("quantization").attributes) == {}
@@ -165,7 +161,7 @@ def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) 
 
     assert otlp.spans_named("model cost") == []
     assert "onnx_model_cost" not in yaml.safe_load((tmp_path / "profile.yaml").read_text())
-    sent = [*otlp.spans, *otlp.records_of("quant.checkpoint")]
+    sent = [*otlp.spans, *otlp.records_of("quant.checkpoint.taken")]
     text = " ".join(str(value) for item in sent for value in item.attributes.values())
     assert "float.onnx" not in text
     assert "int8.onnx" not in text

@@ -53,8 +53,9 @@ def test_custom_metrics_reach_the_file_the_spans_and_the_meter(
 
     assert custom("Calibration") == {"quant.custom.depth": 5}
     assert custom("quantization") == {"quant.custom.depth": 5, "quant.custom.accuracy": 0.75}
-    depth = otlp.point("quant.custom.depth", **{"quant.step.name": "Calibration"})
+    step = dict.fromkeys(("quant.step.kind", "quant.step.name"), "Calibration")
+    depth = otlp.point("quant.custom.depth", **step)
     assert (depth.type, depth.value) == ("gauge", 5)
     assert otlp.point("quant.custom.accuracy").value == 0.75
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     assert [record.attributes.get("quant.custom.depth") for record in records] == [None, 3, 5, 5]

@@ -12,7 +12,7 @@ import yaml
 
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
 from tests.fixtures.instrumented import Workshop
-from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.otlp_receiver import OtlpReceiver, Record
 
 GIB = 1 << 30
 FIRST, SECOND = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
@@ -49,6 +49,14 @@ def state(folder: Path, used: int, ours: int) -> FakeNvml:
     return FakeNvml(folder, devices, processes)
 
 
+def of_gpus(attributes: dict[str, object]) -> dict[str, object]:
+    return {key[10:]: value for key, value in attributes.items() if key[:10] == "quant.gpu."}
+
+
+def by_device(records: list[Record]) -> dict[object, dict[str, object]]:
+    return {record.attributes["hw.id"]: of_gpus(record.attributes) for record in records}
+
+
 def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
@@ -66,32 +74,51 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     )
     assert (finished.returncode, finished.stderr) == (0, "")
 
-    def gpu(name: str) -> dict[str, object]:
-        attributes = otlp.span(name).attributes
-        return {key[10:]: value for key, value in attributes.items() if key[:10] == "quant.gpu."}
-
     usage = {
         "memory.start": 11 * GIB, "memory.end": 13 * GIB, "memory.delta": 2 * GIB,
         "memory.peak": 31 * GIB,
-        "0.memory.start": 10 * GIB, "0.memory.end": 12 * GIB, "0.memory.delta": 2 * GIB,
-        "0.memory.peak": 30 * GIB,
-        "0.process_memory.start": 2 * GIB, "0.process_memory.end": 3 * GIB,
-        "0.process_memory.delta": GIB, "0.process_memory.peak": 21 * GIB,
-        "1.memory.start": GIB, "1.memory.end": GIB, "1.memory.delta": 0, "1.memory.peak": GIB,
     }  # fmt: skip
-    assert gpu("Calibration") == usage
-    assert gpu("quantization") == {
-        **usage,
-        "count": 2, "memory.limit": 120 * GIB,
-        "0.id": FIRST, "0.name": "Fake A", "0.memory.limit": 80 * GIB,
-        "1.id": SECOND, "1.name": "Fake B", "1.memory.limit": 40 * GIB,
+    step, root = otlp.span("Calibration"), otlp.span("quantization")
+    assert of_gpus(step.attributes) == usage
+    assert of_gpus(root.attributes) == {**usage, "count": 2, "memory.limit": 120 * GIB}
+
+    of_first = {
+        "device.index": 0, "device.memory.limit": 80 * GIB,
+        "device.memory.start": 10 * GIB, "device.memory.end": 12 * GIB,
+        "device.memory.delta": 2 * GIB, "device.memory.peak": 30 * GIB,
+        "device.process_memory.start": 2 * GIB, "device.process_memory.end": 3 * GIB,
+        "device.process_memory.delta": GIB, "device.process_memory.peak": 21 * GIB,
+    }  # fmt: skip
+    of_second = {
+        "device.index": 1, "device.memory.limit": 40 * GIB,
+        "device.memory.start": GIB, "device.memory.end": GIB,
+        "device.memory.delta": 0, "device.memory.peak": GIB,
+    }  # fmt: skip
+    devices = otlp.records_of("quant.device.used")
+    for span in (step, root):
+        records = [record for record in devices if record.span_id == span.span_id]
+        assert by_device(records) == {FIRST: of_first, SECOND: of_second}
+        assert {record.trace_id for record in records} == {span.trace_id}
+    assert [record.attributes.get("quant.step.kind") for record in devices] == [
+        "Calibration", "Calibration", None, None
+    ]  # fmt: skip
+    assert {record.attributes["hw.id"]: record.attributes["hw.name"] for record in devices} == {
+        FIRST: "Fake A", SECOND: "Fake B"
     }  # fmt: skip
 
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     in_use = [record.attributes["quant.checkpoint.gpu_memory"] for record in records]
     assert in_use == [11 * GIB, 11 * GIB, 13 * GIB, 13 * GIB]
-    for device, used in ((FIRST, 12), (SECOND, 1)):
-        assert otlp.point("quant.run.gpu.memory.usage", hw__id=device).value == used * GIB
+    for device, used, limit, peak in ((FIRST, 12, 80, 30), (SECOND, 1, 40, 1)):
+        in_step = dict.fromkeys(("quant.step.kind", "quant.step.name"), "Calibration")
+        for metric, labels, value in (
+            ("quant.run.gpu.memory.usage", {}, used),
+            ("quant.run.gpu.memory.limit", {}, limit),
+            ("quant.step.gpu.memory.peak", in_step, peak),
+        ):
+            assert otlp.point(metric, **labels, hw__id=device).value == value * GIB
+    ours = otlp.point("quant.run.gpu.process_memory.usage", hw__id=FIRST)
+    assert ours.value == 3 * GIB
 
     text = (workshop.folder / "profile.yaml").read_text()
     profile = yaml.safe_load(text)
@@ -99,3 +126,57 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     assert in_file == [11 * 1024.0, 11 * 1024.0, 13 * 1024.0, 13 * 1024.0]
     assert profile["peak_gpu_memory_mb"] == 31 * 1024.0
     assert re.findall("# peak_gpu_memory_mb: ([0-9.]+)", text) == [f"{31 * 1024:.2f}"]
+
+
+MANY = 16
+MANY_GPUS = """
+import sys
+from types import SimpleNamespace
+
+# Torch's caching allocator, as far as it is asked: each device has a figure of its own.
+cuda = SimpleNamespace(
+    is_initialized=lambda: True,
+    device_count=lambda: 16,
+    get_device_properties=lambda index: SimpleNamespace(),
+    memory_stats_as_nested_dict=lambda index: {
+        f"{kind}_bytes": {"all": {"current": (index + 1) << 20}}
+        for kind in ("allocated", "reserved")
+    },
+)
+sys.modules["torch"] = SimpleNamespace(version=SimpleNamespace(hip=None), cuda=cuda)
+sys.modules["torch.cuda"] = cuda
+import otel_quant
+
+with otel_quant.step("Calibration"):
+    pass
+"""
+
+
+def test_no_span_loses_an_attribute_on_a_host_with_16_gpus(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    ids = [f"GPU-{index:08x}" for index in range(MANY)]
+    driver = FakeNvml(
+        workshop.folder,
+        [FakeGpu(uuid=uuid, used=GIB) for uuid in ids],
+        [FakeProcess(used=GIB, device=index) for index in range(MANY)],
+    )
+    finished = workshop.script(MANY_GPUS).run({**otlp.environment("http/protobuf"), **driver.env})
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+    sent = [*otlp.spans, *otlp.records]
+    assert {item.dropped_attributes for item in sent} == {0}
+    step, root = otlp.span("Calibration"), otlp.span("quantization")
+    identity = {"quant.run.id", "quant.memory.peak"}
+    assert identity | {"quant.step.name", "quant.step.kind"} <= step.attributes.keys()
+    assert identity | {"quant.memory.limit", "process.pid"} <= root.attributes.keys()
+    assert root.attributes["quant.gpu.count"] == MANY
+    for span in (step, root):
+        records = [r for r in otlp.records_of("quant.device.used") if r.span_id == span.span_id]
+        assert [record.attributes["hw.id"] for record in records] == ids
+        assert [
+            record.attributes["quant.gpu.device.torch_allocated.peak"] >> 20 for record in records
+        ] == [*range(1, MANY + 1)]
+    for metric in ("memory", "process_memory", "torch_allocated", "torch_reserved"):
+        points = otlp.latest_points(f"quant.run.gpu.{metric}.usage")
+        assert sorted(point.attributes["hw.id"] for point in points) == ids

@@ -46,5 +46,5 @@ def test_beside_otlp_the_file_does_not_depend_on_sampling(
     )
     assert (finished.returncode, finished.stderr) == (0, "")
     assert len(otlp.spans) == spans
-    assert [record.body for record in otlp.records_of("quant.checkpoint")] == STEPS
+    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
     assert_file_is_whole(workshop)

@@ -48,7 +48,7 @@ with otel_quant.step("First"):
         pass
 if when == "after the first step":
     set_providers()
-with otel_quant.step("Second"):
+with otel_quant.step("Calibration", "Second"):
     pass
 """
 
@@ -72,10 +72,10 @@ def test_what_begins_after_the_providers_are_set_is_reported_to_the_end(
     root = otlp.span("quantization")
     assert root.attributes["quant.run.steps"] == 3
     assert root.start_ns <= min(span.start_ns for span in otlp.spans)
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     assert records[-1].body == "End"
     assert (records[-1].trace_id, records[-1].span_id) == (root.trace_id, root.span_id)
-    assert otlp.point("quant.step.duration", quant__step__name="Second").count == 1
+    assert otlp.point("quant.step.duration", quant__step__kind="Calibration").count == 1
     assert otlp.point("quant.run.memory.usage").value > 0
 
 
@@ -131,7 +131,7 @@ def test_nothing_is_sent_once_the_providers_have_been_shut_down(
 
     assert errors == ""
     assert otlp.tree() == [("quantization", [("First", [])])]
-    assert [record.body for record in otlp.records_of("quant.checkpoint")] == [
+    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == [
         "Start", "First Start", "First End", "End"
     ]  # fmt: skip
 

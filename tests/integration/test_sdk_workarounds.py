@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -100,17 +99,20 @@ import time
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+exported = False
+
 class Exporter(SpanExporter):
     def export(self, spans):
+        global exported
         time.sleep(2)
+        exported = True
         return SpanExportResult.SUCCESS
 
 provider = TracerProvider(shutdown_on_exit=False)
 provider.add_span_processor(BatchSpanProcessor(Exporter()))
 provider.get_tracer("bare").start_span("span").end()
-began = time.monotonic()
 provider.shutdown()
-print(time.monotonic() - began >= 2)
+print(exported)
 """
 
 REPLACED = """
@@ -192,12 +194,10 @@ for act in (WORKAROUNDS.apply, WORKAROUNDS.undo, WORKAROUNDS.apply_again):
     print(session.closed)
 """
 UNBOUNDED = """
-import time
 from otel_quant import QuantInstrumentor, step
 with step("step"):
     pass
 QuantInstrumentor().uninstrument()
-print(time.time())
 """
 
 
@@ -306,4 +306,5 @@ def test_after_uninstrument_the_sdk_waits_for_its_exporters_at_exit_again(
         {**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     )
     assert finished.returncode == 0
-    assert time.time() - float(finished.stdout) >= 1
+    # The exporter says this when its own timeout is over, so the exit has waited for that.
+    assert "Failed to export spans batch due to timeout" in finished.stderr

@@ -96,9 +96,10 @@ def test_every_signal_is_there() -> None:
             ["quantization", None, "UNSET"],
         ],
         "records": [
-            ["quant.checkpoint", name]
+            ["quant.run.started", "quantization started"],
+            *(["quant.checkpoint.taken", name]
             for name in ("Start", "Calibration Start", "inner Start", "inner End",
-                         "Calibration End", "End")
+                         "Calibration End", "End"))
         ],
         "metrics": [
             "quant.run.disk.io",

@@ -38,10 +38,10 @@ from otel_quant.telemetry import catalog, semconv
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30
 LIBRARY = {semconv.LIBRARY_NAME: "amd-quark"}
+GPU = {semconv.HW_ID: "GPU-8f6d7a52"}
+GPU_METRICS = [m.name for m in catalog.METRICS if m.name.startswith("quant.run.gpu.")]
 PARSE = {"int": int, "double": float, "boolean": lambda text: text == "true", "string": str}
-VARIABLE_PARTS = {
-    "<index>": "0", "<figure>": "peak", "<name>": "accuracy", "<type>": "int8",
-}  # fmt: skip
+VARIABLE_PARTS = {"<name>": "accuracy", "<type>": "int8"}
 
 
 def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[str, object]:
@@ -92,7 +92,7 @@ class ArtificialRun:
                 Observation(self.memory // 8, {semconv.DISK_IO_DIRECTION: "read"}),
                 Observation(self.memory // 16, {semconv.DISK_IO_DIRECTION: "write"}),
             ],
-            semconv.RUN_GPU_MEMORY_USAGE: self.observe_gpu,
+            **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
         }
         made = {}
@@ -112,16 +112,16 @@ class ArtificialRun:
     def observe_steps(self, _: CallbackOptions) -> Iterable[Observation]:
         for step, open_now in self.active.items():
             if open_now >= 0:
-                yield Observation(open_now, {semconv.STEP_NAME: step, **LIBRARY})
+                yield Observation(open_now, labels_of(step))
 
     def observe_progress(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.samples:
             share = min(self.samples / 1000, 1.0)
-            yield Observation(share, {semconv.STEP_NAME: "Calibration", **LIBRARY})
+            yield Observation(share, labels_of("Calibration"))
 
     def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.arguments.gpu:
-            yield Observation(self.memory // 2, {semconv.HW_ID: "GPU-8f6d7a52"})
+            yield Observation(self.memory // 2, GPU)
 
     def checkpoint(self, name: str, phase: str, step: str | None) -> None:
         attributes = examples("checkpoint", self.arguments.gpu) | {
@@ -157,7 +157,7 @@ class ArtificialRun:
         ) as span:
             self.active[name] = 1
             self.checkpoint(f"{name} Start", "start", name)
-            labels = {semconv.STEP_NAME: name, **LIBRARY}
+            labels = labels_of(name)
             try:
                 while time.monotonic() - began < arguments.seconds / len(STEPS):
                     self.memory += GIB // 64
@@ -190,7 +190,9 @@ class ArtificialRun:
         made[semconv.STEP_DURATION].record(seconds, labels)
         made[semconv.STEP_MEMORY_PEAK].record(self.memory, labels)
         made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
-        made["quant.custom.accuracy"].set(97.8, {semconv.STEP_NAME: labels[semconv.STEP_NAME]})
+        made["quant.custom.accuracy"].set(97.8, {semconv.STEP_KIND: labels[semconv.STEP_KIND]})
+        if self.arguments.gpu:
+            made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)
         for direction in ("read", "write"):
             made[semconv.STEP_DISK_IO].add(4096, labels | {semconv.DISK_IO_DIRECTION: direction})
         for mode in ("user", "system"):
@@ -202,8 +204,8 @@ class ArtificialRun:
         with self.tracer.start_as_current_span(semconv.COST_SPAN, attributes=attributes):
             for name, value in (
                 (semconv.MODEL_SIZE, 102_400_000 * share),
-                (semconv.MODEL_PARAMETERS, 25_557_032),
-                (semconv.MODEL_MACS, 4_089_000_000),
+                (semconv.MODEL_PARAMS, 25_557_032),
+                (semconv.MODEL_MACS_CONTRACTION, 4_089_000_000),
             ):
                 self.instruments[name].set(value, {semconv.MODEL_ROLE: role})
 
@@ -235,6 +237,11 @@ class ArtificialRun:
             self.checkpoint("End", "point", None)
         for provider in (self.spans, self.metrics, self.logs):
             provider.shutdown()
+
+
+def labels_of(step: str) -> dict[str, str]:
+    """Returns the attributes of the points of a step's metrics."""
+    return {semconv.STEP_KIND: step, semconv.STEP_NAME: step, **LIBRARY}
 
 
 def fail(span: Span, error: BaseException) -> None:

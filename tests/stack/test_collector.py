@@ -99,7 +99,7 @@ def checkpoints(ports: Backends, trace: str) -> list[str]:
     """Returns the names of a trace's checkpoints in Loki, in order."""
     answer = fetch(
         f"http://127.0.0.1:{ports.loki}/loki/api/v1/query_range",
-        query=f'{{service_name=~".+"}} | trace_id="{trace}"',
+        query=f'{{service_name=~".+"}} | trace_id="{trace}" | quant_checkpoint_name!=""',
         since="1h",
         limit=1000,
     )

@@ -187,7 +187,7 @@ def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun
 
 def wait_for_calibration(world: World, instance: str) -> None:
     """Waits until both Prometheus and Loki know that a run calibrates."""
-    open_now = f'quant_step_active{{quant_step_name="Calibration", instance="{instance}"}} == 1'
+    open_now = f'quant_step_active{{quant_step_kind="Calibration", instance="{instance}"}} == 1'
     started = (
         f'{{service_name="{JOB}"}} | service_instance_id="{instance}"'
         ' | quant_checkpoint_name="Calibration Start"'
@@ -307,7 +307,7 @@ def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) ->
     alerts = eventually(
         lambda: len(found := fetch(url)["data"]["alerts"]) == 2 and found, "two alerts"
     )
-    labels = ("alertname", "job", "quant_step_name", "error_type")
+    labels = ("alertname", "job", "quant_step_kind", "error_type")
     assert sorted([alert["labels"].get(key) for key in labels] for alert in alerts) == [
         ["QuantizationMemoryNearLimit", "artificial", None, None],
         ["QuantizationStepFailed", JOB, "Calibration", "RuntimeError"],
@@ -319,6 +319,12 @@ def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
     )
     found = [stream["stream"] for stream in world.ask(query)]
+    # Its span never arrives. The record of its start has what names the run, and the span's id.
+    (started,) = (labels for labels in found if "quant_checkpoint_sequence" not in labels)
+    first = next(labels for labels in found if labels.get("quant_checkpoint_name") == "Start")
+    for name in ("quant_run_id", "process_pid", "span_id", "service_instance_id"):
+        assert started[name] == first[name]
+    found.remove(started)
     last = max(found, key=lambda labels: int(labels["quant_checkpoint_sequence"]))
     assert last["quant_checkpoint_name"] == "Calibration Start"
     assert int(last["quant_checkpoint_memory"]) > 1 << 20

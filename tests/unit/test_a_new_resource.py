@@ -31,6 +31,7 @@ from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.spans import SpansSink
 
 MIB: Final = 1 << 20
+STEP: Final = {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"}
 
 
 class ExampleReading(NamedTuple):
@@ -163,7 +164,7 @@ def test_its_figures_are_metrics(signals: tuple[Any, Any, Any], tmp_path: Path) 
         for metric in scope.metrics
         if "example" in metric.name
     } == {
-        "quant.step.example.io": [(3 * MIB, {"quant.step.name": "Calibration", "way": "in"})],
+        "quant.step.example.io": [(3 * MIB, STEP | {"way": "in"})],
         "quant.run.example.io": [(9 * MIB, {})],
     }
 
@@ -195,7 +196,10 @@ def test_its_names_are_documented() -> None:
     }
     metrics_added = [m for m in catalog.metrics(ALL) if m not in catalog.metrics(RESOURCES)]
     assert [(m.name, m.attributes) for m in metrics_added] == [
-        ("quant.step.example.io", ("quant.step.name", "quant.library.name", "way", "error.type")),
+        (
+            "quant.step.example.io",
+            ("quant.step.kind", "quant.step.name", "quant.library.name", "way", "error.type"),
+        ),
         ("quant.run.example.io", ()),
     ]
 

@@ -1,8 +1,8 @@
 """Links child processes to the trace, and has them send their telemetry before they end.
 
 Loaded in every instrumented Python program, since nearly all of them import
-``subprocess``: it must load nothing heavy, and does nothing until a quantization library
-(or otel-quant's own API) has loaded :mod:`otel_quant.runtime`.
+``subprocess``: it must load nothing heavy. Until a quantization library (or otel-quant's own API)
+has loaded :mod:`otel_quant.runtime`, it only passes on the trace context of the current span.
 """
 
 from __future__ import annotations
@@ -47,13 +47,11 @@ def start(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     @functools.wraps(original)
     def wrapper(self: Any) -> Any:
         with FAULTS.kept_in("linking a child process"):
-            runtime = _runtime()
-            if runtime is not None:
-                target = getattr(getattr(self, "_target", None), "__module__", None) or ""
-                # A data loader's workers do not quantize: no run is begun for them.
-                carrier = runtime.child_carrier(begin=not target.startswith("torch."))
-                if carrier:
-                    setattr(self, _CARRIER, carrier)
+            target = getattr(getattr(self, "_target", None), "__module__", None) or ""
+            # A data loader's workers do not quantize: no run is begun for them.
+            carrier = _carrier(begin=not target.startswith("torch."))
+            if carrier:
+                setattr(self, _CARRIER, carrier)
         return original(self)
 
     return wrapper
@@ -91,13 +89,10 @@ def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mappin
     Returns:
         The environment with the trace context, or else the one that was passed.
     """
-    runtime = _runtime()
-    if runtime is None:
-        return passed
     inherited = os.environ.get("TRACEPARENT")
     if passed is not None and passed.get("TRACEPARENT", inherited) != inherited:
         return passed  # the program has set a trace context for the child
-    carrier = runtime.child_carrier(begin=_is_python(command))
+    carrier = _carrier(begin=_is_python(command))
     if not carrier:
         return passed
     env = dict(os.environ if passed is None else passed)
@@ -106,6 +101,32 @@ def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mappin
     else:
         env.update({header.upper(): value for header, value in carrier.items()})
     return env
+
+
+def _carrier(begin: bool) -> dict[str, str]:
+    """Returns the trace context for a child, by header name.
+
+    It is that of the current span, which may be the program's own, or else that of the run.
+
+    Args:
+        begin: Whether to begin the run if none is under way; not before a quantization library,
+            or otel-quant's own API, is in use.
+    """
+    runtime = _runtime()
+    carrier = runtime.child_carrier(begin) if runtime is not None else {}
+    return carrier or _of_current_span()
+
+
+def _of_current_span() -> dict[str, str]:
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or not trace.get_current_span().get_span_context().is_valid:
+        return {}
+    # Imported here: it loads the propagators, which a program without spans does not need.
+    from opentelemetry import propagate
+
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return headers
 
 
 def _is_python(command: Any) -> bool:

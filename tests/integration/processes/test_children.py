@@ -67,12 +67,17 @@ ONE_CHILD: Tree = ("quantization", [("work", [("inner", [])])])
 
 
 def run(
-    folder: Path, otlp: OtlpReceiver, protocol: Protocol, *arguments: str, **env: str
+    folder: Path,
+    otlp: OtlpReceiver,
+    protocol: Protocol,
+    *arguments: str,
+    script: str = SCRIPT,
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
-    script = folder / "quantize.py"
-    script.write_text(SCRIPT)
+    path = folder / "quantize.py"
+    path.write_text(script)
     result = subprocess.run(
-        ["opentelemetry-instrument", sys.executable, str(script), *arguments],
+        ["opentelemetry-instrument", sys.executable, str(path), *arguments],
         cwd=folder,
         env={**os.environ, **otlp.environment(protocol), **env},
         capture_output=True,
@@ -115,6 +120,72 @@ def test_worker_started_before_the_first_step_reports_below_the_run(
     [(root, below)] = otlp.tree()
     assert root == "quantization"
     assert sorted(below) == sorted([ONE_CHILD, ("main", [])])
+
+
+SPAN_OF_THE_PROGRAM = """
+import multiprocessing, os, subprocess, sys
+from opentelemetry import trace
+
+def work():
+    import otel_quant
+    with otel_quant.step("work"):
+        with otel_quant.step("inner"):
+            pass
+
+if __name__ == "__main__":
+    mode, start = sys.argv[1:]
+    if mode == "child":
+        work()
+        sys.exit()
+    before = dict(os.environ)
+    with trace.get_tracer("program").start_as_current_span("mine"):
+        if mode == "process":
+            child = multiprocessing.get_context(start).Process(target=work)
+            child.start()
+            child.join()
+            assert child.exitcode == 0, child.exitcode
+        else:
+            command = ["opentelemetry-instrument", sys.executable, __file__, "child", "-"]
+            env = {**os.environ, "MORE": "1"} if mode == "environment" else None
+            subprocess.run(" ".join(command) if mode == "shell" else command,
+                           shell=mode == "shell", env=env, check=True)
+    assert dict(os.environ) == before
+    assert "otel_quant.runtime" not in sys.modules, "the program itself does not quantize"
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "start"),
+    [
+        ("process", "fork"),
+        ("process", "spawn"),
+        ("process", "forkserver"),
+        ("subprocess", "-"),
+        ("environment", "-"),
+        ("shell", "-"),
+    ],
+)
+def test_child_continues_the_trace_of_the_programs_own_span(
+    tmp_path: Path, otlp: OtlpReceiver, mode: str, start: str
+) -> None:
+    run(tmp_path, otlp, "http/protobuf", mode, start, script=SPAN_OF_THE_PROGRAM)
+
+    assert otlp.tree() == [("mine", [ONE_CHILD])]
+    assert len({span.trace_id for span in otlp.spans}) == 1
+
+
+def test_child_without_a_current_span_gets_the_environment_that_the_program_gives_it(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    script = """
+import os, subprocess, sys
+command = [sys.executable, "-c", "import os; print(os.environ.get('TRACEPARENT'))"]
+for env in (None, dict(os.environ)):
+    print(subprocess.run(command, env=env, capture_output=True, text=True).stdout.strip())
+"""
+    assert run(tmp_path, otlp, "http/protobuf", script=script).stdout == "None\nNone\n"
+    result = run(tmp_path, otlp, "http/protobuf", script=script, TRACEPARENT=TRACEPARENT)
+    assert result.stdout == f"{TRACEPARENT}\n{TRACEPARENT}\n"
 
 
 def test_run_continues_the_trace_of_its_environment(tmp_path: Path, otlp: OtlpReceiver) -> None:

@@ -248,7 +248,7 @@ with otel_quant.step("outer"):
                     os.waitpid(children.pop(), 0)
 """,
     )
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     written = [record.attributes["quant.checkpoint.disk_write"] for record in records]
     assert written == sorted(written)
     assert written[-1] == pytest.approx(60 * MB, rel=0.02)

@@ -50,7 +50,7 @@ def profile_of(script_or_folder: Workshop | Script) -> tuple[list[str], bool]:
 
 
 def names_of(otlp: OtlpReceiver) -> list[str]:
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     records.sort(key=lambda record: record.attributes["quant.checkpoint.sequence"])
     return [record.attributes["quant.checkpoint.name"] for record in records]
 
@@ -227,7 +227,7 @@ def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
 
     def open_steps() -> dict[object, float]:
         points = otlp.latest_points("quant.step.active")
-        return {point.attributes["quant.step.name"]: point.value for point in points}
+        return {point.attributes["quant.step.kind"]: point.value for point in points}
 
     def mark_that_all_arrived() -> None:
         if otlp.wait_for(
@@ -255,9 +255,7 @@ with step("step"):
     assert same(with_us, without_us)
     assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
     assert names_of(otlp) == survivors
-    assert open_steps() == {"before": 0, "step": 1}, (
-        "metrics are sent once before their first minute"
-    )
+    assert open_steps() == {"User-Defined": 1}, "metrics are sent once before their first minute"
     assert profile_of(workshop) == (survivors, False)
 
 

@@ -126,7 +126,7 @@ def test_a_killed_run_has_all_checkpoints_before_the_kill(
         ended = list(pool.map(run, range(runs), moments))
 
     arrived: dict[int, set[str]] = {}
-    for record in otlp.records_of("quant.checkpoint"):
+    for record in otlp.records_of("quant.checkpoint.taken"):
         names = arrived.setdefault(record.attributes["process.pid"], set())
         names.add(record.attributes["quant.checkpoint.name"])
 

@@ -85,7 +85,7 @@ def test_only_the_figures_of_a_probe_that_raises_are_missing(
     assert otlp.tree() == TREE
     expected = IDENTITY.union(*(keys for name, keys in FIGURES.items() if name not in broken))
     assert [set(span.attributes) for span in otlp.spans_named("outer")] == [expected] * 3
-    assert len(otlp.records_of("quant.checkpoint")) == 14
+    assert len(otlp.records_of("quant.checkpoint.taken")) == 14
     assert len(profile_of(workshop)) == 14
 
 
@@ -100,7 +100,7 @@ def test_a_sink_that_raises_does_not_affect_the_others(
     }  # fmt: skip
     assert lines == [said(f"sink {origins[broken]}")]
     assert otlp.tree() == ([] if broken == "SpansSink" else TREE)
-    assert len(otlp.records_of("quant.checkpoint")) == (0 if broken == "LogsSink" else 14)
+    assert len(otlp.records_of("quant.checkpoint.taken")) == (0 if broken == "LogsSink" else 14)
     assert ("quant.step.duration" in otlp.metric_names()) == (broken != "MetricsSink")
     if broken == "QuarkYamlSink":
         assert not (workshop.folder / "profile.yaml").exists()
@@ -153,4 +153,4 @@ Histogram.record = broken
 """,
     )
     assert sorted(lines) == [said("sink metrics"), said("sink spans")]
-    assert len(otlp.records_of("quant.checkpoint")) == 14
+    assert len(otlp.records_of("quant.checkpoint.taken")) == 14

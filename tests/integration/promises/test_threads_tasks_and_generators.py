@@ -88,7 +88,7 @@ with ThreadPoolExecutor(8) as pool:
     )
     expected = [(f"outer {n}", [(f"inner {n}", [])]) for n in range(8) for _ in range(20)]
     assert steps_of(otlp) == expected
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     sequences = sorted(record.attributes["quant.checkpoint.sequence"] for record in records)
     assert sequences == list(range(2 + 2 * 2 * 8 * 20))
     indexes = {span.attributes.get("quant.step.index") for span in otlp.spans} - {None}

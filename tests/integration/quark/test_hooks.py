@@ -90,7 +90,7 @@ def test_providers_that_are_set_after_the_first_step_get_the_rest_of_the_run(
     assert root.attributes["process.pid"] != worker.attributes["process.pid"]
 
     assert {"quant.step.duration", "quant.model.size"} <= otlp.metric_names("otel_quant")
-    records = [r for r in otlp.records_of("quant.checkpoint") if r.span_id]
+    records = [r for r in otlp.records_of("quant.checkpoint.taken") if r.span_id]
     assert [r.body for r in records if r.span_id == root.span_id] == ["End"]
     # Quark's decorator was applied before the hooks were set: its scopes have the function.
     step = otlp.children(root)[0]
@@ -138,7 +138,7 @@ def test_an_exception_within_quark_ends_the_program_as_without_us(
     assert root.status == "ERROR"
     assert root.attributes["quant.run.failed_steps"] == 1
     assert kind.endswith(root.attributes["error.type"])
-    record = otlp.records_of("quant.checkpoint")[-2]
+    record = otlp.records_of("quant.checkpoint.taken")[-2]
     assert (record.body, record.severity) == ("Calibration End", "ERROR")
     assert record.attributes["error.type"] == kind
 

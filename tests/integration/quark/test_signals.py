@@ -127,7 +127,7 @@ def test_the_root_describes_the_run(case: Case) -> None:
 
 def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> None:
     otlp = case.run.otlp
-    records = otlp.records_of("quant.checkpoint")
+    records = otlp.records_of("quant.checkpoint.taken")
     root = otlp.span("quantization")
     span_of = {span.attributes.get("quant.step.index"): span for span in otlp.spans} | {None: root}
 
@@ -166,7 +166,7 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
         "quant.calibration.samples",
     }  # fmt: skip
     if any(operation.costs for operation in case.operations):
-        names |= {"quant.model.size", "quant.model.parameters", "quant.model.macs"}
+        names |= {"quant.model.size", "quant.model.params", "quant.model.macs_contraction"}
     # Torch's last calibration consumes no samples: how far an earlier one was may have been sent.
     assert otlp.metric_names("otel_quant") - {"quant.calibration.progress"} == names
 
@@ -186,12 +186,21 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
         assert point.bounds == declared.buckets
 
 
+def labels_of(step: str) -> dict[str, str]:
+    """Returns the attributes of the points of a step's metrics."""
+    return {
+        "quant__step__kind": step,
+        "quant__step__name": step,
+        "quant__library__name": "amd-quark",
+    }
+
+
 def test_the_metrics_agree_with_the_spans(case: Case) -> None:
     otlp = case.run.otlp
     steps = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
     for name, count in Counter(span.name for span in steps).items():
         spans = [span for span in steps if span.name == name]
-        labels = {"quant__step__name": name, "quant__library__name": "amd-quark"}
+        labels = labels_of(name)
         duration = otlp.point("quant.step.duration", **labels)
         assert duration.count == count
         assert duration.value == pytest.approx(
@@ -212,8 +221,8 @@ def test_the_metrics_agree_with_the_spans(case: Case) -> None:
     latest = [span for span in steps if span.name == "Calibration"][-1].attributes
     if "quant.calibration.sample_total" in latest:
         done = latest["quant.calibration.sample_count"] / latest["quant.calibration.sample_total"]
-        calibration = {"quant__step__name": "Calibration", "quant__library__name": "amd-quark"}
-        assert otlp.point("quant.calibration.progress", **calibration).value == done
+        progress = otlp.point("quant.calibration.progress", **labels_of("Calibration"))
+        assert progress.value == done
 
 
 def test_exemplars_lead_from_a_duration_to_its_span(case: Case) -> None:
@@ -240,7 +249,10 @@ def test_no_attribute_is_undeclared(case: Case) -> None:
             else "step"
         )  # fmt: skip
         seen.append((place, span.attributes))
-    seen += [("checkpoint", record.attributes) for record in otlp.records_of("quant.checkpoint")]
+    seen += [
+        ("checkpoint", record.attributes) for record in otlp.records_of("quant.checkpoint.taken")
+    ]
+    seen += [("run", record.attributes) for record in otlp.records_of("quant.run.started")]
     seen += [("metric", point.attributes) for point in otlp.points]
 
     undeclared = {

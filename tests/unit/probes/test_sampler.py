@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
 
 import pytest
 
+from otel_quant.probes import sampler as sampler_module
 from otel_quant.probes.sampler import SHARE, Pace, Sampler
-
-
-def burn(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
 
 
 def wait_for(event: threading.Event) -> None:
@@ -25,26 +18,60 @@ def sampler_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "otel-quant-sampler"]
 
 
-@pytest.mark.parametrize("cost", [0.001, 0.004])
-def test_the_share_of_a_core_is_kept_whatever_a_sample_costs(cost: float) -> None:
-    spent: list[float] = []
-    enough = threading.Event()
+class Clock:
+    """Clocks that stand still but for samples and pauses; in place of the sampler's lock.
 
-    def take() -> None:
-        before = time.thread_time()
-        burn(cost)
-        spent.append(time.thread_time() - before)
-        if len(spent) == 4:
-            enough.set()
+    Args:
+        cost: CPU time of a sample, in seconds.
+    """
 
-    sampler = Sampler(take, 0.001)
-    began = time.monotonic()
-    sampler.start()
-    wait_for(enough)
-    elapsed = time.monotonic() - began
-    sampler.stop()
-    # The pause after the last sample is not over. On a busy machine more time passes.
-    assert sum(spent[:3]) <= SHARE * elapsed
+    def __init__(self, cost: float) -> None:
+        self._cost = cost
+        self._cpu = self._now = 0.0
+        self.pauses: list[float] = []
+
+    def thread_time(self) -> float:
+        return self._cpu
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def take(self) -> None:
+        self._cpu += self._cost
+        self._now += self._cost
+
+    def acquire(self, timeout: float) -> bool:
+        self._now += timeout
+        self.pauses.append(timeout)
+        return len(self.pauses) > 100
+
+    def release(self) -> None:
+        pass
+
+
+def pauses_of(monkeypatch: pytest.MonkeyPatch, cost: float, interval: float) -> list[float]:
+    """Returns the first 101 pauses of a sampler."""
+    clock = Clock(cost)
+    sampler = Sampler(clock.take, interval)
+    monkeypatch.setattr(sampler_module, "time", clock)
+    monkeypatch.setattr(sampler, "_running", clock)
+    sampler._run()
+    return clock.pauses
+
+
+@pytest.mark.parametrize("cost", [0.001, 0.0015])
+def test_the_cpu_time_of_its_thread_decides_how_long_the_sampler_waits(
+    monkeypatch: pytest.MonkeyPatch, cost: float
+) -> None:
+    pauses = pauses_of(monkeypatch, cost, 0.05)
+    assert pauses[-1] == pytest.approx(cost / SHARE - cost)
+    assert 100 * cost / sum(pauses) == pytest.approx(SHARE, rel=0.02)
+
+
+def test_the_sampler_waits_for_its_interval_when_samples_are_cheap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert pauses_of(monkeypatch, 0.0, 0.02) == [0.02] * 101
 
 
 def test_expensive_samples_use_exactly_the_share() -> None:
@@ -67,22 +94,6 @@ def test_after_cheap_samples_an_expensive_one_needs_no_pause_up_to_one_second() 
         assert pace.pause(0.0, 0.05) == 0.05
     assert pace.pause(SHARE, 0.05) == 0.05
     assert pace.pause(SHARE, 0.05) == pytest.approx(0.9)
-
-
-def test_the_interval_is_kept_when_samples_are_cheap() -> None:
-    taken: list[float] = []
-    enough = threading.Event()
-
-    def take() -> None:
-        taken.append(time.monotonic())
-        if len(taken) == 5:
-            enough.set()
-
-    sampler = Sampler(take, 0.02)
-    sampler.start()
-    wait_for(enough)
-    sampler.stop()
-    assert all(later - earlier >= 0.019 for earlier, later in itertools.pairwise(taken))
 
 
 def test_sampling_continues_after_a_sample_that_fails() -> None:

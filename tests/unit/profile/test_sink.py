@@ -187,7 +187,7 @@ DEFINED = """\
 #
 # Summary Metrics (overall):
 # - total_quantization_time_seconds: Seconds from the first checkpoint to the last.
-# - peak_memory_mb: Most RAM that this process alone, without its descendants, has held since it began, in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the system's mark if it keeps one, or the largest reading of the run.
+# - peak_memory_mb: Most RAM that this process alone, without its descendants, has held since it began, in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the largest reading of the run.
 # - peak_gpu_memory_mb: Largest total of memory in use on all visible GPUs in any reading of the run, at checkpoints and between them, in MiB. Left out where gpu_memory_mb is.
 # - total_disk_read_mb: Fetched from storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
 # - total_disk_write_mb: Sent to storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.

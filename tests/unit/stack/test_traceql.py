@@ -21,6 +21,7 @@ def span(name: str, service: str, **attributes: object) -> Span:
         status="UNSET",
         status_message="",
         attributes={key.replace("__", "."): value for key, value in attributes.items()},
+        dropped_attributes=0,
         events=(),
         scope="",
         scope_version="",

@@ -23,6 +23,7 @@ from otel_quant.telemetry import logs as logs_module
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.spans import SpansSink
+from tests.unit.recording.received import recorder_of
 from tests.unit.telemetry.literal_run import (
     BARE,
     BEGAN,
@@ -57,26 +58,6 @@ USAGE = {
     "quant.gpu.memory.end": 520,
     "quant.gpu.memory.delta": -30,
     "quant.gpu.memory.peak": 700,
-    "quant.gpu.0.memory.start": 500,
-    "quant.gpu.0.memory.end": 450,
-    "quant.gpu.0.memory.delta": -50,
-    "quant.gpu.0.memory.peak": 630,
-    "quant.gpu.0.process_memory.start": 100,
-    "quant.gpu.0.process_memory.end": 150,
-    "quant.gpu.0.process_memory.delta": 50,
-    "quant.gpu.0.process_memory.peak": 160,
-    "quant.gpu.0.torch_allocated.start": 7,
-    "quant.gpu.0.torch_allocated.end": 9,
-    "quant.gpu.0.torch_allocated.delta": 2,
-    "quant.gpu.0.torch_allocated.peak": 11,
-    "quant.gpu.0.torch_reserved.start": 7,
-    "quant.gpu.0.torch_reserved.end": 9,
-    "quant.gpu.0.torch_reserved.delta": 2,
-    "quant.gpu.0.torch_reserved.peak": 12,
-    "quant.gpu.1.memory.start": 50,
-    "quant.gpu.1.memory.end": 70,
-    "quant.gpu.1.memory.delta": 20,
-    "quant.gpu.1.memory.peak": 70,
 }
 CUSTOM = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
 STEP_ATTRIBUTES = {
@@ -110,11 +91,6 @@ RUN_ATTRIBUTES = {
 DEVICES = {
     "quant.gpu.count": 2,
     "quant.gpu.memory.limit": 20_000,
-    "quant.gpu.0.id": "GPU-0",
-    "quant.gpu.0.name": "NVIDIA H200",
-    "quant.gpu.0.memory.limit": 10_000,
-    "quant.gpu.1.id": "GPU-1",
-    "quant.gpu.1.memory.limit": 10_000,
 }
 
 
@@ -225,7 +201,7 @@ def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
     assert (good.start_time, good.end_time) == (BEGAN + SECOND, BEGAN + 2 * SECOND)
     assert plain(bad.attributes) == {**run, "quant.model.role": "quantized"}
     assert [(event.name, plain(event.attributes)) for event in bad.events] == [
-        ("quant.model.cost.failed", {"message": "m.onnx is cut short"})
+        ("quant.model.cost_failed", {"message": "m.onnx is cut short"})
     ]
 
 
@@ -278,7 +254,7 @@ def points_of(reader: InMemoryMetricReader) -> Points:
     return found
 
 
-STEP_LABELS = {"quant.step.name": "My calibration", "quant.library.name": "amd-quark"}
+STEP_LABELS = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
 OF_STEPS = {
     ("quant.step.duration", "s"): [(STEP_LABELS, 2.0)],
     ("quant.step.memory.peak", "By"): [(STEP_LABELS, 4000)],
@@ -291,13 +267,17 @@ OF_STEPS = {
         ({**STEP_LABELS, "cpu.mode": "user"}, 2.25),
         ({**STEP_LABELS, "cpu.mode": "system"}, 0.25),
     ],
+    ("quant.step.gpu.memory.peak", "By"): [
+        ({**STEP_LABELS, "hw.id": "GPU-0"}, 630),
+        ({**STEP_LABELS, "hw.id": "GPU-1"}, 70),
+    ],
     ("quant.calibration.samples", "{sample}"): [(STEP_LABELS, 5)],
     ("quant.calibration.progress", "1"): [(STEP_LABELS, 0.625)],
     ("quant.model.size", "By"): [({"quant.model.role": "float"}, 4000)],
-    ("quant.model.parameters", "{element}"): [({"quant.model.role": "float"}, 1000)],
-    ("quant.model.macs", "{mac}"): [({"quant.model.role": "float"}, 77)],
+    ("quant.model.params", "{element}"): [({"quant.model.role": "float"}, 1000)],
+    ("quant.model.macs_contraction", "{mac}"): [({"quant.model.role": "float"}, 77)],
     ("quant.custom.accuracy", ""): [
-        ({"quant.step.name": "My calibration"}, 97.5),
+        ({"quant.step.kind": "Calibration"}, 97.5),
         ({}, 97.5),
     ],
 }
@@ -323,6 +303,13 @@ def test_live_metrics_show_the_present_figures_of_a_run(
         ("quant.run.memory.usage", "By"): [({}, 1200)],
         ("quant.run.memory.limit", "By"): [({}, 8000)],
         ("quant.run.gpu.memory.usage", "By"): [({"hw.id": "GPU-0"}, 450), ({"hw.id": "GPU-1"}, 70)],
+        ("quant.run.gpu.memory.limit", "By"): [
+            ({"hw.id": "GPU-0"}, 10_000),
+            ({"hw.id": "GPU-1"}, 10_000),
+        ],
+        ("quant.run.gpu.process_memory.usage", "By"): [({"hw.id": "GPU-0"}, 150)],
+        ("quant.run.gpu.torch_allocated.usage", "By"): [({"hw.id": "GPU-0"}, 9)],
+        ("quant.run.gpu.torch_reserved.usage", "By"): [({"hw.id": "GPU-0"}, 9)],
         ("quant.run.disk.io", "By"): [
             ({"disk.io.direction": "read"}, 3),
             ({"disk.io.direction": "write"}, 1000),
@@ -372,6 +359,24 @@ def test_there_is_no_progress_without_the_readers_length(
     }
 
 
+def test_steps_with_names_of_the_programs_own_share_the_points_of_their_kind(
+    reader: InMemoryMetricReader,
+) -> None:
+    recorder = recorder_of([MetricsSink(RESOURCES, lambda: None, lambda step: None)])
+    for number in range(50):
+        recorder.close(recorder.open(f"stage {number}"))
+        recorder.close(recorder.open("Calibration", label=f"batch {number}"))
+        recorder.close(recorder.open("Calibration"))
+    recorder.end()
+    points = points_of(reader)
+    assert [labels for labels, _ in points["quant.step.duration", "s"]] == [
+        {"quant.step.kind": "User-Defined"},
+        {"quant.step.kind": "Calibration"},
+        {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"},
+    ]
+    assert [value for _, value in points["quant.step.active", "{step}"]] == [0, 0, 0]
+
+
 def test_metrics_of_a_failed_step_have_the_type_of_the_error(reader: InMemoryMetricReader) -> None:
     send_run(MetricsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
     labels = {**STEP_LABELS, "error.type": "MemoryError"}
@@ -389,8 +394,8 @@ def test_a_figure_that_could_not_be_measured_has_no_metric_point(
         "quant.calibration.samples",
         "quant.calibration.progress",
         "quant.model.size",
-        "quant.model.parameters",
-        "quant.model.macs",
+        "quant.model.params",
+        "quant.model.macs_contraction",
         "quant.custom.accuracy",
     }
 
@@ -448,6 +453,39 @@ AT_END = {
     "quant.checkpoint.disk_read": 3,
     "quant.checkpoint.disk_write": 1000,
 }
+OF_DEVICES = [
+    {
+        "hw.id": "GPU-0",
+        "hw.name": "NVIDIA H200",
+        "quant.gpu.device.index": 0,
+        "quant.gpu.device.memory.start": 500,
+        "quant.gpu.device.memory.end": 450,
+        "quant.gpu.device.memory.delta": -50,
+        "quant.gpu.device.memory.peak": 630,
+        "quant.gpu.device.memory.limit": 10_000,
+        "quant.gpu.device.process_memory.start": 100,
+        "quant.gpu.device.process_memory.end": 150,
+        "quant.gpu.device.process_memory.delta": 50,
+        "quant.gpu.device.process_memory.peak": 160,
+        "quant.gpu.device.torch_allocated.start": 7,
+        "quant.gpu.device.torch_allocated.end": 9,
+        "quant.gpu.device.torch_allocated.delta": 2,
+        "quant.gpu.device.torch_allocated.peak": 11,
+        "quant.gpu.device.torch_reserved.start": 7,
+        "quant.gpu.device.torch_reserved.end": 9,
+        "quant.gpu.device.torch_reserved.delta": 2,
+        "quant.gpu.device.torch_reserved.peak": 12,
+    },
+    {
+        "hw.id": "GPU-1",
+        "quant.gpu.device.index": 1,
+        "quant.gpu.device.memory.start": 50,
+        "quant.gpu.device.memory.end": 70,
+        "quant.gpu.device.memory.delta": 20,
+        "quant.gpu.device.memory.peak": 70,
+        "quant.gpu.device.memory.limit": 10_000,
+    },
+]
 OF_STEP = {
     "quant.step.name": "My calibration",
     "quant.step.kind": "Calibration",
@@ -456,12 +494,25 @@ OF_STEP = {
 }
 
 
+def of_devices(name: str, common: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            "quant.device.used",
+            f"{name}: {device['hw.id']}",
+            "INFO",
+            BEGAN + 2 * SECOND,
+            {"quant.run.id": "0123456789abcdef", **common, **device},
+        )
+        for device in OF_DEVICES
+    ]
+
+
 def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
     records: InMemoryLogRecordExporter,
 ) -> None:
     sent: list[None] = []
     send_run(LogsSink(RESOURCES, lambda: sent.append(None), lambda step: None))
-    later, event = BEGAN + 2 * SECOND, "quant.checkpoint"
+    later, event = BEGAN + 2 * SECOND, "quant.checkpoint.taken"
     first, last = "My calibration Start", "My calibration End"
     assert seen(records) == [
         (event, "Start", "INFO", BEGAN, {**checkpoint(0, "Start", "start", 0.0), **AT_START}),
@@ -472,6 +523,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             BEGAN,
             {**checkpoint(1, first, "start", 0.0), **OF_STEP, **AT_START},
         ),
+        *of_devices(last, OF_STEP),
         (
             event,
             last,
@@ -491,13 +543,14 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             },
         ),
         (
-            "quant.model.cost.failed",
+            "quant.model.cost_failed",
             {"message": "m.onnx is cut short"},
             "WARN",
             later,
             {"quant.run.id": "0123456789abcdef", "quant.model.role": "quantized"},
         ),
         (event, "Mine", "INFO", later, {**checkpoint(3, "Mine", "point", 2.0), **AT_END}),
+        *of_devices("End", {}),
         (event, "End", "INFO", later, {**checkpoint(4, "End", "end", 2.0), **AT_END}),
     ]
     assert len(sent) == 6

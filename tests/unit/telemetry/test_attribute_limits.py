@@ -1,0 +1,128 @@
+"""However much a program adds to a span or a record, it is known which step and run it is."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.records import Checkpoint, CostedModel, RunRecord, StepRecord
+from otel_quant.telemetry import attributes as attributes_module
+from otel_quant.telemetry import logs as logs_module
+from otel_quant.telemetry.logs import LogsSink
+from otel_quant.telemetry.spans import SpansSink
+from tests.unit.telemetry.literal_run import BEGAN, LATER, PEAKS, RUN, START, STEP
+
+CUSTOM = {f"metric {number}": number for number in range(200)}
+OF_STEP = {f"mine.{number}": number for number in range(200)}
+PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8 weight-only", "int4", "int2")
+FIGURES = (
+    "size", "params", "macs", "macs_contraction", "backward_macs", "weight_bytes", "memory",
+    "peak_activation_bytes", "nodes", "qdq_nodes", "integer_mac_share", "max_memory_node",
+    *(f"precision.{precision}" for precision in PRECISIONS),
+)  # fmt: skip
+STEP_IDENTITY = {
+    "quant.run.id": "0123456789abcdef",
+    "quant.step.name": "My calibration",
+    "quant.step.kind": "Calibration",
+    "quant.step.index": 3,
+    "quant.library.name": "amd-quark",
+    "quant.library.version": "0.13",
+    "code.function.name": "quark.onnx.run_calibration",
+}
+RUN_IDENTITY = {
+    "quant.run.id": "0123456789abcdef",
+    "quant.run.rank": 1,
+    "quant.run.world_size": 2,
+    "process.pid": 4711,
+    "quant.memory.limit": 8000,
+    "quant.memory.limit_source": "cgroup",
+    "quant.library.name": "amd-quark",
+}
+FIGURES_OF_STEP = {"quant.memory.peak": 4000, "quant.gpu.memory.peak": 700}
+
+
+def send(sink: SpansSink | LogsSink, models: bool = False) -> None:
+    """Calls a sink for a run with one step, to which the program adds what it can."""
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
+    sink.step_started(STEP, Checkpoint(1, "A Start", "start", START, START, STEP), OF_STEP)
+    record = StepRecord(STEP, START, LATER, PEAKS, OF_STEP, 5, CUSTOM)
+    sink.step_ended(record, Checkpoint(2, "A End", "end", LATER, START, STEP, CUSTOM))
+    if models:
+        sink.models_costed(
+            [
+                CostedModel(role, "m.onnx", BEGAN, BEGAN, dict.fromkeys(FIGURES, 1))
+                for role in ("float", "quantized")
+            ]
+        )
+    end = Checkpoint(3, "End", "end", LATER, START, None, CUSTOM)
+    sink.run_ended(RunRecord(RUN, START, LATER, PEAKS, 1, 0, CUSTOM), end)
+
+
+def spans_of(monkeypatch: pytest.MonkeyPatch, limits: SpanLimits | None = None) -> dict[str, Any]:
+    """Returns the spans of such a run, by name."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(span_limits=limits)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    send(SpansSink(RESOURCES), models=True)
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attributes_module._say_that_some_are_left_out.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        spans = spans_of(monkeypatch)
+    step, root = spans["My calibration"], spans["quantization"]
+    assert {span.name: span.dropped_attributes for span in spans.values()} == dict.fromkeys(
+        spans, 0
+    )
+    shown = dict(step.attributes)
+    assert {**shown, **STEP_IDENTITY, **FIGURES_OF_STEP} == shown
+    assert [key for key in shown if key.startswith("mine.")] == list(OF_STEP)[:64]
+    assert sum(key.startswith("quant.custom.") for key in shown) == 32
+    shown = dict(root.attributes)
+    assert {**shown, **RUN_IDENTITY, **FIGURES_OF_STEP} == shown
+    assert {f"quant.model.{role}.{f}" for role in ("float", "quantized") for f in FIGURES} <= set(
+        shown
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        "only the first 64 attributes of a step are on spans and log records",
+        "only the first 32 custom metrics are on spans and log records",
+    ]
+
+
+def test_a_span_with_room_for_10_attributes_keeps_those_that_identify_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spans = spans_of(monkeypatch, SpanLimits(max_span_attributes=10))
+    shown = dict(spans["My calibration"].attributes)
+    assert {**shown, **STEP_IDENTITY} == shown
+    shown = dict(spans["quantization"].attributes)
+    assert {**shown, **RUN_IDENTITY} == shown
+
+
+def test_a_checkpoint_record_loses_nothing_to_custom_metrics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exporter = InMemoryLogRecordExporter()
+    provider = LoggerProvider()
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    monkeypatch.setattr(logs_module, "get_logger", provider.get_logger)
+    send(LogsSink(RESOURCES, lambda: None, lambda step: None))
+    records = exporter.get_finished_logs()
+    assert {record.dropped_attributes for record in records} == {0}
+    last = dict(records[-1].log_record.attributes or {})
+    assert last["quant.run.id"] == RUN.id
+    assert (last["quant.checkpoint.name"], last["quant.checkpoint.memory"]) == ("End", 1200)
+    assert sum(key.startswith("quant.custom.") for key in last) == 32

@@ -1,0 +1,71 @@
+"""No two quantities share a name, and no name is the beginning of others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import Final
+
+from otel_quant.steps import ALL_STEPS
+from otel_quant.telemetry import catalog, semconv
+
+VARIABLE_PARTS: Final = {
+    "<role>": ("float", "quantized"),
+    "<type>": ("int8", "int8 weight-only"),
+    "<name>": ("accuracy",),
+}
+EVENTS: Final = {event.name: event.brief for event in semconv.EVENTS}
+ATTRIBUTES: Final = {each.name: (each.unit, each.brief) for each in catalog.ATTRIBUTES}
+METRICS: Final = {each.name: (each.unit, each.brief) for each in catalog.METRICS}
+
+
+def spelled_out(name: str) -> set[str]:
+    """Returns a name with each value of its variable parts."""
+    parts = [part for part in VARIABLE_PARTS if part in name]
+    names = set()
+    for values in product(*(VARIABLE_PARTS[part] for part in parts)):
+        filled = name
+        for part, value in zip(parts, values, strict=True):
+            filled = filled.replace(part, value)
+        names.add(filled)
+    assert not any("<" in filled for filled in names), "give the variable part a value above"
+    return names
+
+
+def test_no_name_is_a_namespace_of_others() -> None:
+    names = set().union(*map(spelled_out, [*ATTRIBUTES, *METRICS, *EVENTS]))
+    assert [
+        (name, other) for name in names for other in names if other.startswith(f"{name}.")
+    ] == []
+
+
+def test_each_name_is_listed_once_for_each_signal() -> None:
+    for listed in (catalog.ATTRIBUTES, catalog.METRICS, semconv.EVENTS):
+        counts = Counter(each.name for each in listed)
+        assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_a_name_of_two_signals_is_one_quantity_with_one_unit() -> None:
+    shared = ATTRIBUTES.keys() & METRICS.keys()
+    assert {name: METRICS[name] for name in shared} == {name: ATTRIBUTES[name] for name in shared}
+    assert EVENTS.keys() & (ATTRIBUTES.keys() | METRICS.keys()) == set()
+
+
+def test_a_metric_of_a_model_is_the_attribute_of_its_name() -> None:
+    of_models = {
+        metric.name: METRICS[metric.name]
+        for metric in catalog.METRICS
+        if semconv.MODEL_ROLE in metric.attributes
+    }
+    assert set(of_models) == {
+        "quant.model.size",
+        "quant.model.params",
+        "quant.model.macs_contraction",
+    }
+    assert of_models == {
+        name: ATTRIBUTES[name.replace("quant.model.", "quant.model.<role>.")] for name in of_models
+    }
+
+
+def test_there_are_26_names_of_steps() -> None:
+    assert len(ALL_STEPS) == 26

@@ -2,13 +2,13 @@
 
 A quantized graph in QDQ form converts to floats in front of every operator and back behind it. A
 runtime that has a kernel on integers for that operator runs the kernel alone: the floats are
-never in memory. The rules are those by which onnxruntime's CPU provider fuses, at its extended
-level; what is not in them runs as the file says.
+never in memory. ``rules/fusions.py`` says which operators have one; any other node runs as the file
+says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Final
@@ -16,75 +16,11 @@ from typing import Final
 from otel_quant.cost import dtypes
 from otel_quant.cost.kernels import Kernel, executed
 from otel_quant.cost.operation import Operation
+from otel_quant.cost.rules.fusions import BYTES, CARRIES, FUSIONS, Fusion
 from otel_quant.cost.values import Value
 
 _QUANTIZE: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
 _DEQUANTIZE: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
-
-_BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
-_WORDS: Final = _BYTES | {dtypes.INT16, dtypes.UINT16}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fusion:
-    """When an operator has a kernel on integers.
-
-    Attributes:
-        first: The first operand that has to be dequantized.
-        count: How many have to be, from there; None for all that the node has.
-        types: What the first may be quantized to.
-        weight: The second is a weight, of 8 bits, and signed if the first is.
-        bias: Where an operand is that has to be dequantized from int32 or a constant, if it is
-            there; None for none.
-        result: ``quantized`` to the type of the first, ``equal`` to it in type, scale and zero
-            point as well, ``either`` quantized or left in floats, or ``plain``: never quantized.
-        since: First version of the operator set.
-    """
-
-    first: int = 0
-    count: int | None = 1
-    types: frozenset[int] = _BYTES
-    weight: bool = False
-    bias: int | None = None
-    result: str = "quantized"
-    since: int = 0
-
-
-_ONE: Final = Fusion()
-_ALL: Final = Fusion(count=None)
-_MOVE: Final = Fusion(types=_WORDS, result="equal")
-
-FUSIONS: Final[Mapping[str, Fusion]] = {
-    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), _ONE),
-    **dict.fromkeys(("Add", "Mul", "Concat"), _ALL),
-    "Where": Fusion(first=1, count=2),
-    "Conv": Fusion(count=2, weight=True, bias=2),
-    "MatMul": Fusion(count=2, weight=True, result="either"),
-    "Gemm": Fusion(count=2, weight=True, bias=2, result="either"),
-    "ArgMax": Fusion(result="plain"),
-    "MaxPool": Fusion(result="equal", since=12),
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
-    **dict.fromkeys(
-        (
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "Reshape",
-            "Slice",
-            "Split",
-            "Squeeze",
-            "Tile",
-            "Transpose",
-            "Unsqueeze",
-        ),
-        _MOVE,
-    ),
-}
-"""Operator -> its kernel on integers."""
-
-_CARRIES: Final = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators beyond which a quantization holds too, so that it is moved there."""
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 
@@ -232,7 +168,7 @@ class _Graph:
             self._clamped[id(op.outputs[0])] = value
             if self._alone(value):
                 self._wanted[id(value)] = wanted
-        elif op.kind in _CARRIES and wanted.even and self._alone(value):
+        elif op.kind in CARRIES and wanted.even and self._alone(value):
             maker = self._makers.get(id(value))
             if maker is not None and maker.kind not in _DEQUANTIZE:
                 self._wanted[id(value)] = wanted.moved(value)
@@ -266,7 +202,7 @@ class _Graph:
         dtype = held[0].value.dtype
         others = {item.value.dtype for item in held[1:]}
         if rule.weight:
-            fits = others <= ({dtypes.INT8} if dtype == dtypes.INT8 else _BYTES)
+            fits = others <= ({dtypes.INT8} if dtype == dtypes.INT8 else BYTES)
         else:
             fits = others <= {dtype}
         if dtype not in rule.types or not fits:
@@ -301,7 +237,7 @@ class _Graph:
         """A result that is not quantized but keeps its operand's scale: it could be at once."""
         value = op.outputs[0]
         if (
-            op.kind not in _CARRIES
+            op.kind not in CARRIES
             or len(_named(op)) != 1
             or not held.even
             or held.zero_point is None
@@ -332,12 +268,12 @@ class _Graph:
                         taken[i] = held.value
             reads[id(op)] = taken
         made = {id(item.value) for items in self._fused.values() for item in items}
-        gone = {id(op) for op in self._ops if op.kind in _QUANTIZE and id(op.outputs[0]) in made}
+        made |= set(self._twins) | set(self._clamped)
+        gone = {id(op) for op in self._ops if op.outputs and self._gone(op, made)}
         for op in self._ops:
-            clamped = op.outputs and id(op.outputs[0]) in self._clamped
-            if id(op) in gone or clamped:
+            if id(op) in gone:
                 reads[id(op)] = []
-            elif op.kind in _QUANTIZE:
+            elif op.kind in _QUANTIZE and op.has(0):
                 source = op.input(0)
                 while id(source) in self._clamped:
                     source = self._clamped[id(source)]
@@ -350,10 +286,16 @@ class _Graph:
                 found[id(op)] = Kernel(reads[id(op)] if makes else [], makes)
         return found
 
+    def _gone(self, op: Operation, made: set[int]) -> bool:
+        """Whether an operation's result is made by another, or by none."""
+        return op.kind in _QUANTIZE | _CLAMPS and id(op.outputs[0]) in made
+
     def _makes(self, op: Operation, floats: set[int], gone: set[int]) -> list[Value] | None:
         """What an operation writes to memory; None if it is what the file says."""
-        if id(op) in gone or (op.outputs and id(op.outputs[0]) in self._clamped):
+        if id(op) in gone:
             return []
+        if op.kind in _QUANTIZE:
+            return op.outputs
         needed = [value for value in op.outputs if id(value) in floats]
         if op.kind in _DEQUANTIZE:
             return needed

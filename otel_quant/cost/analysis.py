@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from time import monotonic
 from typing import Any, Final
 
@@ -17,13 +16,13 @@ from otel_quant.cost.file_size import file_bytes
 from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.memory import VIEWS, MemoryView, memory_views
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
 from otel_quant.cost.rule_sets import RULE_SETS, RuleSet
-from otel_quant.cost.structure import Model
+from otel_quant.cost.structure import Model, Tensor
 from otel_quant.cost.values import Value
 
 
@@ -150,19 +149,23 @@ class _Weights:
                 continue
             if not self._rules.constant_nodes and value.producer is not None:
                 continue
-            apparent = (
-                prod(value.weight.dims)
-                if value.shape == value.weight.dims
-                else (value.weight.elements)
-            )
-            elements += apparent
+            found = _packed(op, i, value.weight)
+            elements += found
+            self.packed += found - value.weight.elements
             size += value.weight.stored
-            packed = operator_of(op.kind).packed.get(i)
-            if packed is not None:
-                more = packed(op) - apparent
-                elements += more
-                self.packed += more
         return elements, size
+
+
+def _packed(op: Operation, i: int, weight: Tensor) -> int:
+    """Elements of a constant, counted apart where a stored element holds several."""
+    rule = operator_of(op.kind).packed.get(i)
+    if rule is None:
+        return weight.elements
+    try:
+        found = rule(op)
+    except RULE_ERRORS:  # lengths or attributes that the operator does not allow
+        return weight.elements
+    return found if 0 < found <= 8 * weight.stored else weight.elements
 
 
 def _node_cost(

@@ -107,21 +107,22 @@ def _fuse(
 ) -> set[int]:
     """Fuses one graph; returns the values that it and its bodies read, by ``id``."""
     graph = list(executed(ops))
-    kept = {id(value) for value in outputs}
+    captured: set[int] = set()
     for op in graph:
         for body in (*op.bodies, *op.branches):
-            kept |= _fuse(body.ops, body.outputs, kernels)
-    found = _Graph(graph, kept)
+            captured |= _fuse(body.ops, body.outputs, kernels)
+    found = _Graph(graph, {id(value) for value in outputs}, captured)
     kernels.update(found.kernels())
-    return kept | found.read
+    return found.read
 
 
 class _Graph:
     """The operations of one graph, bodies left out: a kernel does not reach into a body."""
 
-    def __init__(self, ops: Sequence[Operation], kept: set[int]) -> None:
+    def __init__(self, ops: Sequence[Operation], outputs: set[int], captured: set[int]) -> None:
         self._ops = ops
-        self._kept = kept
+        self._captured = captured
+        self._kept = kept = outputs | captured
         self._makers = {id(value): op for op in ops for value in op.outputs}
         self._edges: dict[int, int] = {}
         self._quantizers: set[int] = set()
@@ -134,7 +135,7 @@ class _Graph:
                     self._edges[id(value)] = self._edges.get(id(value), 0) + 1
             if op.kind in _QUANTIZE and op.has(0):
                 self._quantizers.add(id(op.input(0)))
-        self.read = set(self._edges)
+        self.read = kept | set(self._edges)
         self._wanted: dict[int, _Quantized] = {}
         self._held: dict[int, _Quantized] = {}
         self._fused: dict[int, list[_Quantized]] = {}
@@ -180,7 +181,14 @@ class _Graph:
                 integers = self._twins.get(id(op.input(0)), op.input(0))
                 self._held[id(op.outputs[0])] = _conversion(op, integers)
             return
-        if op.kind in _QUANTIZE or not op.outputs:
+        if not op.outputs or not op.has(0):
+            return
+        if op.kind in _QUANTIZE:
+            # Of integers that were dequantized in the same way nothing new is made.
+            source, result = self._held.get(id(self._source(op))), op.outputs[0]
+            same = source is not None and source.equals(_conversion(op, result))
+            if source is not None and same and id(result) not in self._kept:
+                self._twins[id(result)] = source.value
             return
         rule = FUSIONS.get(op.kind)
         value = op.outputs[0]
@@ -241,8 +249,9 @@ class _Graph:
             or len(_named(op)) != 1
             or not held.even
             or held.zero_point is None
-            or id(value) in self._kept
+            or id(value) in self._captured
             or id(value) in self._quantizers
+            or (id(value) in self._kept and id(value) in self._edges)
         ):
             return None
         self._held[id(value)] = moved = held.moved(value)
@@ -274,10 +283,7 @@ class _Graph:
             if id(op) in gone:
                 reads[id(op)] = []
             elif op.kind in _QUANTIZE and op.has(0):
-                source = op.input(0)
-                while id(source) in self._clamped:
-                    source = self._clamped[id(source)]
-                reads[id(op)] = [source, *op.inputs[1:]]
+                reads[id(op)] = [self._source(op), *op.inputs[1:]]
             floats.update(id(value) for value in reads[id(op)] if value is not None)
         found: dict[int, Kernel] = {}
         for op in self._ops:
@@ -285,6 +291,13 @@ class _Graph:
             if makes is not None:
                 found[id(op)] = Kernel(reads[id(op)] if makes else [], makes)
         return found
+
+    def _source(self, op: Operation) -> Value:
+        """What a node quantizes, operators that need not run left out."""
+        source = op.input(0)
+        while id(source) in self._clamped:
+            source = self._clamped[id(source)]
+        return source
 
     def _gone(self, op: Operation, made: set[int]) -> bool:
         """Whether an operation's result is made by another, or by none."""

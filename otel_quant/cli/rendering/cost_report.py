@@ -209,7 +209,9 @@ def _table_section(section: _Section) -> str:
 def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
     for model in _shown_alone(models, choices):
-        parts.append(f"## {markdown_text(model.path)}\n\nRules: {model.rules}, view: {model.view}\n")
+        parts.append(
+            f"## {markdown_text(model.path)}\n\nRules: {model.rules}, view: {model.view}\n"
+        )
         parts += [
             f"### {section.heading.capitalize()}\n\n{_markdown_section(section)}"
             for section in _sections(model, choices)

@@ -54,7 +54,10 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
     "Gemm": Fusion(count=2, weight=True, bias=2, result="either"),
     "ArgMax": Fusion(result="plain"),
     "MaxPool": Fusion(result="equal", since=12),
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
+    **dict.fromkeys(
+        ("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"),
+        Fusion(result="equal"),
+    ),
     **dict.fromkeys(
         (
             "Expand",

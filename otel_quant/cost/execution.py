@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
@@ -64,6 +64,16 @@ def executions(
         if not op.inlined:
             yield _run(op, times, unknown or endless, idle, rules, counted=endless is None)
         yield from inner
+
+
+def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
+    """Yields the operations of one graph in order, those of functions in place of their calls."""
+    for op in ops:
+        if op.inlined:
+            for body in op.bodies:
+                yield from executed(body.ops)
+        else:
+            yield op
 
 
 def _run(

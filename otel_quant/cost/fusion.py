@@ -14,7 +14,7 @@ from math import nan
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.kernels import Kernel, executed
+from otel_quant.cost.execution import executed
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.rules.fusions import BYTES, CARRIES, FUSIONS, Fusion
 from otel_quant.cost.values import Value
@@ -30,6 +30,19 @@ _LIMITS: Final = {
     dtypes.INT16: (-32768, 32767),
     dtypes.UINT16: (0, 65535),
 }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """An operation as a runtime executes it.
+
+    Attributes:
+        reads: Tensors in memory that it reads.
+        makes: Tensors that it writes to memory; none if it is part of another's kernel.
+    """
+
+    reads: Sequence[Value | None]
+    makes: Sequence[Value]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +93,6 @@ def _single(value: Value) -> bool:
 
 def _same(a: Value, b: Value) -> bool:
     return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
-
-
-def quantizes(ops: Iterable[Operation]) -> bool:
-    """Returns whether a node among ``ops`` dequantizes: without one nothing is fused."""
-    return any(op.kind in _DEQUANTIZE for op in ops)
 
 
 def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> dict[int, Kernel]:
@@ -267,9 +275,9 @@ class _Graph:
         reads: dict[int, list[Value | None]] = {}
         for op in self._ops:
             rule = rules.get(id(op))
-            taken = [
-                None if value is None else self._twins.get(id(value), value) for value in op.inputs
-            ]
+            taken = list(op.inputs)
+            if self._twins:
+                taken = [value and self._twins.get(id(value), value) for value in taken]
             if rule is not None:
                 for i in _dequantized(op, rule):
                     held = self._operand(op, i)

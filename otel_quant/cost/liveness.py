@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from otel_quant.cost.kernels import Kernel, executed
+from otel_quant.cost.execution import executed
 from otel_quant.cost.operation import Body, Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
+
+if TYPE_CHECKING:
+    from otel_quant.cost.fusion import Kernel
 
 
 def peak_bytes(

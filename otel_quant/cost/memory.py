@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from otel_quant.cost.fusion import fused_kernels, quantizes
 from otel_quant.cost.inference import Walk
-from otel_quant.cost.kernels import Kernel
 from otel_quant.cost.liveness import peak_bytes
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.results import Memory
 from otel_quant.cost.rule_sets import RuleSet
 from otel_quant.cost.values import Value
+
+if TYPE_CHECKING:
+    from otel_quant.cost.fusion import Kernel
 
 VIEWS: Final = ("fused", "file")
 """Quantized operators as runtimes run them, or every node by itself."""
@@ -88,8 +89,10 @@ def memory_views(
         rules: What counts.
     """
     file = MemoryView({}, rules, executed, ops, walk)
-    if not quantizes(op for op, _ in executed):
+    if not any(operator_of(op.kind).precision.dequantizes for op, _ in executed):
         return dict.fromkeys(VIEWS, file)
+    from otel_quant.cost.fusion import fused_kernels  # other models are not to wait for it
+
     kernels = fused_kernels(ops, walk.outputs)
     return {"fused": MemoryView(kernels, rules, executed, ops, walk), "file": file}
 

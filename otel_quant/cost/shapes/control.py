@@ -19,7 +19,6 @@ from otel_quant.cost.operation import (
     reason_of,
 )
 from otel_quant.cost.shapes.rule import axis_of
-from otel_quant.cost.shapes.trip_count import Iterations
 from otel_quant.cost.structure import Graph
 from otel_quant.cost.values import Shape, Value, merged
 
@@ -94,8 +93,8 @@ def _loop(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
         if not _widen(op.title, carried, outputs[1 : 1 + len(carried)]):
             break
     handed = [Carried(*item) for item in zip(op.inputs[2:], entering, outputs[1:], strict=False)]
-    times = _trips(op, Iterations(ops, counter, handed), outputs)
-    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
+    op.bodies = [Body(ops, None, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
+    op.bodies[0].times = times = _trips(op, op.bodies[0], counter)
     results = [_result(op, value) for value in carried]
     if times == 0:
         results = [_result(op, value or Value()) for value in op.inputs[2:]]
@@ -110,14 +109,16 @@ def _single(op: Operation, i: int) -> int | None:
     return int(item) if item is not None and isfinite(item) else None
 
 
-def _trips(op: Operation, body: Iterations, outputs: list[Value]) -> int | None:
-    """Iterations, if what can end the loop is known."""
+def _trips(op: Operation, body: Body, number: Value) -> int | None:
+    """Iterations, if what can end the loop is known; ``number`` is theirs in the body."""
+    from otel_quant.cost.shapes.trip_count import Iterations  # models without loops do not wait
+
     limit, start = _single(op, 0), _single(op, 1)
     if op.has(1) and start == 0:
         return 0
-    if not outputs or (op.has(0) and limit is None) or (op.has(1) and start is None):
+    if not body.outputs or (op.has(0) and limit is None) or (op.has(1) and start is None):
         return None
-    return body.count(outputs[0], limit)
+    return Iterations(body.ops, number, body.carried).count(body.outputs[0], limit)
 
 
 def _carried(value: Value | None) -> Value:

@@ -55,6 +55,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "may be repeated",
     )
     parser.add_argument(
+        "--view",
+        choices=("fused", "file"),
+        help="memory of quantized operators as runtimes run them, without the floats between "
+        "DequantizeLinear and QuantizeLinear, or of every node of the file by itself (default: "
+        "fused; with --rules onnx_tool file)",
+    )
+    parser.add_argument(
         "--by",
         choices=("node", "op", "total", "comparison"),
         help="one line per node, per operator or per model, or only what differs between models "
@@ -124,6 +131,7 @@ def _run(options: argparse.Namespace) -> int:
                     path,
                     rules=options.rules,
                     inputs=inputs,
+                    view=options.view,
                     sparsity=options.sparsity,
                     time_limit=options.time_limit,
                 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 from time import monotonic
 from typing import Any, Final
 
@@ -16,14 +15,14 @@ from otel_quant.cost.execution import Run, executions
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.cost.inference import Walk
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
-from otel_quant.cost.liveness import peak_bytes
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.memory import VIEWS, MemoryView, memory_views
+from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
 from otel_quant.cost.rule_sets import RULE_SETS, RuleSet
-from otel_quant.cost.structure import Model
+from otel_quant.cost.structure import Model, Tensor
 from otel_quant.cost.values import Value
 
 
@@ -32,6 +31,7 @@ def cost_of(
     *,
     rules: str = "corrected",
     inputs: Mapping[str, InputShape] | None = None,
+    view: str | None = None,
     sparsity: bool = False,
     time_limit: float | None = None,
 ) -> ModelCost:
@@ -45,6 +45,8 @@ def cost_of(
             is not given is assumed to be 1, and listed in ``symbolic_dims``. A length that the
             model fixes may be given otherwise, to see what the model would cost then;
             ``overridden_dims`` lists them, and nodes that do not fit it have no known MACs.
+        view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
+            every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         time_limit: Seconds after which to give up, or None.
 
@@ -56,6 +58,11 @@ def cost_of(
     if rule_set is None:
         raise CostError(
             "rules", f"{printable(str(rules))!r} is not a rule set", expected=" or ".join(RULE_SETS)
+        )
+    view = view or ("fused" if rule_set.constants_once else "file")
+    if view not in VIEWS:
+        raise CostError(
+            "view", f"{printable(str(view))!r} is not a view", expected=" or ".join(VIEWS)
         )
     deadline = None if time_limit is None else monotonic() + time_limit
     structure = _structure(model, deadline)
@@ -70,13 +77,19 @@ def cost_of(
     ops = walk.run()
     runs = list(executions(ops, rule_set))
     weights = _Weights(rule_set)
-    makers = {id(value): run.op for run in runs for value in run.op.outputs}
-    nodes = tuple(_node_cost(run, rule_set, weights, makers) for run in runs)
+    held = [weights.take_all(run) for run in runs]
     executed = [run.op for run in runs]
+    sizes = [size for _, size in held]
+    views = memory_views(ops, list(zip(executed, sizes, strict=True)), walk, rule_set)
+    makers = {id(value): op for op in executed for value in op.outputs}
+    nodes = tuple(
+        _node_cost(run, params, memory, views[view], makers)
+        for run, (params, _), memory in zip(runs, held, views[view].nodes, strict=True)
+    )
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, model, walk)
-    return _summed(structure, rule_set, nodes, walk, executed, bound, zeros)
+    return _summed(structure, rule_set, nodes, walk, weights, bound, zeros, view, views)
 
 
 def _with_sparsity(
@@ -109,16 +122,26 @@ def _structure(model: object, deadline: float | None) -> Model:
 
 
 class _Weights:
-    """Hands each constant to its first reader."""
+    """Hands each constant to its first reader.
+
+    Attributes:
+        packed: Elements taken so far beyond those that their tensors seem to have, because one
+            stored element holds several.
+    """
 
     def __init__(self, rules: RuleSet) -> None:
+        self.packed = 0
         self._rules = rules
         self._seen: set[int] = set()
 
-    def take(self, values: Iterable[Value | None]) -> tuple[int, int]:
-        """Returns elements and bytes of the constants among ``values`` not yet taken."""
+    def take_all(self, run: Run) -> tuple[int, int]:
+        """Returns elements and bytes of the constants that an execution is the first to read."""
+        taken = [self._take(op) for op in (run.op, *run.idle)]
+        return sum(elements for elements, _ in taken), sum(size for _, size in taken)
+
+    def _take(self, op: Operation) -> tuple[int, int]:
         elements = size = 0
-        for value in values:
+        for i, value in enumerate(op.inputs):
             if value is None or value.weight is None or id(value) in self._seen:
                 continue
             self._seen.add(id(value))
@@ -126,28 +149,29 @@ class _Weights:
                 continue
             if not self._rules.constant_nodes and value.producer is not None:
                 continue
-            elements += (
-                prod(value.weight.dims)
-                if value.shape == value.weight.dims
-                else (value.weight.elements)
-            )
+            found = _packed(op, i, value.weight)
+            elements += found
+            self.packed += found - value.weight.elements
             size += value.weight.stored
         return elements, size
 
 
+def _packed(op: Operation, i: int, weight: Tensor) -> int:
+    """Elements of a constant, counted apart where a stored element holds several."""
+    rule = operator_of(op.kind).packed.get(i)
+    if rule is None:
+        return weight.elements
+    try:
+        found = rule(op)
+    except RULE_ERRORS:  # lengths or attributes that the operator does not allow
+        return weight.elements
+    return found if 0 < found <= 8 * weight.stored else weight.elements
+
+
 def _node_cost(
-    run: Run, rules: RuleSet, weights: _Weights, makers: dict[int, Operation]
+    run: Run, params: int, memory: int | None, view: MemoryView, makers: dict[int, Operation]
 ) -> NodeCost:
     op = run.op
-    params, held = weights.take(op.inputs)
-    for idle in run.idle:
-        more, bytes_more = weights.take(idle.inputs)
-        params += more
-        held += bytes_more
-    memory: int | None = held
-    if not operator_of(op.kind).results_in_bodies and op.kind != "Constant":
-        results = _result_bytes(op, rules)
-        memory = None if results is None else held + results
     macs = inner = backward = None
     if run.macs is not None and run.times is not None:
         macs = run.macs.total * run.times
@@ -166,17 +190,17 @@ def _node_cost(
         tuple(None if value is None else value.shape for value in op.inputs),
         tuple(value.shape for value in op.outputs),
         precision_of(op, makers) if inner else None,
-        unknown_reason=_unknown_reason(run, rules, macs, memory),
+        unknown_reason=_unknown_reason(run, view, macs, memory),
     )
 
 
-def _unknown_reason(run: Run, rules: RuleSet, macs: int | None, memory: int | None) -> str | None:
+def _unknown_reason(run: Run, view: MemoryView, macs: int | None, memory: int | None) -> str | None:
     """Why a node's MACs, its memory or the shape of a result is not known; None if all are."""
     op = run.op
     if macs is None:
         return run.unknown
     if memory is None:
-        unsized = next(value for value in _counted(op, rules) if value.bytes is None)
+        unsized = next(value for value in view.results(op) if value.bytes is None)
         return _unsized_reason(op, unsized)
     for value in op.outputs:
         if value.kind == "tensor" and value.size is None:
@@ -199,34 +223,16 @@ _SHOWN: Final = 80
 """Characters of a name that a reason shows."""
 
 
-def _counted(op: Operation, rules: RuleSet) -> list[Value]:
-    """Results that take memory when the model runs."""
-    return [
-        value
-        for value, name in zip(op.outputs, op.node.outputs, strict=False)
-        if name and not (rules.constants_once and value.constant)
-    ]
-
-
-def _result_bytes(op: Operation, rules: RuleSet) -> int | None:
-    total = 0
-    for value in _counted(op, rules):
-        size = value.bytes
-        if size is None:
-            return None
-        if rules.scalars_count or value.shape != ():
-            total += size
-    return total
-
-
 def _summed(
     model: Model,
     rules: RuleSet,
     nodes: tuple[NodeCost, ...],
     walk: Walk,
-    executed: list[Operation],
+    weights: _Weights,
     bound: BoundInputs,
     sparsity: tuple[WeightSparsity, ...] | None,
+    view: str,
+    views: Mapping[str, MemoryView],
 ) -> ModelCost:
     counts = Counter(node.op_type for node in nodes)
     contraction = sum(node.macs_contraction or 0 for node in nodes)
@@ -235,20 +241,24 @@ def _summed(
         if node.precision is not None:
             mix[node.precision] += node.macs_contraction or 0
     if rules.constant_nodes:
-        params = sum(value.weight.elements for value in walk.weights if value.weight is not None)
+        params = weights.packed + sum(
+            value.weight.elements for value in walk.weights if value.weight is not None
+        )
     else:
         params = sum(node.params for node in nodes)
     heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
     return ModelCost(
         path=model.source,
         rules=rules.name,
+        view=view,
+        views={name: found.total for name, found in views.items()},
         macs=sum(node.macs or 0 for node in nodes),
         macs_contraction=contraction,
         backward_macs=sum(node.backward_macs or 0 for node in nodes),
         params=params,
         weight_bytes=sum(value.weight.stored for value in walk.weights if value.weight is not None),
-        memory_bytes=sum(node.memory_bytes or 0 for node in nodes),
-        peak_activation_bytes=peak_bytes(executed, walk.inputs.values(), walk.outputs),
+        memory_bytes=views[view].total.memory_bytes,
+        peak_activation_bytes=views[view].total.peak_activation_bytes,
         file_bytes=file_bytes(model, walk.weights),
         nodes=nodes,
         op_counts=dict(counts.most_common()),
@@ -262,12 +272,7 @@ def _summed(
         symbolic_dims=dict(bound.assumed),
         overridden_dims=dict(bound.overridden),
         uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
-        unsized_tensors=sum(
-            value.bytes is None
-            for node, op in zip(nodes, executed, strict=True)
-            if node.memory_bytes is None
-            for value in _counted(op, rules)
-        ),
+        unsized_tensors=views[view].unsized,
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
         sparsity=sparsity,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
@@ -35,7 +35,7 @@ def executions(
     times: int | None = 1,
     unknown: str | None = None,
 ) -> Iterator[Run]:
-    """Yields operations in order of execution, bodies in place; of branches the dearest.
+    """Yields operations in order of execution, bodies in place; of branches the taken or dearest.
 
     Args:
         ops: The operations.
@@ -55,12 +55,25 @@ def executions(
             inner.extend(executions(body.ops, rules, often, why))
         if op.branches:
             costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
-            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
-            inner.extend(costed[dearest])
-            idle = [run.op for i, runs in enumerate(costed) if i != dearest for run in runs]
+            chosen = op.taken
+            if chosen is None:
+                chosen = max(range(len(costed)), key=lambda i: _total(costed[i]))
+            inner.extend(costed[chosen])
+            left = [run for i, runs in enumerate(costed) if i != chosen for run in runs]
+            idle = [idle_op for run in left for idle_op in (run.op, *run.idle)]
         if not op.inlined:
             yield _run(op, times, unknown or endless, idle, rules, counted=endless is None)
         yield from inner
+
+
+def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
+    """Yields the operations of one graph in order, those of functions in place of their calls."""
+    for op in ops:
+        if op.inlined:
+            for body in op.bodies:
+                yield from executed(body.ops)
+        else:
+            yield op
 
 
 def _run(

@@ -2,61 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.execution import executed
+from otel_quant.cost.operation import Body, Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.values import Value
 
+if TYPE_CHECKING:
+    from otel_quant.cost.fusion import Kernel
 
-def peak_bytes(ops: Sequence[Operation], inputs: Iterable[Value], outputs: Iterable[Value]) -> int:
+
+def peak_bytes(
+    ops: Sequence[Operation],
+    inputs: Iterable[Value],
+    outputs: Iterable[Value],
+    kernels: Mapping[int, Kernel],
+) -> int:
     """Returns the most bytes of activations alive at once.
 
     A tensor lives from the operation that makes it to its last reader; inputs from the
-    start, outputs to the end. Constants do not count. A view keeps the tensor behind it
-    alive. Tensors of unknown size count nothing.
+    start, outputs to the end; what a body reads from outside as long as the body runs. Constants
+    do not count. A view keeps the tensor behind it alive. Tensors of unknown size count nothing.
 
     Args:
-        ops: Operations in order of execution, bodies inlined.
+        ops: The main graph's operations in order of execution.
         inputs: The model's inputs.
         outputs: The model's outputs.
+        kernels: What operations read and make where it is not what the graph says, by the
+            operation's ``id``.
     """
-    behind: dict[int, Value] = {}
-
-    def root(value: Value) -> Value:
-        return behind.get(id(value), value)
-
-    for op in ops:
-        if operator_of(op.kind).view and op.outputs and op.has(0):
-            # The root of its operand, not the operand: views of views may be many.
-            behind[id(op.outputs[0])] = root(op.input(0))
-    last: dict[int, int] = {}
-
-    end = len(ops)
-    for i, op in enumerate(ops):
-        for value in (*op.inputs, *op.outputs):
-            if value is not None:
-                last[id(root(value))] = i
-    for value in outputs:
-        last[id(root(value))] = end
-    dying: dict[int, list[int]] = {}
-    alive = 0
-    seen: set[int] = set()
+    timeline = _Timeline(kernels)
     for value in inputs:
-        size = value.bytes or 0
-        seen.add(id(value))
-        alive += size
-        dying.setdefault(last.get(id(value), -1), []).append(size)
-    peak = alive
-    for i, op in enumerate(ops):
-        for value in op.outputs:
-            held = root(value)
-            if id(held) in seen or held.constant:
-                continue
-            seen.add(id(held))
-            size = held.bytes or 0
-            alive += size
-            dying.setdefault(last[id(held)], []).append(size)
-        peak = max(peak, alive)
-        alive -= sum(dying.pop(i, ()))
-    return peak
+        timeline.make(value)
+    timeline.run(ops)
+    timeline.now += 1
+    for value in outputs:
+        timeline.read(value)
+    return timeline.peak()
+
+
+class _Timeline:
+    """When tensors are made and read for the last time.
+
+    Attributes:
+        now: Number of the operation that runs.
+    """
+
+    def __init__(self, kernels: Mapping[int, Kernel]) -> None:
+        self.now = 0
+        self._kernels = kernels
+        self._behind: dict[int, Value] = {}
+        self._made: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._around: list[set[int]] = []
+
+    def make(self, value: Value) -> None:
+        """Notes that a tensor comes into being, if its memory is its own."""
+        held = self._root(value)
+        if not held.constant and id(held) not in self._made:
+            self._made[id(held)] = self.now
+            self._sizes[id(held)] = held.bytes or 0
+        self._last[id(held)] = self.now
+
+    def read(self, value: Value) -> None:
+        """Notes that a tensor is still needed."""
+        held = id(self._root(value))
+        self._last[held] = self.now
+        if self._around:
+            self._around[-1].add(held)
+
+    def run(self, ops: Sequence[Operation]) -> None:
+        """Runs operations one after the other, calls of functions in place."""
+        for op in executed(ops):
+            self.now += 1
+            kernel = self._kernels.get(id(op))
+            reads = op.inputs if kernel is None else kernel.reads
+            makes = op.outputs if kernel is None else kernel.makes
+            for value in reads:
+                if value is not None:
+                    self.read(value)
+            if operator_of(op.kind).view and makes and reads and reads[0] is not None:
+                # The root of its operand, not the operand: views of views may be many.
+                self._behind[id(makes[0])] = self._root(reads[0])
+            if op.bodies or op.branches:
+                self._run_bodies(op)
+            for value in makes:
+                self.make(value)
+
+    def _run_bodies(self, op: Operation) -> None:
+        """Runs what an operation runs; its operands and what is captured live until then."""
+        start = self.now
+        self._around.append({id(self._root(value)) for value in op.inputs if value is not None})
+        for body in op.bodies:
+            for value in op.outputs[len(body.carried) :]:  # a slice comes with each iteration
+                self.make(value)
+            self._run_body(body)
+            for item, result in zip(body.carried, op.outputs, strict=False):
+                if item.first is not None and self._root(item.leaving) is item.entering:
+                    # No iteration changes it: it is the same tensor all the time.
+                    self._sizes.pop(id(item.entering), None)
+                    self._behind[id(result)] = self._root(item.first)
+        chosen = op.branches if op.taken is None else [op.branches[op.taken]]
+        for body in chosen:
+            self._run_body(body)
+        self.now += 1
+        used = self._around.pop()
+        for held in used:
+            if self._made.get(held, start) < start:
+                self._last[held] = self.now
+        if self._around:
+            self._around[-1] |= used
+
+    def _run_body(self, body: Body) -> None:
+        if body.times == 0:
+            return
+        self.now += 1
+        for item in body.carried:
+            if body.times == 1 and item.first is not None:
+                self._behind[id(item.entering)] = self._root(item.first)
+            self.make(item.entering)
+        self.run(body.ops)
+        for value in body.outputs:
+            self.read(value)
+
+    def _root(self, value: Value) -> Value:
+        return self._behind.get(id(value), value)
+
+    def peak(self) -> int:
+        """Returns the most bytes alive at once."""
+        born: dict[int, int] = {}
+        dying: dict[int, int] = {}
+        for held, size in self._sizes.items():
+            born[self._made[held]] = born.get(self._made[held], 0) + size
+            dying[self._last[held]] = dying.get(self._last[held], 0) + size
+        peak = alive = 0
+        for moment in range(self.now + 1):
+            alive += born.get(moment, 0)
+            peak = max(peak, alive)
+            alive -= dying.get(moment, 0)
+        return peak

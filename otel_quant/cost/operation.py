@@ -47,11 +47,31 @@ class Body:
         ops: In the order they run.
         times: How often they run each time the owner does; None if it is not known.
         unknown: Why it is not, with the owner's name; empty if it is.
+        outputs: The values that its graph returns.
+        carried: What one iteration hands to the next; the operation's first results are what
+            the last one leaves.
     """
 
     ops: list[Operation]
     times: int | None = 1
     unknown: str = ""
+    outputs: Sequence[Value] = ()
+    carried: Sequence[Carried] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """A value that changes from one iteration of a body to the next.
+
+    Attributes:
+        first: What it is before the first iteration; None if that operand is left out.
+        entering: What the body reads.
+        leaving: What the body makes of it.
+    """
+
+    first: Value | None
+    entering: Value
+    leaving: Value
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +87,8 @@ class Operation:
         attributes: With references to a function's attributes replaced by their values.
         opset: Version of its operator set; 0 if the model names none.
         bodies: What it runs as part of itself.
-        branches: Of an If whose condition is not known: its alternatives.
+        branches: Of an If: its alternatives.
+        taken: Which of them runs; None if the condition is not known.
         inlined: It is a call of a local function: only its body counts.
         number: Position in the order in which operations were reached.
     """
@@ -81,6 +102,7 @@ class Operation:
     opset: int
     bodies: list[Body] = field(default_factory=list)
     branches: list[Body] = field(default_factory=list)
+    taken: int | None = None
     inlined: bool = False
     number: int = 0
 

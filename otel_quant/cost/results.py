@@ -65,6 +65,20 @@ class NodeCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a model in one view.
+
+    Attributes:
+        memory_bytes: Sum over the nodes of their constants and results.
+        peak_activation_bytes: Most bytes of inputs and results alive at once, nodes run in
+            order, views not copied.
+    """
+
+    memory_bytes: int
+    peak_activation_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCost:
     """What a model costs.
 
@@ -74,15 +88,18 @@ class ModelCost:
     Attributes:
         path: The file as given, or ``<bytes>`` or ``<ModelProto>``.
         rules: Name of the rule set.
+        view: What memory is of: ``fused``, as runtimes run quantized operators, or ``file``,
+            every node by itself.
+        views: Memory in either view.
         macs: Forward MACs of one run.
         macs_contraction: Those of Conv, MatMul, Gemm, recurrence, attention and Einsum only:
             the number that papers quote.
         backward_macs: Estimate of a training step's backward pass.
         params: Elements of the constants, each constant once.
         weight_bytes: Bytes of the constants as stored.
-        memory_bytes: Sum over the nodes of their constants and results.
+        memory_bytes: Sum over the nodes of their constants and results, in the view ``view``.
         peak_activation_bytes: Most bytes of inputs and results alive at once, nodes run in
-            order, views not copied.
+            order, views not copied; in that view too.
         file_bytes: Bytes of the file with its external data.
         nodes: In order of execution.
         op_counts: Nodes by operator.
@@ -101,6 +118,8 @@ class ModelCost:
 
     path: str
     rules: str
+    view: str
+    views: Mapping[str, Memory]
     macs: int
     macs_contraction: int
     backward_macs: int
@@ -122,15 +141,16 @@ class ModelCost:
     sparsity: tuple[WeightSparsity, ...] | None = field(default=None)
 
     def to_json_dict(self) -> JsonObject:
-        """Returns the model object of the JSON contract, schema 1.
+        """Returns the model object of the JSON contract, schema 2.
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
         depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
         ``unknown_reason`` only if something of them is not known; the model has ``overridden_dims`` only if there are any.
         """
-        found: JsonObject = {
+        document: JsonObject = {
             "path": self.path,
             "rules": self.rules,
+            "view": self.view,
             "total": {
                 "macs": self.macs,
                 "macs_contraction": self.macs_contraction,
@@ -140,6 +160,13 @@ class ModelCost:
                 "memory_bytes": self.memory_bytes,
                 "peak_activation_bytes": self.peak_activation_bytes,
             },
+            "views": {
+                name: {
+                    "memory_bytes": found.memory_bytes,
+                    "peak_activation_bytes": found.peak_activation_bytes,
+                }
+                for name, found in self.views.items()
+            },
             "nodes": [self._node(node) for node in self.nodes],
             "precision": dict(self.precision),
             "uncosted_ops": dict(self.uncosted_ops),
@@ -147,11 +174,11 @@ class ModelCost:
             "max_memory_node": self.max_memory_node,
         }
         if self.overridden_dims:
-            found["overridden_dims"] = {
+            document["overridden_dims"] = {
                 name: {"model": model, "given": given}
                 for name, (model, given) in self.overridden_dims.items()
             }
-        return found
+        return document
 
     def _node(self, node: NodeCost) -> JsonObject:
         found: JsonObject = {

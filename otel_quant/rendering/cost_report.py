@@ -27,7 +27,7 @@ from otel_quant.rendering.cost_rows import (
 from otel_quant.rendering.markdown import markdown_table, markdown_text
 from otel_quant.rendering.table import printable, table
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
 
 _LINE_DEPTH: Final = 4
@@ -146,7 +146,7 @@ def _comparisons(models: Sequence[ModelCost], choices: Choices) -> Iterator[_Sec
     if choices.compared:
         for after in models[1:]:
             yield _Section(
-                f"{models[0].path} -> {after.path}",
+                f"{models[0].path} -> {after.path} (view: {after.view})",
                 ("", "BEFORE", "AFTER", "CHANGE"),
                 [as_cells(item) for item in compare(models[0], after)],
                 note=_assumed_in_either(models[0], after) if choices.by == "comparison" else "",
@@ -191,7 +191,7 @@ def _shown_alone(models: Sequence[ModelCost], choices: Choices) -> Sequence[Mode
 def _as_table(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
     for model in _shown_alone(models, choices):
-        parts.append(f"{printable(model.path)} (rules: {model.rules})\n")
+        parts.append(f"{printable(model.path)} (rules: {model.rules}, view: {model.view})\n")
         parts += [_table_section(section) for section in _sections(model, choices)]
     for section in _comparisons(models, choices):
         parts.append(f"{printable(section.heading)}\n\n{_table_section(section)}")
@@ -209,7 +209,9 @@ def _table_section(section: _Section) -> str:
 def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
     for model in _shown_alone(models, choices):
-        parts.append(f"## {markdown_text(model.path)}\n\nRules: {model.rules}\n")
+        parts.append(
+            f"## {markdown_text(model.path)}\n\nRules: {model.rules}, view: {model.view}\n"
+        )
         parts += [
             f"### {section.heading.capitalize()}\n\n{_markdown_section(section)}"
             for section in _sections(model, choices)

@@ -76,6 +76,29 @@ def _by_attribute(op: Operation) -> int:
     return op.out_size() * op.attr("K", 0)
 
 
+def _products(op: Operation) -> int:
+    """Elements of a weight whose lengths are attributes."""
+    return op.attr("N", 0) * op.attr("K", 0)
+
+
+def _blocks(op: Operation) -> int:
+    """Zero points of MatMulNBits, one for each block of a row; floats are stored one by one."""
+    if op.dtype(3) != dtypes.UINT8:
+        return op.size(3)
+    return op.attr("N", 0) * -(-op.attr("K", 0) // op.attr("block_size", 1))
+
+
+def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
+    """Elements of operand ``i``, of which a byte holds several; attribute ``own`` goes first."""
+
+    def elements(op: Operation) -> int:
+        if op.dtype(i) != dtypes.UINT8:
+            return op.size(i)
+        return op.size(i) * 8 // op.attr(own, op.attr(bits, 4))
+
+    return elements
+
+
 def _last_axis(op: Operation) -> int:
     return op.out_size() * op.dims(0)[-1]
 
@@ -268,14 +291,19 @@ TABLE: Final[dict[str, Operator]] = {
         ShapeRule(microsoft.block_quantized, (T0,)),
         CostRule("|y|*K, bias", _by_attribute, _present(5)),
         precision=Precision(executes_in=lambda op: f"int{op.attr('bits', 4)} weight-only"),
+        packed={1: _products, 3: _blocks},
     ),
     "MatMulBnb4": Operator(
         ShapeRule(microsoft.block_quantized, (T0,)),
         CostRule("|y|*K", _by_attribute),
         precision=_FOUR_BIT,
+        packed={1: _products},
     ),
     "MatMulFpQ4": Operator(
-        ShapeRule(microsoft.float_q4, (T0,)), CostRule("|y|*K", _last_axis), precision=_FOUR_BIT
+        ShapeRule(microsoft.float_q4, (T0,)),
+        CostRule("|y|*K", _last_axis),
+        precision=_FOUR_BIT,
+        packed={1: lambda op: prod(op.ints(2))},
     ),
     "MatMulInteger16": Operator(
         ShapeRule(matmul(0, 1), (INT32,)),
@@ -385,10 +413,16 @@ TABLE: Final[dict[str, Operator]] = {
         precision=Precision(
             executes_in=lambda op: f"int{op.attr('expert_weight_bits', 4)} weight-only"
         ),
+        packed={
+            i: _in_bytes(i, "expert_weight_bits", f"fc{layer}_expert_weight_bits")
+            for layer, operands in ((1, (2, 11)), (2, (5, 12)), (3, (8, 13)))
+            for i in operands
+        },
     ),
     "GatherBlockQuantized": Operator(
         ShapeRule(microsoft.gather_block_quantized, (like(2),)),
         CostRule("a multiplication per result", rest=per_output(MUL + ADD)),
+        packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")},
     ),
     "CDist": Operator(
         ShapeRule(microsoft.distances, (T0,)), CostRule("|y|*K", _distances, per_output(MUL))

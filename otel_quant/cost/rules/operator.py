@@ -6,8 +6,8 @@ an operator cannot be known to one of them and forgotten by another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from otel_quant.cost.operation import Operation
@@ -58,6 +58,7 @@ class Operator:
         precision: Its part in what contractions execute in.
         view: Its first result is its first operand under another shape: no bytes of its own.
         random: Its result changes from run to run, whatever its operands.
+        packed: Operand -> elements of the constant there, where one stored element holds several.
         results_in_bodies: Its results are those of a graph that it runs, which counts them.
     """
 
@@ -68,4 +69,5 @@ class Operator:
     precision: Precision = NO_PRECISION
     view: bool = False
     random: bool = False
+    packed: Mapping[int, Callable[[Operation], int]] = field(default_factory=dict)
     results_in_bodies: bool = False

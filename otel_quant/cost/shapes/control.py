@@ -10,7 +10,14 @@ from otel_quant.cost import dtypes
 from otel_quant.cost.budget import Budget
 from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.graph_scope import GraphScope
-from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
+from otel_quant.cost.operation import (
+    RULE_ERRORS,
+    Body,
+    Carried,
+    Operation,
+    UnknownError,
+    reason_of,
+)
 from otel_quant.cost.shapes.rule import axis_of
 from otel_quant.cost.structure import Graph
 from otel_quant.cost.values import Shape, Value, merged
@@ -46,21 +53,22 @@ _PASSES: Final = 8
 
 
 def _if(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
-    """One branch where the condition is known, else what both have in common."""
-    then = op.attr_graph("then_branch", walk.source)
-    otherwise = op.attr_graph("else_branch", walk.source)
+    """One branch where the condition is known, else what both have in common.
+
+    Both are walked either way: the constants of a branch that is not taken are parameters too.
+    """
+    branches: list[Body] = []
+    for name in ("then", "else"):
+        graph = op.attr_graph(f"{name}_branch", walk.source)
+        ops, outputs = walk.graph(graph, {}, scope, f"{op.name}/{name}/")
+        branches.append(Body(ops, outputs=outputs))
+    op.branches = branches
     condition = op.input(0).data if op.has(0) else None
     if condition and condition[0] is not None:
-        taken = then if condition[0] else otherwise
-        name = "then" if condition[0] else "else"
-        ops, outputs = walk.graph(taken, {}, scope, f"{op.name}/{name}/")
-        op.bodies = [Body(ops)]
-        return outputs
-    then_ops, then_outputs = walk.graph(then, {}, scope, op.name + "/then/")
-    else_ops, else_outputs = walk.graph(otherwise, {}, scope, op.name + "/else/")
-    op.branches = [Body(then_ops), Body(else_ops)]
+        op.taken = 0 if condition[0] else 1
+        return list(branches[op.taken].outputs)
     results = []
-    for pair in zip(then_outputs, else_outputs, strict=False):
+    for pair in zip(branches[0].outputs, branches[1].outputs, strict=False):
         value = merged(list(pair))
         value.producer = op.number
         if value.size is None and value.unknown is None:
@@ -72,8 +80,6 @@ def _if(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
 def _loop(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
     body = op.attr_graph("body", walk.source)
-    trips = _single(op, 0)
-    start = _single(op, 1)
     carried = [_carried(value) for value in op.inputs[2:]]
     names = [info.name for info in body.inputs]
     counter = Value(dtypes.INT64, (), name="iteration")
@@ -81,12 +87,14 @@ def _loop(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     for turn in range(_PASSES):
         if turn == _PASSES - 1:
             carried = [Value() for _ in carried]
-        inputs = dict(zip(names, [counter, going, *carried], strict=False))
+        entering = list(carried)
+        inputs = dict(zip(names, [counter, going, *entering], strict=False))
         ops, outputs = walk.graph(body, inputs, scope, op.name + "/body/")
         if not _widen(op.title, carried, outputs[1 : 1 + len(carried)]):
             break
-    times = _trips(op, trips, start, outputs[0] if outputs else None)
-    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title))]
+    handed = [Carried(*item) for item in zip(op.inputs[2:], entering, outputs[1:], strict=False)]
+    op.bodies = [Body(ops, None, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
+    op.bodies[0].times = times = _trips(op, op.bodies[0], counter)
     results = [_result(op, value) for value in carried]
     if times == 0:
         results = [_result(op, value or Value()) for value in op.inputs[2:]]
@@ -101,16 +109,16 @@ def _single(op: Operation, i: int) -> int | None:
     return int(item) if item is not None and isfinite(item) else None
 
 
-def _trips(
-    op: Operation, trips: int | None, start: int | None, condition: Value | None
-) -> int | None:
-    """Iterations, if the count is known and nothing can end the loop sooner."""
+def _trips(op: Operation, body: Body, number: Value) -> int | None:
+    """Iterations, if what can end the loop is known; ``number`` is theirs in the body."""
+    from otel_quant.cost.shapes.trip_count import Iterations  # models without loops do not wait
+
+    limit, start = _single(op, 0), _single(op, 1)
     if op.has(1) and start == 0:
         return 0
-    goes_on = condition is not None and bool(condition.data) and condition.data == (1,)
-    if not op.has(0) or trips is None or not goes_on or (op.has(1) and start is None):
+    if not body.outputs or (op.has(0) and limit is None) or (op.has(1) and start is None):
         return None
-    return max(0, trips)
+    return Iterations(body.ops, number, body.carried).count(body.outputs[0], limit)
 
 
 def _carried(value: Value | None) -> Value:
@@ -195,13 +203,15 @@ def _scan(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     for turn in range(_PASSES):
         if turn == _PASSES - 1:
             carried = [Value() for _ in carried]
-        inputs = dict(zip(names, [*carried, *slices], strict=False))
+        entering = list(carried)
+        inputs = dict(zip(names, [*entering, *slices], strict=False))
         ops, outputs = walk.graph(body, inputs, scope, op.name + "/body/")
         if not _widen(op.title, carried, outputs[: len(carried)]):
             break
     runs = times if not old or times is None or batch is None else times * batch
     runs = None if old and batch is None else runs
-    op.bodies = [Body(ops, runs, _UNKNOWN_TIMES.format(op.title))]
+    handed = [Carried(*item) for item in zip(states, entering, outputs, strict=False)]
+    op.bodies = [Body(ops, runs, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
     results = [_result(op, value) for value in carried]
     if old:
         for value in results:
@@ -236,7 +246,7 @@ def _sequence_map(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Val
         body, dict(zip(names, members, strict=False)), scope, op.name + "/body/"
     )
     times = len(first.items) if first.items is not None else None
-    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title))]
+    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs)]
     results = []
     for value in outputs:
         result = Value(value.dtype, kind="sequence")

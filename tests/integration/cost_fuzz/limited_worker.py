@@ -71,7 +71,9 @@ def wrong(model: dict[str, object]) -> list[str]:
 def main() -> None:
     import numpy  # noqa: F401  # sparsity's; its own files are not the model's doing
 
+    import otel_quant.cost.fusion
     import otel_quant.cost.reader.weights
+    import otel_quant.cost.shapes.trip_count
     import otel_quant.cost.sparsity  # noqa: F401
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -93,7 +93,7 @@ def test_a_model_is_a_table_of_nodes_one_of_operators_and_totals(
     assert (
         printed(capsys, "float.onnx")
         == """\
-float.onnx (rules: corrected)
+float.onnx (rules: corrected, view: fused)
 
 NODE  OP        MACS      %  BACKWARD MACS  MEMORY B      %  PARAMS      %    INPUT  OUTPUT
 ----  -------  -----  -----  -------------  --------  -----  ------  -----  -------  -------
@@ -133,7 +133,7 @@ def test_markdown_has_the_same_tables(capsys: pytest.CaptureFixture[str]) -> Non
         == """\
 ## float.onnx
 
-Rules: corrected
+Rules: corrected, view: fused
 
 ### Per node
 
@@ -207,17 +207,18 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("folder")
-def test_json_is_schema_1_as_documented_nodes_in_order_of_execution(
+def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = json.loads(printed(capsys, "float.onnx", "--format", "json"))
 
     assert document == {
-        "schema": 1,
+        "schema": 2,
         "models": [
             {
                 "path": "float.onnx",
                 "rules": "corrected",
+                "view": "fused",
                 "total": {
                     "macs": 2496,
                     "macs_contraction": 2368,
@@ -226,6 +227,10 @@ def test_json_is_schema_1_as_documented_nodes_in_order_of_execution(
                     "weight_bytes": 3008,
                     "memory_bytes": 3816,
                     "peak_activation_bytes": 1024,
+                },
+                "views": {
+                    "fused": {"memory_bytes": 3816, "peak_activation_bytes": 1024},
+                    "file": {"memory_bytes": 3816, "peak_activation_bytes": 1024},
                 },
                 "nodes": [
                     {
@@ -275,12 +280,38 @@ def test_json_is_schema_1_as_documented_nodes_in_order_of_execution(
 
 
 @pytest.mark.usefixtures("folder")
+def test_memory_is_that_of_kernels_that_run_unless_that_of_the_file_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    models = ("float.onnx", "quantized.onnx", "--format", "json")
+    fused = json.loads(printed(capsys, *models))
+    file = json.loads(printed(capsys, *models, "--view", "file"))
+    both = {
+        "fused": {"memory_bytes": 1965, "peak_activation_bytes": 1024},
+        "file": {"memory_bytes": 2221, "peak_activation_bytes": 1024},
+    }
+    assert [document["models"][1]["view"] for document in (fused, file)] == ["fused", "file"]
+    assert [document["models"][1]["views"] for document in (fused, file)] == [both, both]
+    for document, memory in ((fused, 1965), (file, 2221)):
+        model = document["models"][1]
+        assert model["total"]["memory_bytes"] == memory
+        assert sum(node["memory_bytes"] for node in model["nodes"]) == memory
+        assert document["comparison"][0]["memory_bytes"]["after"] == memory
+    assert printed(capsys, "quantized.onnx", "--view", "file", "--by", "op").startswith(
+        "quantized.onnx (rules: corrected, view: file)\n"
+    )
+    assert printed(capsys, "quantized.onnx", "--rules", "onnx_tool", "--by", "op").startswith(
+        "quantized.onnx (rules: onnx_tool, view: file)\n"
+    )
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, "float.onnx", "quantized.onnx", "--by", "total")
     assert (
         out.partition("float.onnx -> ")[2]
         == """\
-quantized.onnx
+quantized.onnx (view: fused)
 
                                  BEFORE    AFTER  CHANGE
 -----------------------------  --------  -------  -------------
@@ -289,7 +320,7 @@ weights, bytes                    3,008    1,093  x 0.363
 parameters                          752      754  x 1.003
 MACs                              2,496    2,752  x 1.103
 MACs of contractions              2,368    2,368  x 1.000
-memory, bytes                     3,816    2,221  x 0.582
+memory, bytes                     3,816    1,965  x 0.515
 peak of activations, bytes        1,024    1,024  x 1.000
 nodes                                 4        7  +3
 QuantizeLinear nodes                  0        1  +1
@@ -309,7 +340,7 @@ contraction MACs in int8         0.00 %  27.03 %  +27.03 points
             "params": {"before": 752, "after": 754, "ratio": 754 / 752},
             "macs": {"before": 2496, "after": 2752, "ratio": 2752 / 2496},
             "macs_contraction": {"before": 2368, "after": 2368, "ratio": 1.0},
-            "memory_bytes": {"before": 3816, "after": 2221, "ratio": 2221 / 3816},
+            "memory_bytes": {"before": 3816, "after": 1965, "ratio": 1965 / 3816},
             "peak_activation_bytes": {"before": 1024, "after": 1024, "ratio": 1.0},
             "nodes": {"before": 4, "after": 7},
             "quantize_nodes": {"before": 0, "after": 1},
@@ -329,7 +360,7 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
 ) -> None:
     models = ("float.onnx", "quantized.onnx")
     table = printed(capsys, *models, "--by", "comparison")
-    assert table.startswith("float.onnx -> quantized.onnx\n\n")
+    assert table.startswith("float.onnx -> quantized.onnx (view: fused)\n\n")
     table, begin, rest = table.partition("(float.onnx:")
     assert begin + rest == (
         "(float.onnx: assumed dimensions N = 1)\n(quantized.onnx: assumed dimensions N = 1)\n"
@@ -339,7 +370,7 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
     assert (
         page
         == """\
-## float.onnx -\\> quantized.onnx
+## float.onnx -\\> quantized.onnx (view: fused)
 
 |  | BEFORE | AFTER | CHANGE |
 | --- | ---: | ---: | ---: |
@@ -348,7 +379,7 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
 | parameters | 752 | 754 | x 1.003 |
 | MACs | 2,496 | 2,752 | x 1.103 |
 | MACs of contractions | 2,368 | 2,368 | x 1.000 |
-| memory, bytes | 3,816 | 2,221 | x 0.582 |
+| memory, bytes | 3,816 | 1,965 | x 0.515 |
 | peak of activations, bytes | 1,024 | 1,024 | x 1.000 |
 | nodes | 4 | 7 | +3 |
 | QuantizeLinear nodes | 0 | 1 | +1 |
@@ -372,7 +403,7 @@ float.onnx,quantized.onnx,weight_bytes,3008,1093,0.363364
 float.onnx,quantized.onnx,params,752,754,1.00266
 float.onnx,quantized.onnx,macs,2496,2752,1.10256
 float.onnx,quantized.onnx,macs_contraction,2368,2368,1
-float.onnx,quantized.onnx,memory_bytes,3816,2221,0.582023
+float.onnx,quantized.onnx,memory_bytes,3816,1965,0.514937
 float.onnx,quantized.onnx,peak_activation_bytes,1024,1024,1
 float.onnx,quantized.onnx,nodes,4,7,
 float.onnx,quantized.onnx,quantize_nodes,0,1,
@@ -431,7 +462,7 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
     assert (
         printed(capsys, "m.onnx")
         == """\
-m.onnx (rules: corrected)
+m.onnx (rules: corrected, view: fused)
 
 NODE    OP          MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %  INPUT  OUTPUT
 ------  ----------  ----  ------  -------------  --------  ------  ------  -  -----  ------
@@ -472,7 +503,7 @@ def test_control_characters_in_names_are_escaped(
     assert (
         printed(capsys, "m.onnx", "--by", "node", "--top", "1")
         == """\
-m.onnx (rules: corrected)
+m.onnx (rules: corrected, view: fused)
 
 NODE                   OP    MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %  INPUT  OUTPUT
 ---------------------  ----  ----  ------  -------------  --------  ------  ------  -  -----  ------
@@ -708,4 +739,4 @@ def test_strict_makes_unknown_figures_an_error_with_exit_code_3(
         error="otel-quant: odd.onnx: nodes without known MACs: 1, results of unknown size: 1; "
         "the totals leave them out\n",
     )  # fmt: skip
-    assert out.startswith("odd.onnx (rules: corrected)\n")
+    assert out.startswith("odd.onnx (rules: corrected, view: fused)\n")

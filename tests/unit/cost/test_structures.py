@@ -246,6 +246,7 @@ def test_the_json_is_exactly_the_contract() -> None:
     assert cost.to_json_dict() == {
         "path": "<bytes>",
         "rules": "corrected",
+        "view": "fused",
         "total": {
             "macs": 32,
             "macs_contraction": 32,
@@ -254,6 +255,10 @@ def test_the_json_is_exactly_the_contract() -> None:
             "weight_bytes": 0,
             "memory_bytes": 16,
             "peak_activation_bytes": 4 * (8 + 32 + 4),
+        },
+        "views": {
+            "fused": {"memory_bytes": 16, "peak_activation_bytes": 4 * (8 + 32 + 4)},
+            "file": {"memory_bytes": 16, "peak_activation_bytes": 4 * (8 + 32 + 4)},
         },
         "nodes": [
             {

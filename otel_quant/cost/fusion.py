@@ -1,0 +1,403 @@
+"""Which QuantizeLinear and DequantizeLinear nodes a runtime makes part of the kernel between them.
+
+A quantized graph in QDQ form converts to floats in front of every operator and back behind it. A
+runtime that has a kernel on integers for that operator runs the kernel alone: the floats are
+never in memory. ``rules/fusions.py`` says which operators have one; any other node runs as the file
+says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.execution import executed
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.rules.fusions import BYTES, CARRIES, FUSIONS, Fusion
+from otel_quant.cost.values import Value
+
+_QUANTIZE: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
+_DEQUANTIZE: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
+
+_CLAMPS: Final = frozenset({"Clip", "Relu"})
+
+_LIMITS: Final = {
+    dtypes.INT8: (-128, 127),
+    dtypes.UINT8: (0, 255),
+    dtypes.INT16: (-32768, 32767),
+    dtypes.UINT16: (0, 65535),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """An operation as a runtime executes it.
+
+    Attributes:
+        reads: Tensors in memory that it reads.
+        makes: Tensors that it writes to memory; none if it is part of another's kernel.
+    """
+
+    reads: Sequence[Value | None]
+    makes: Sequence[Value]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Quantized:
+    """Integers that stand for a float tensor.
+
+    Attributes:
+        value: The integers.
+        scale: Their scale.
+        zero_point: Their zero point; None if it is left out.
+        node: Whether a node of the file makes them, or they are where one would be moved to.
+    """
+
+    value: Value
+    scale: Value | None
+    zero_point: Value | None
+    node: bool = True
+
+    @property
+    def even(self) -> bool:
+        """Whether scale and zero point are constants, one number each."""
+        scale, zero = self.scale, self.zero_point
+        return scale is not None and _single(scale) and (zero is None or _single(zero))
+
+    def equals(self, other: _Quantized) -> bool:
+        """Whether the integers of either can be used for the other's."""
+        if self.scale is None or other.scale is None:
+            return False
+        if self.zero_point is None or other.zero_point is None:
+            return False
+        return (
+            self.even
+            and other.even
+            and self.value.dtype == other.value.dtype
+            and _same(self.scale, other.scale)
+            and _same(self.zero_point, other.zero_point)
+        )
+
+    def moved(self, value: Value) -> _Quantized:
+        """Returns what stands for another tensor with the same scale."""
+        integers = Value(self.value.dtype, value.shape, name=value.name)
+        return _Quantized(integers, self.scale, self.zero_point, node=False)
+
+
+def _single(value: Value) -> bool:
+    return value.constant and value.size == 1
+
+
+def _same(a: Value, b: Value) -> bool:
+    return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
+
+
+def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> dict[int, Kernel]:
+    """Returns what operations read and make where kernels on integers are used.
+
+    Args:
+        ops: Operations of the main graph.
+        outputs: Its outputs.
+
+    Returns:
+        By the operation's ``id``, bodies' operations too; what is missing runs as the file says.
+    """
+    kernels: dict[int, Kernel] = {}
+    _fuse(ops, outputs, kernels)
+    return kernels
+
+
+def _fuse(
+    ops: Sequence[Operation], outputs: Iterable[Value], kernels: dict[int, Kernel]
+) -> set[int]:
+    """Fuses one graph; returns the values that it and its bodies read, by ``id``."""
+    graph = list(executed(ops))
+    captured: set[int] = set()
+    for op in graph:
+        for body in (*op.bodies, *op.branches):
+            captured |= _fuse(body.ops, body.outputs, kernels)
+    found = _Graph(graph, {id(value) for value in outputs}, captured)
+    kernels.update(found.kernels())
+    return found.read
+
+
+class _Graph:
+    """The operations of one graph, bodies left out: a kernel does not reach into a body."""
+
+    def __init__(self, ops: Sequence[Operation], outputs: set[int], captured: set[int]) -> None:
+        self._ops = ops
+        self._captured = captured
+        self._kept = kept = outputs | captured
+        self._makers = {id(value): op for op in ops for value in op.outputs}
+        self._edges: dict[int, int] = {}
+        self._quantizers: set[int] = set()
+        self._twins = _twins(ops, kept)
+        for op in ops:
+            if op.outputs and id(op.outputs[0]) in self._twins:
+                continue
+            for value in op.inputs:
+                if value is not None:
+                    self._edges[id(value)] = self._edges.get(id(value), 0) + 1
+            if op.kind in _QUANTIZE and op.has(0):
+                self._quantizers.add(id(op.input(0)))
+        self.read = kept | set(self._edges)
+        self._wanted: dict[int, _Quantized] = {}
+        self._held: dict[int, _Quantized] = {}
+        self._fused: dict[int, list[_Quantized]] = {}
+        self._clamped: dict[int, Value] = {}
+
+    def kernels(self) -> dict[int, Kernel]:
+        """Returns what its operations read and make, by ``id``, where it is not what they say."""
+        for op in reversed(self._ops):
+            self._look_behind(op)
+        for op in self._ops:
+            self._look_ahead(op)
+        return self._made()
+
+    def _alone(self, value: Value) -> bool:
+        """Whether one operand, and nothing outside, reads a value."""
+        return self._edges.get(id(value)) == 1 and id(value) not in self._kept
+
+    def _look_behind(self, op: Operation) -> None:
+        """Finds what is quantized as soon as it is made."""
+        if not op.has(0) or not op.outputs:
+            return
+        value = op.input(0)
+        if op.kind in _QUANTIZE:
+            if self._alone(value) and id(op.outputs[0]) not in self._twins:
+                self._wanted[id(value)] = _conversion(op, op.outputs[0])
+            return
+        wanted = self._wanted.get(id(op.outputs[0]))
+        if wanted is None:
+            return
+        if op.kind in _CLAMPS and wanted.node and _clamps_nothing(op, wanted):
+            self._clamped[id(op.outputs[0])] = value
+            if self._alone(value):
+                self._wanted[id(value)] = wanted
+        elif op.kind in CARRIES and wanted.even and self._alone(value):
+            maker = self._makers.get(id(value))
+            if maker is not None and maker.kind not in _DEQUANTIZE:
+                self._wanted[id(value)] = wanted.moved(value)
+
+    def _look_ahead(self, op: Operation) -> None:
+        """Finds the operators whose operands are integers and whose results will be."""
+        if op.kind in _DEQUANTIZE:
+            if op.has(0) and op.outputs:
+                integers = self._twins.get(id(op.input(0)), op.input(0))
+                self._held[id(op.outputs[0])] = _conversion(op, integers)
+            return
+        if not op.outputs or not op.has(0):
+            return
+        if op.kind in _QUANTIZE:
+            # Of integers that were dequantized in the same way nothing new is made.
+            source, result = self._held.get(id(self._source(op))), op.outputs[0]
+            same = source is not None and source.equals(_conversion(op, result))
+            if source is not None and same and id(result) not in self._kept:
+                self._twins[id(result)] = source.value
+            return
+        rule = FUSIONS.get(op.kind)
+        value = op.outputs[0]
+        if rule is not None and op.opset >= rule.since:
+            results = self._results(op, rule)
+            if results is not None:
+                self._fused[id(op)] = results
+        wanted = self._wanted.get(id(value))
+        if wanted is not None and not wanted.node and id(value) not in self._held:
+            self._held[id(value)] = wanted
+
+    def _results(self, op: Operation, rule: Fusion) -> list[_Quantized] | None:
+        """What a kernel makes in place of results; empty for the results; None if there is none."""
+        end = len(op.inputs) if rule.count is None else rule.first + rule.count
+        operands = [self._operand(op, i) for i in range(rule.first, end)]
+        held = [item for item in operands if item is not None]
+        if not held or len(held) != len(operands):
+            return None
+        dtype = held[0].value.dtype
+        others = {item.value.dtype for item in held[1:]}
+        if rule.weight:
+            fits = others <= ({dtypes.INT8} if dtype == dtypes.INT8 else BYTES)
+        else:
+            fits = others <= {dtype}
+        if dtype not in rule.types or not fits:
+            return None
+        if rule.result == "plain":
+            return []
+        wanted = [self._wanted.get(id(value)) for value in _named(op)]
+        found = [item for item in wanted if item is not None]
+        quantized = len(found) == len(wanted)
+        if not self._has_bias(op, rule, quantized=quantized):
+            return None
+        if not quantized:
+            if rule.result == "either" and id(op.outputs[0]) not in self._quantizers:
+                return []
+            return self._carried_on(op, held[0]) if rule.result == "equal" else None
+        if any(item.value.dtype != dtype for item in found):
+            return None
+        if rule.result == "equal" and not all(held[0].equals(item) for item in found):
+            return None
+        return found
+
+    def _has_bias(self, op: Operation, rule: Fusion, *, quantized: bool) -> bool:
+        """Whether the bias, if there is one, is of a type that a kernel takes."""
+        if rule.bias is None or not op.has(rule.bias):
+            return True
+        bias = self._operand(op, rule.bias)
+        if bias is None:  # it is quantized when the model is loaded
+            return quantized and op.input(rule.bias).constant
+        return bias.value.dtype == dtypes.INT32
+
+    def _carried_on(self, op: Operation, held: _Quantized) -> list[_Quantized] | None:
+        """A result that is not quantized but keeps its operand's scale: it could be at once."""
+        value = op.outputs[0]
+        if (
+            op.kind not in CARRIES
+            or len(_named(op)) != 1
+            or not held.even
+            or held.zero_point is None
+            or id(value) in self._captured
+            or id(value) in self._quantizers
+            or (id(value) in self._kept and id(value) in self._edges)
+        ):
+            return None
+        self._held[id(value)] = moved = held.moved(value)
+        return [moved]
+
+    def _operand(self, op: Operation, i: int) -> _Quantized | None:
+        return self._held.get(id(op.input(i))) if op.has(i) else None
+
+    def _made(self) -> dict[int, Kernel]:
+        """Kernels, once it is known who still needs floats."""
+        rules = {id(op): FUSIONS[op.kind] for op in self._ops if id(op) in self._fused}
+        floats = set(self._kept)
+        reads: dict[int, list[Value | None]] = {}
+        for op in self._ops:
+            rule = rules.get(id(op))
+            taken = list(op.inputs)
+            if self._twins:
+                taken = [value and self._twins.get(id(value), value) for value in taken]
+            if rule is not None:
+                for i in _dequantized(op, rule):
+                    held = self._operand(op, i)
+                    if held is not None:
+                        taken[i] = held.value
+            reads[id(op)] = taken
+        made = {id(item.value) for items in self._fused.values() for item in items}
+        made |= set(self._twins) | set(self._clamped)
+        gone = {id(op) for op in self._ops if op.outputs and self._gone(op, made)}
+        for op in self._ops:
+            if id(op) in gone:
+                reads[id(op)] = []
+            elif op.kind in _QUANTIZE and op.has(0):
+                reads[id(op)] = [self._source(op), *op.inputs[1:]]
+            floats.update(id(value) for value in reads[id(op)] if value is not None)
+        found: dict[int, Kernel] = {}
+        for op in self._ops:
+            makes = self._makes(op, floats, gone)
+            if makes is not None:
+                found[id(op)] = Kernel(reads[id(op)] if makes else [], makes)
+        return found
+
+    def _source(self, op: Operation) -> Value:
+        """What a node quantizes, operators that need not run left out."""
+        source = op.input(0)
+        while id(source) in self._clamped:
+            source = self._clamped[id(source)]
+        return source
+
+    def _gone(self, op: Operation, made: set[int]) -> bool:
+        """Whether an operation's result is made by another, or by none."""
+        return op.kind in _QUANTIZE | _CLAMPS and id(op.outputs[0]) in made
+
+    def _makes(self, op: Operation, floats: set[int], gone: set[int]) -> list[Value] | None:
+        """What an operation writes to memory; None if it is what the file says."""
+        if id(op) in gone:
+            return []
+        if op.kind in _QUANTIZE:
+            return op.outputs
+        needed = [value for value in op.outputs if id(value) in floats]
+        if op.kind in _DEQUANTIZE:
+            return needed
+        items = self._fused.get(id(op))
+        if items:
+            return [*(item.value for item in items), *needed]
+        if items is not None:
+            return op.outputs
+        moved = [
+            item.value
+            for value in op.outputs
+            if (item := self._wanted.get(id(value))) is not None and not item.node
+        ]
+        return [*op.outputs, *moved] if moved else None
+
+
+def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:
+    """Results of nodes that quantize a tensor once more in the same way -> the first's result."""
+    firsts: dict[tuple[object, ...], Value] = {}
+    twins: dict[int, Value] = {}
+    for op in ops:
+        if op.kind not in _QUANTIZE or not op.outputs or not op.has(0):
+            continue
+        result = op.outputs[0]
+        how = (
+            None if value is None else (value.dtype, value.data) if value.data else id(value)
+            for value in op.inputs[1:]
+        )
+        first = firsts.setdefault((id(op.input(0)), result.dtype, *how), result)
+        if first is not result and id(result) not in kept:
+            twins[id(result)] = first
+    return twins
+
+
+def _conversion(op: Operation, integers: Value) -> _Quantized:
+    return _Quantized(
+        integers,
+        op.input(1) if op.has(1) else None,
+        op.input(2) if op.has(2) else None,
+    )
+
+
+def _named(op: Operation) -> list[Value]:
+    return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
+
+
+def _dequantized(op: Operation, rule: Fusion) -> list[int]:
+    """Operands that a kernel takes as integers."""
+    end = len(op.inputs) if rule.count is None else rule.first + rule.count
+    found = list(range(rule.first, end))
+    return found if rule.bias is None else [*found, rule.bias]
+
+
+def _clamps_nothing(op: Operation, wanted: _Quantized) -> bool:
+    """Whether quantization alone limits the result as much as a Relu or Clip does."""
+    limits = _LIMITS.get(wanted.value.dtype)
+    scale = None if wanted.scale is None else _number(wanted.scale)
+    zero = 0.0 if wanted.zero_point is None else _number(wanted.zero_point)
+    if limits is None or not scale or zero is None or not wanted.even:
+        return False
+    low, high = (0.0, None) if op.kind == "Relu" else _clip_limits(op)
+    return (low is None or low / scale + zero < limits[0] + 0.5) and (
+        high is None or high / scale + zero > limits[1] - 0.5
+    )
+
+
+def _clip_limits(op: Operation) -> tuple[float | None, float | None]:
+    """A Clip's limits; NaN, which no number is below or above, for one that is not known."""
+    limits: list[float | None] = []
+    for i, name in enumerate(("min", "max")):
+        given = op.attributes.get(name)
+        if isinstance(given, float | int):
+            limits.append(float(given))
+        elif op.has(i + 1):
+            number = _number(op.input(i + 1))
+            limits.append(nan if number is None else number)
+        else:
+            limits.append(None)
+    return limits[0], limits[1]
+
+
+def _number(value: Value) -> float | None:
+    data = value.data
+    return float(data[0]) if data and len(data) == 1 and data[0] is not None else None

@@ -1,0 +1,84 @@
+"""What onnxruntime runs of a model, and what the fused view says that a runtime runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from otel_quant.cost.execution import executions
+from otel_quant.cost.inference import Walk
+from otel_quant.cost.inputs import bind_inputs
+from otel_quant.cost.memory import memory_views
+from otel_quant.cost.reader.model_reader import read_model
+from otel_quant.cost.rule_sets import RULE_SETS
+
+FLOAT_FUSIONS = ("ConvActivationFusion", "NoopElimination")
+"""What onnxruntime does to float models too; the view is about quantized operators."""
+
+_MOVED = ("q", "dq")
+"""Ends of the names of nodes that it inserts where it moves a quantization on."""
+
+_TYPES = {"tensor(float)": np.float32, "tensor(bool)": np.bool_, "tensor(int64)": np.int64}
+
+
+def run_by_onnxruntime(path: Path, folder: Path) -> dict[str, int]:
+    """Returns the bytes that each node makes, by its name, as onnxruntime's profile has them.
+
+    Two things are left out: what is dequantized from a constant on every run, and second copies
+    of a DequantizeLinear that several nodes read. A conversion that it inserts behind a node counts
+    as that node's.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.log_severity_level = 3
+    # As on Arm: without it, kernels on x86 that take no int8 activations stay unused.
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(FLOAT_FUSIONS)
+    )
+    feeds = {item.name: np.zeros(item.shape, _TYPES[item.type]) for item in session.get_inputs()}
+    session.run(None, feeds)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    graph = onnx.load(path).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    folded: set[str] = set()
+    moved: dict[str, str] = {}
+    for node in graph.node:
+        converts = node.op_type in ("DequantizeLinear", "QuantizeLinear")
+        if converts and node.input[0] in constants:
+            folded.add(node.name)
+            constants.update(node.output)
+        moved.update((f"{result}_{kind}", node.name) for result in node.output for kind in _MOVED)
+    sizes = {
+        re.sub("/duplicated.*", "", event["name"].removesuffix("_kernel_time")): int(
+            event["args"]["output_size"]
+        )
+        for event in events
+        if event["name"].endswith("_kernel_time")
+    }
+    made: dict[str, int] = {}
+    for name, size in sizes.items():
+        if name not in folded:
+            maker = moved.get(name, name)
+            made[maker] = made.get(maker, 0) + size
+    return made
+
+
+def run_by_the_fused_view(path: Path, view: str = "fused") -> dict[str, int]:
+    """Returns the bytes that each node makes, by its name; nodes that make none are left out."""
+    model, rules = read_model(path), RULE_SETS["corrected"]
+    bound = bind_inputs(model.graph, None, str(path))
+    walk = Walk(model, bound.values, symbols=bound.symbols, trust_declared=True)
+    ops = walk.run()
+    executed = [(run.op, 0) for run in executions(ops, rules)]
+    sizes = memory_views(ops, executed, walk, rules)[view].nodes
+    return {
+        op.name: size for (op, _), size in zip(executed, sizes, strict=True) if size is None or size
+    }

@@ -1,0 +1,130 @@
+"""Weights of which a byte holds several count as the weights that they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantFormat
+from onnxruntime.quantization.matmul_nbits_quantizer import (
+    DefaultWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+)
+
+from otel_quant.cost import cost_of
+
+
+def linear() -> onnx.ModelProto:
+    """A product with 100 x 48 weights: blocks of 32 do not divide them."""
+    weights = np.random.default_rng(0).standard_normal((100, 48), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 100])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 48])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_both_forms_of_4_bit_weights_have_the_same_parameters(symmetric: bool) -> None:
+    params: list[int] = []
+    for form in (QuantFormat.QOperator, QuantFormat.QDQ):
+        settings = DefaultWeightOnlyQuantConfig(
+            block_size=32, is_symmetric=symmetric, quant_format=form, bits=4
+        )
+        quantizer = MatMulNBitsQuantizer(linear(), algo_config=settings)
+        quantizer.process()
+        cost = cost_of(quantizer.model.model.SerializeToString())
+        assert sum(node.params for node in cost.nodes) == cost.params
+        params.append(cost.params)
+    scales = 48 * 4
+    assert params == [100 * 48 + scales * (1 if symmetric else 2)] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "operands", "params"),
+    [
+        (
+            "MatMulNBits",
+            {"N": 48, "K": 100, "bits": 8, "block_size": 32},
+            {"x": (4, 100), "u8 w": (48, 4, 32), "s": (48, 4)},
+            100 * 48 + 192,
+        ),
+        (
+            "MatMulNBits",
+            {"N": 48, "K": 100, "bits": 2, "block_size": 32},
+            {"x": (4, 100), "u8 w": (48, 4, 8), "s": (48, 4), "z": (48, 4)},
+            100 * 48 + 192 + 192,
+        ),
+        (
+            "MatMulBnb4",
+            {"N": 48, "K": 100, "block_size": 32, "quant_type": 1},
+            {"x": (4, 100), "u8 w": (2400,), "s": (150,)},
+            100 * 48 + 150,
+        ),
+        (
+            "GatherBlockQuantized",
+            {"bits": 4, "block_size": 16, "quantize_axis": 1},
+            {"u8 w": (50, 16), "i64 at": (3,), "s": (50, 2), "u8 z": (50, 1)},
+            50 * 32 + 3 + 100 + 100,
+        ),
+        (
+            "QMoE",
+            {"k": 1, "expert_weight_bits": 4},
+            {
+                "x": (4, 32), "r": (4, 2), "u8 w1": (2, 64, 16), "s1": (2, 64), "": (),
+                "u8 w2": (2, 32, 32), "s2": (2, 32),
+            },
+            2 * 64 * 32 + 128 + 2 * 32 * 64 + 64,
+        ),
+    ],
+)  # fmt: skip
+def test_weights_count_and_not_the_bytes_that_hold_them(
+    kind: str, attributes: dict[str, Any], operands: dict[str, tuple[int, ...]], params: int
+) -> None:
+    types = {"u8": np.uint8, "i64": np.int64}
+    names = [name.split(" ")[-1] for name in operands]
+    tensors = [
+        numpy_helper.from_array(np.zeros(shape, types.get(name.split(" ")[0], np.float32)), short)
+        for (name, shape), short in zip(operands.items(), names, strict=True)
+        if short not in ("", "x", "r")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(kind, names, ["y"], domain="com.microsoft", **attributes)],
+        "g",
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, operands[name])
+            for name in ("x", "r")
+            if name in operands
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        tensors,
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    cost = cost_of(helper.make_model(graph, opset_imports=opsets).SerializeToString())
+    assert cost.params == sum(node.params for node in cost.nodes) == params
+    assert cost.weight_bytes == sum(len(tensor.raw_data) for tensor in tensors)
+
+
+def test_lengths_that_the_bytes_cannot_hold_are_not_believed() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft",
+                N=1 << 40, K=100, bits=4, block_size=32,
+            )
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 100])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.zeros((48, 4, 16), np.uint8), "w"),
+            numpy_helper.from_array(np.zeros((48, 4), np.float32), "s"),
+        ],
+    )  # fmt: skip
+    assert cost_of(helper.make_model(graph).SerializeToString()).params == 48 * 4 * 16 + 48 * 4

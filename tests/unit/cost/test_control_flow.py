@@ -1,0 +1,136 @@
+"""Loops that counters end, and what branches and bodies have in memory."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+
+from otel_quant.cost import ModelCost, cost_of
+
+
+def text_cost(text: str) -> ModelCost:
+    head = '<ir_version: 10, opset_import: ["": 21]> '
+    return cost_of(onnx.parser.parse_model(head + text).SerializeToString())
+
+
+def counted(trips: str, condition: str) -> ModelCost:
+    constants = "int64 most = {9223372036854775807}, int32 zero = {0}, int32 one = {1}"
+    return text_cost(
+        f"""
+        g (float[4] x, int32 given) => (float[4] y) <int32 n = {{7}}, {constants}> {{
+            last, y = Loop ({trips}, , zero, x) <body = b
+                (int64 t, bool c, int32 i, float[4] h) => (bool go, int32 k, float[4] h2) {{
+                    k = Add (i, one) go = {condition} h2 = Relu (h) }}>
+        }}
+        """
+    )
+
+
+@pytest.mark.parametrize("trips", ["", "most"])
+def test_a_loop_without_a_limit_runs_until_its_counter_ends_it(trips: str) -> None:
+    cost = counted(trips, "Less (k, n)")
+    assert [(node.op_type, node.macs) for node in cost.nodes] == [
+        ("Loop", 0), ("Add", 7), ("Less", 7), ("Relu", 28),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", ["Less (k, given)", "Less (n, n)", "Less (zero, k)"])
+def test_a_loop_is_costed_only_if_it_is_known_to_end(condition: str) -> None:
+    cost = counted("", condition)
+    known = condition == "Less (n, n)"
+    assert [node.macs for node in cost.nodes if node.op_type == "Relu"] == [4 if known else None]
+    assert bool(cost.uncosted_ops) is not known
+
+
+BRANCHES = """
+    g (float[100] x{flag}) => (float[100] y) <{constant}> {{
+        y = If (flag) <
+            then_branch = t () => (float[100] p) <float[100] w = {{{hundred}}}> {{ p = Add (x, w) }},
+            else_branch = e () => (float[100] q) <float[100] v = {{{hundred}}}, float[100] u = {{{hundred}}}>
+                {{ r = Mul (x, v) q = Add (r, u) }}>
+    }}
+"""
+
+
+def branches(condition: str | None) -> ModelCost:
+    return text_cost(
+        BRANCHES.format(
+            flag=", bool flag" if condition is None else "",
+            constant="" if condition is None else f"bool flag = {{{condition}}}",
+            hundred=", ".join(["1"] * 100),
+        )
+    )
+
+
+def test_parameters_of_both_branches_count_whether_or_not_the_condition_is_known() -> None:
+    unknown, taken, left = branches(None), branches("1"), branches("0")
+    assert unknown.params == 300
+    assert taken.params == left.params == 301  # the condition is a constant too
+    assert [sum(node.params for node in cost.nodes) for cost in (unknown, taken, left)] == [
+        300, 301, 301,
+    ]  # fmt: skip
+    assert [cost.macs for cost in (unknown, taken, left)] == [200, 100, 200]
+
+
+def test_a_branchs_result_is_in_memory_once() -> None:
+    cost = text_cost(
+        "g (float[100] x, bool flag) => (float[100] y) { y = If (flag) "
+        "<then_branch = t () => (float[100] p) { p = Relu (x) },"
+        " else_branch = e () => (float[100] q) { q = Neg (x) }> }"
+    )
+    assert cost.peak_activation_bytes == 400 + 1 + 400
+
+
+def test_the_peak_is_that_of_the_branch_that_needs_more() -> None:
+    cost = text_cost(
+        "g (float[100] x, bool flag) => (float[100] y) <int64[2] wide = {9, 100}> "
+        "{ y = If (flag) <then_branch = t () => (float[100] p) "
+        "{ w = Expand (x, wide) p = ReduceMax <keepdims = 0> (w, zero) },"
+        " else_branch = e () => (float[100] q) { a = Relu (x) b = Exp (a) c = Tan (b) q = Neg (c) }>"
+        " }".replace("zero", "first").replace("{9, 100}> ", "{9, 100}, int64[1] first = {0}> ")
+    )
+    assert cost.peak_activation_bytes == 400 + 1 + 3600 + 400
+
+
+def test_what_a_loop_reads_from_outside_lives_as_long_as_it_runs() -> None:
+    cost = text_cost(
+        """
+        g (float[3000] x) => (float[3000] y)
+        <int64 trips = {5}, bool go = {1}, int64[1] from = {0}, int64[1] to = {3000}> {
+            big = Concat <axis = 0> (x, x, x)
+            y = Loop (trips, go, x) <body = b (int64 i, bool c, float[3000] h)
+                => (bool c2, float[3000] h2) {
+                    c2 = Identity (c) part = Slice (big, from, to) s = Add (h, part)
+                    h2 = Exp (s) }>
+        }
+        """
+    )
+    # x, big, and of an iteration what enters it, two of its results, and whether it goes on.
+    assert cost.peak_activation_bytes == 12_000 + 36_000 + 3 * 12_000 + 1
+
+
+def test_what_no_iteration_changes_is_in_memory_once() -> None:
+    cost = text_cost(
+        """
+        g (float[100] x, float[1000] same) => (float[100] y, float[1000] out)
+        <int64 trips = {5}, bool go = {1}> {
+            y, out = Loop (trips, go, x, same) <body = b
+                (int64 i, bool c, float[100] h, float[1000] s)
+                => (bool c2, float[100] h2, float[1000] s2) {
+                    c2 = Identity (c) h2 = Relu (h) s2 = Identity (s) }>
+        }
+        """
+    )
+    assert cost.peak_activation_bytes == 4000 + 3 * 400 + 1
+
+
+def test_slices_that_a_loop_stacks_add_up() -> None:
+    cost = text_cost(
+        """
+        g (float[100] x) => (float[5, 100] all) <int64 trips = {5}, bool go = {1}> {
+            all = Loop (trips, go) <body = b (int64 i, bool c) => (bool c2, float[100] s) {
+                c2 = Identity (c) s = Relu (x) }>
+        }
+        """
+    )
+    assert cost.peak_activation_bytes == 400 + 2000 + 400 + 1

@@ -1,0 +1,140 @@
+"""Memory as runtimes run quantized operators, and as the file has them."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+
+from otel_quant.cost import CostError, ModelCost, cost_of
+from otel_quant.cost.results import Memory
+
+SCALES = "float s = {0.5}, float s2 = {0.25}, uint8 z = {3}, uint8 low = {0}"
+
+
+def text_cost(body: str, outputs: str = "float[100] y", view: str | None = None) -> ModelCost:
+    text = (
+        f'<ir_version: 10, opset_import: ["": 17]> g (float[100] x) => ({outputs}) <{SCALES}>'
+        f"{{ q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) {body} }}"
+    )
+    return cost_of(onnx.parser.parse_model(text).SerializeToString(), view=view)
+
+
+def results(cost: ModelCost) -> dict[str, int]:
+    """Bytes of each node's results: hundreds, without the few of its scales."""
+    return {node.name: (node.memory_bytes or 0) // 100 * 100 for node in cost.nodes}
+
+
+SIGMOID = """[op] a = Sigmoid (d) [oq] aq = QuantizeLinear (a, s, z)
+             [out] y = DequantizeLinear (aq, s, z)"""
+
+
+def test_a_kernel_on_integers_makes_integers_and_the_conversions_make_nothing() -> None:
+    assert results(text_cost(SIGMOID)) == {
+        "QuantizeLinear_0": 100, "DequantizeLinear_1": 0, "op": 100, "oq": 0, "out": 400,
+    }  # fmt: skip
+    assert results(text_cost(SIGMOID, view="file")) == {
+        "QuantizeLinear_0": 100, "DequantizeLinear_1": 400, "op": 400, "oq": 100, "out": 400,
+    }  # fmt: skip
+
+
+def test_both_views_are_there_and_only_memory_differs() -> None:
+    fused, file = text_cost(SIGMOID), text_cost(SIGMOID, view="file")
+    assert fused.views == file.views == {
+        "fused": Memory(605, 500), "file": Memory(1405, 800),
+    }  # fmt: skip
+    assert (fused.view, fused.memory_bytes, fused.peak_activation_bytes) == ("fused", 605, 500)
+    assert (file.view, file.memory_bytes, file.peak_activation_bytes) == ("file", 1405, 800)
+    assert (fused.macs, fused.params, fused.weight_bytes) == (
+        file.macs, file.params, file.weight_bytes,
+    )  # fmt: skip
+
+
+def test_the_rules_of_onnx_tool_are_of_the_file() -> None:
+    data = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    ).SerializeToString()
+    assert cost_of(data, rules="onnx_tool").view == "file"
+    assert cost_of(data, rules="onnx_tool", view="fused").view == "fused"
+
+
+def test_a_view_that_there_is_not_is_refused() -> None:
+    with pytest.raises(CostError, match=r"'both' is not a view.*fused or file"):
+        text_cost(SIGMOID, view="both")
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs", "made"),
+    [
+        pytest.param(
+            "[op] a = Sigmoid (d) [oq] aq = QuantizeLinear (a, s, z)"
+            "[out] y = DequantizeLinear (aq, s, z) [other] b = Relu (a)",
+            "float[100] y, float[100] b", {"op": 400, "oq": 100}, id="a second reader",
+        ),
+        pytest.param(
+            "[op] a = Sigmoid (d) [oq] aq = QuantizeLinear (a, s, z)"
+            "[out] y = DequantizeLinear (aq, s, z)",
+            "float[100] y, float[100] a", {"op": 400, "oq": 100}, id="an output of the model",
+        ),
+        pytest.param(
+            "[op] a = Tanh (d) [oq] aq = QuantizeLinear (a, s, z)"
+            "[out] y = DequantizeLinear (aq, s, z)",
+            "float[100] y", {"op": 400, "oq": 100}, id="no kernel on integers",
+        ),
+        pytest.param(
+            "[op] a = Flatten (d) [oq] aq = QuantizeLinear (a, s2, z)"
+            "[out] y = DequantizeLinear (aq, s2, z)",
+            "float[1, 100] y", {"op": 400, "oq": 100}, id="another scale",
+        ),
+        pytest.param(
+            "[op] a = Sigmoid (d) [act] r = Relu (a) [oq] aq = QuantizeLinear (r, s, z)"
+            "[out] y = DequantizeLinear (aq, s, z)",
+            "float[100] y", {"op": 400, "act": 400, "oq": 100}, id="a Relu that cuts off more",
+        ),
+        pytest.param(
+            "[op] a = Sigmoid (d) [act] r = Relu (a) [oq] aq = QuantizeLinear (r, s, low)"
+            "[out] y = DequantizeLinear (aq, s, low)",
+            "float[100] y", {"op": 100, "act": 0, "oq": 0}, id="a Relu that cuts off no more",
+        ),
+        pytest.param(
+            "[oq] aq = QuantizeLinear (d, s, z) [out] y = DequantizeLinear (aq, s, z)",
+            "float[100] y", {"oq": 0, "out": 400}, id="quantized twice in one way",
+        ),
+    ],
+)  # fmt: skip
+def test_what_surrounds_an_operator_decides_whether_it_is_fused(
+    body: str, outputs: str, made: dict[str, int]
+) -> None:
+    found = results(text_cost(body, outputs))
+    assert {name: found[name] for name in made} == made
+
+
+def test_floats_are_made_for_the_readers_that_need_them() -> None:
+    found = results(text_cost(SIGMOID + "[other] b = Tanh (d)", "float[100] y, float[100] b"))
+    assert (found["DequantizeLinear_1"], found["op"]) == (400, 100)
+
+
+def test_a_kernel_does_not_reach_into_a_branch() -> None:
+    found = results(
+        text_cost(
+            "i = ReduceMax <keepdims = 0> (x) flag = Cast <to = 9> (i)"
+            "y = If (flag) <then_branch = t () => (float[100] p) { [in] a = Sigmoid (d)"
+            " [iq] aq = QuantizeLinear (a, s, z) p = DequantizeLinear (aq, s, z) },"
+            " else_branch = e () => (float[100] o) { o = Identity (x) }>"
+        )
+    )
+    assert found["DequantizeLinear_1"] == 400
+    assert [found[name] for name in found if name.endswith(("/in", "/iq"))] == [400, 100]
+
+
+def test_a_weight_that_is_quantized_at_load_takes_the_bytes_of_its_integers() -> None:
+    cost = text_cost(
+        "[wq] v = QuantizeLinear (w, s, z) [wd] u = DequantizeLinear (v, s, z) [op] a = Mul (d, u)"
+        "[oq] aq = QuantizeLinear (a, s, z) [out] y = DequantizeLinear (aq, s, z)".replace(
+            "(w,", "(c,"
+        )
+        + "c = Constant <value = float[100] {"
+        + ", ".join(["1"] * 100)
+        + "}> ()"
+    )
+    assert results(cost)["wq"] == 100
+    assert cost.weight_bytes == 400 + 10

@@ -157,16 +157,6 @@ class Runtime:
             if self.is_running and self._profile_sink is not None:
                 self._profile_sink.move_off(path)
 
-    def watch_cache_directory(self, path: str) -> None:
-        """Watches how much a directory grows, if the run under way has a local file.
-
-        Args:
-            path: The directory.
-        """
-        with FAULTS.kept_in("watch of the cache directories"):
-            if self.is_running and self._profile_sink is not None:
-                self.metrics.cache_directories.watch(path)
-
     def add_sink(self, sink: Sink) -> None:
         """Hands the run under way, and every later one, to one more sink.
 

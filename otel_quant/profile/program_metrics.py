@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import metric_contexts
-from otel_quant.profile.cache_directories import CacheDirectories
 from otel_quant.profile.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -37,9 +36,6 @@ class ProgramMetrics:
         figures: Figures with a column that Quark's file lacks, each with its resource's name.
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
         summary_metrics: Figures of the summary, in order; may be changed until the run ends.
-        cache_directories: The cache directories that are watched until the run ends.
-        cache_growth_mb: Largest growth of one of them, in MiB, known when the run has ended; None
-            if none grew.
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
@@ -52,8 +48,6 @@ class ProgramMetrics:
         self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self.figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self.cache_directories = CacheDirectories()
-        self.cache_growth_mb: float | None = None
         self._adopted: Any = None
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
@@ -64,8 +58,6 @@ class ProgramMetrics:
             reading: The checkpoint's reading.
             baseline: The run's first reading.
         """
-        with FAULTS.kept_in("watch of the cache directories"):
-            self.cache_directories.measure_now()
         added = self._added("checkpoint_metrics")
         if not added:
             return {}
@@ -74,22 +66,15 @@ class ProgramMetrics:
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name.
 
-        Also stops watching the cache directories.
-
         Args:
             reading: The run's last reading.
             baseline: Its first.
             peaks: Highest figures between the two.
         """
-        self.cache_growth_mb = None
-        with FAULTS.kept_in("watch of the cache directories"):
-            self.cache_growth_mb = self.cache_directories.finish()
         added = self._added("summary_metrics")
         if not added:
             return {}
-        return _collect(
-            added, metric_contexts.at_end(reading, baseline, peaks, self.cache_growth_mb)
-        )
+        return _collect(added, metric_contexts.at_end(reading, baseline, peaks))
 
     def adopt(self, profiler: Any) -> None:
         """Includes the metrics that the program has added to Quark's own profiler.

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
+from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.metrics import Metric
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.quark.records_sink import RECORDS
@@ -181,7 +182,7 @@ class GlobalProfiler:
         """
         if self.enabled and not self._stopped:
             with FAULTS.kept_in("watch of the cache directories"):
-                RUNTIME.metrics.cache_directories.watch(path)
+                CACHE_DIRECTORIES.watch(path)
 
     def start_tmp_dir_monitoring(self, path: str) -> None:
         """The former name of :meth:`start_cache_dir_monitoring`."""

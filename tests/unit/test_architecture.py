@@ -42,6 +42,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
         "cost",
         "environment",
         "parent_process",
+        "probes",
         "profile",
         "recording",
         "runtime",
@@ -49,7 +50,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
         "telemetry",
     },
     "instrumentor": SHARED | {"environment", "instruments", "telemetry"},
-    "quark": SHARED | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
+    "quark": SHARED
+    | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "cli": SHARED | {"cost", "profile"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset({"instrumentor", "scope", "steps", "version"}),

@@ -21,6 +21,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.library_steps import as_library_step, open_library_step
 from otel_quant.instruments.shared.samples import with_counted_loader
+from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
@@ -213,6 +214,7 @@ def watch_cache_dir(
     @functools.wraps(original)
     def wrapper(self: Any, path: str) -> None:
         original(self, path)
-        RUNTIME.watch_cache_directory(path)
+        with FAULTS.kept_in("watch of the cache directories"):
+            CACHE_DIRECTORIES.watch(path)
 
     return wrapper

@@ -45,8 +45,8 @@ class CacheDirectories:
     def forget(self) -> None:
         """Watches nothing any more. In a forked child: the directories are its parent's."""
         self._first_sizes: dict[Path, int] = {}
-        self._latest = 0
-        self._highest = 0  # since the last reading
+        self._latest: int | None = None
+        self._highest: int | None = None  # since the last reading
         self._pause_ends = 0.0  # by the monotonic clock, in seconds
         self._last_duration = 0.0  # of a measurement, in seconds
         self._sampled_at = 0.0
@@ -70,7 +70,7 @@ class CacheDirectories:
             self._first_sizes = {
                 path: size for path, size in self._first_sizes.items() if path.exists()
             }
-            self._latest = self._highest = 0
+            self._latest = self._highest = None
         return self
 
     def __call__(self, pids: Collection[int] = ()) -> int | None:
@@ -83,7 +83,7 @@ class CacheDirectories:
 
         Returns:
             Bytes by which the directory has grown that has grown most: the largest value since
-            the last reading. None if no directory is watched.
+            the last reading. None if none of the watched directories exists.
         """
         if not self._first_sizes:
             return None
@@ -107,9 +107,9 @@ class CacheDirectories:
             self._thread.start()
         return self._take()
 
-    def _take(self) -> int:
+    def _take(self) -> int | None:
         with self._lock:
-            highest, self._highest = max(self._highest, self._latest), 0
+            highest, self._highest = _larger(self._highest, self._latest), None
         return highest
 
     def _run(self) -> None:
@@ -124,11 +124,15 @@ class CacheDirectories:
         grown = [size - first for path, first in watched if (size := size_of(path)) is not None]
         ended = time.monotonic()
         with self._lock:  # the thread and a checkpoint may measure at the same time
-            self._latest = max([0, *grown])
-            self._highest = max(self._highest, self._latest)
+            self._latest = max([0, *grown]) if grown else None
+            self._highest = _larger(self._highest, self._latest)
             # The shorter of two: a single one may be long because the thread was suspended.
             before, self._last_duration = self._last_duration, ended - began
             self._pause_ends = ended + _REST * min(before, self._last_duration)
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((size for size in (one, other) if size is not None), default=None)
 
 
 def size_of(path: Path) -> int | None:

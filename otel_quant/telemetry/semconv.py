@@ -234,7 +234,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
     Metric(MODEL_PARAMETERS, "gauge", "{element}", "Elements of the model's static tensors.", (MODEL_ROLE,)),
     Metric(MODEL_MACS, "gauge", "{mac}", "Forward contraction MACs of the model.", (MODEL_ROLE,)),
-    Metric(CUSTOM_PREFIX + "<name>", "gauge", "", "Value of a custom metric, by its name.", (STEP_NAME,)),
+    Metric(CUSTOM_PREFIX + "<name>", "gauge", "", "Value of a custom metric, by its name; what an instrument's name may not have in it is `_`.", (STEP_NAME,)),
 )  # fmt: skip
 """Metrics that do not come from a resource, in the order of the documentation."""
 

@@ -47,6 +47,15 @@ def test_the_largest_growth_of_one_directory_counts_and_not_their_sum(tmp_path: 
     assert cache() == 3 * MIB
 
 
+def test_nothing_is_measured_if_all_directories_were_removed(tmp_path: Path) -> None:
+    cache = CacheDirectories()
+    (tmp_path / "cache").mkdir()
+    cache.watch(tmp_path / "cache")
+    assert at_checkpoint(cache) == 0
+    (tmp_path / "cache").rmdir()
+    assert at_checkpoint(cache) is None
+
+
 def test_nothing_is_measured_and_no_thread_runs_without_a_watched_directory() -> None:
     cache = CacheDirectories()
     before = threading.active_count()
@@ -58,7 +67,7 @@ def test_between_checkpoints_a_thread_measures_and_the_sample_has_its_highest(
 ) -> None:
     cache = CacheDirectories(interval=0.01)
     cache.watch(tmp_path)
-    assert cache.sample() == 0
+    assert cache.sample() is None  # it has not measured yet
     (tmp_path / "model.onnx").write_bytes(b"x" * MIB)
     deadline = time.monotonic() + 60
     while cache._latest != MIB:
@@ -94,6 +103,7 @@ def test_a_new_run_watches_what_exists_and_does_not_have_the_old_runs_peak(tmp_p
     (tmp_path / "gone" / "file").unlink()
     (tmp_path / "gone").rmdir()
     (tmp_path / "kept" / "file").write_bytes(b"x" * MIB)
+    cache._pause_ends = 0.0
 
     assert cache.for_new_run()() == MIB
     assert list(cache._first_sizes) == [tmp_path / "kept"]

@@ -219,6 +219,12 @@ class Runtime:
         run.end(error.__name__ if error is not None and not interactive else None)
         self._drain(self.delivery.finish, timeout)
 
+    def watch_exit(self) -> None:
+        """Has the run end at exit: after what registers later, before what has registered."""
+        if not self._watches_exit:
+            self._be_first_at_exit()
+            self._watches_exit = True
+
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
@@ -280,9 +286,7 @@ class Runtime:
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
             )
-            if not self._watches_exit:
-                self._be_first_at_exit()
-                self._watches_exit = True
+            self.watch_exit()
             return recorder
         nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
         nothing.ended = True

@@ -352,3 +352,62 @@ def test_metrics_of_quarks_profiler_do_not_run_while_it_is_switched_off(tmp_path
     records = read(tmp_path / "ours.yaml")["memory_usage"]
     assert [record["step"] for record in records] == STEPS
     assert "depth" not in {key for record in records for key in record}
+
+
+COUNTS = """
+from quark.common.profiler import CheckpointMetric, GlobalProfiler, ProfileStep, profile_scope
+
+class Calls(CheckpointMetric):
+    calls = 0
+    name = "calls"
+    def get_definition(self):
+        return "How often it was asked."
+    def collect(self, context):
+        Calls.calls += 1
+        return Calls.calls
+
+@profile_scope(ProfileStep.CALIBRATION)
+def calibrate():
+    with profiler.scope("Inner"):
+        pass
+
+profiler = GlobalProfiler("quarks.yaml")
+profiler.checkpoint_metrics.append(Calls())
+with profiler.scope("Scope"):
+    pass
+assert Calls.calls == 2, Calls.calls
+calibrate()
+profiler._checkpoint("Point")
+assert Calls.calls == 7, Calls.calls
+print([record.get("calls") for record in profiler.records])
+"""
+
+
+INSTRUMENT = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
+OWN_STEP = "with otel_quant.step('Not a step of Quark'):\n    pass\n"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_metric_of_quarks_profiler_is_asked_once_for_each_of_its_checkpoints(
+    tmp_path: Path, late: bool
+) -> None:
+    before = "import quark.common.profiler\n" * late + INSTRUMENT
+
+    printed = run(tmp_path, before + COUNTS + OWN_STEP, OTEL_QUANT_PROFILE="ours.yaml")
+
+    assert printed == "[None, 1, 2, 3, 4, 5, 6, 7]"
+    records = read(tmp_path / "ours.yaml")["memory_usage"]
+    assert [(record["step"], record.get("calls")) for record in records] == [
+        ("Start", None), ("Scope Start", 1), ("Scope End", 2), ("Calibration Start", 3),
+        ("Inner Start", 4), ("Inner End", 5), ("Calibration End", 6), ("Point", 7),
+        ("Not a step of Quark Start", None), ("Not a step of Quark End", None), ("End", 8),
+    ]  # fmt: skip
+
+
+def test_a_metric_of_quarks_profiler_is_asked_once_without_a_file_of_ours(tmp_path: Path) -> None:
+    on = "import os\nos.environ['QUARK_PROFILING'] = '1'\n"  # our run has begun
+
+    out, _ = run_script(tmp_path, INSTRUMENT + OWN_STEP + on + COUNTS)
+
+    assert out == "[None, 1, 2, 3, 4, 5, 6, 7]\n"
+    assert [path.name for path in tmp_path.glob("*.yaml")] == ["quarks.yaml"]

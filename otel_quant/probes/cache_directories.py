@@ -62,7 +62,9 @@ class CacheDirectories:
         """
         target = Path(path).absolute()
         if target not in self._first_sizes:
-            self._first_sizes[target] = size_of(target) or 0
+            size = size_of(target) or 0
+            with self._lock:
+                self._first_sizes.setdefault(target, size)
 
     def for_new_run(self) -> CacheDirectories:
         """Returns itself as the probe of a run; forgets the directories that no longer exist."""
@@ -120,7 +122,8 @@ class CacheDirectories:
 
     def _measure(self) -> None:
         began = time.monotonic()
-        watched = tuple(self._first_sizes.items())
+        with self._lock:
+            watched = tuple(self._first_sizes.items())
         grown = [size - first for path, first in watched if (size := size_of(path)) is not None]
         ended = time.monotonic()
         with self._lock:  # the thread and a checkpoint may measure at the same time

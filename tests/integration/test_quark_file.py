@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from otel_quant.cli import main
 from tests.fixtures.script import run_script
 
 pytestmark = [
@@ -318,7 +319,7 @@ print()
 
 @pytest.mark.parametrize("beside_quarks_own", [True, False])
 def test_cache_directories_count_from_before_the_first_step_until_they_are_removed(
-    tmp_path: Path, beside_quarks_own: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], beside_quarks_own: bool
 ) -> None:
     instrumented = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
     run_script(
@@ -329,6 +330,9 @@ def test_cache_directories_count_from_before_the_first_step_until_they_are_remov
     )
 
     assert grown(tmp_path / "ours.yaml") == 7.0
+    assert main(["show", str(tmp_path / "ours.yaml")]) == 0
+    shown = dict(line.split() for line in capsys.readouterr().out.splitlines() if "cache" in line)
+    assert shown == {"peak_cache_dir_disk_usage_mb": "7.0"}
     if beside_quarks_own:
         assert grown(tmp_path / "quark_profile.yaml") == 7.0
 

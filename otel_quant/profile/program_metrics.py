@@ -76,7 +76,7 @@ class ProgramMetrics:
             values = _collect(added, context)
         checkpoint, adopted = _ADOPTED.get()
         if name == ProfileStep.END:
-            adopted = self._adopted_at_end
+            adopted, self._adopted_at_end = self._adopted_at_end, _NOTHING
         elif name != checkpoint:
             adopted = _NOTHING
         return {**values, **adopted}

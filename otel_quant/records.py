@@ -188,7 +188,7 @@ class Peaks:
     """Highest figures of a step or a run.
 
     Attributes:
-        figures: By name of the figure: ``memory``, ``gpu.memory``.
+        figures: By name of the figure: ``memory``, ``gpu.memory``, ``cache.disk``.
         sources: Source of a peak, by name of the figure: ``kernel`` if it is a high-water mark
             that rose, else ``sampled``. Only memory has one.
         devices: By name of the resource, index of the device and name of the figure.

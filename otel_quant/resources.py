@@ -25,7 +25,7 @@ Instrument: TypeAlias = Literal[
 Probe: TypeAlias = Callable[[Collection[int]], Any]
 """Reads a resource, given the process ids of this process's descendants, parents first. Returns
 a record from which the figures are taken; None or an empty tuple if the resource cannot be
-measured. May raise."""
+measured. May raise. If it has a method ``sample``, that is called between checkpoints instead."""
 
 LEVEL: tuple[Part, ...] = ("start", "end", "delta", "peak")
 """The parts of a figure that rises and falls."""

@@ -172,16 +172,6 @@ class Runtime:
             if self.is_running and self._profile_sink is not None:
                 self._profile_sink.move_off(path)
 
-    def watch_cache_directory(self, path: str) -> None:
-        """Watches how much a directory grows, if the run under way has a local file.
-
-        Args:
-            path: The directory.
-        """
-        with FAULTS.kept_in("watch of the cache directories"):
-            if self.is_running and self._profile_sink is not None:
-                self.metrics.cache_directories.watch(path)
-
     def add_sink(self, sink: Sink) -> None:
         """Hands the run under way, and every later one, to one more sink.
 
@@ -244,6 +234,12 @@ class Runtime:
         run.end(error.__name__ if error is not None and not interactive else None)
         self._drain(self.delivery.finish, timeout)
 
+    def watch_exit(self) -> None:
+        """Has the run end at exit: after what registers later, before what has registered."""
+        if not self._watches_exit:
+            self._be_first_at_exit()
+            self._watches_exit = True
+
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
@@ -305,9 +301,7 @@ class Runtime:
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
             )
-            if not self._watches_exit:
-                self._be_first_at_exit()
-                self._watches_exit = True
+            self.watch_exit()
             return recorder
         nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
         nothing.ended = True

@@ -37,14 +37,14 @@ class _Source:
     Attributes:
         name: Name of the resource.
         origin: Name under which a failure of the probe is logged.
-        probe: The probe.
-        is_sampled: Whether it is also read between checkpoints.
+        probe: Reads it at a checkpoint.
+        sample: Reads it between checkpoints; None if it is not read then.
     """
 
     name: str
     origin: str
     probe: Probe
-    is_sampled: bool
+    sample: Probe | None
 
 
 class Probes:
@@ -64,7 +64,8 @@ class Probes:
         concurrent: list[_Source] = []
         for resource in self.resources:
             probe = instead.get(resource.name) or resource.probe()
-            source = _Source(resource.name, f"probe {resource.name}", probe, resource.is_sampled)
+            sample = getattr(probe, "sample", probe) if resource.is_sampled else None
+            source = _Source(resource.name, f"probe {resource.name}", probe, sample)
             (serial if resource.reads_proc else concurrent).append(source)
         self._serial, self._concurrent = tuple(serial), tuple(concurrent)
         self._memory = next((s.probe for s in serial if s.name == "memory"), None)
@@ -76,7 +77,7 @@ class Probes:
         return self._read(whole=True)
 
     def sample(self) -> Reading:
-        """Reads the resources that have peaks: memory of the process tree and of the GPUs."""
+        """Reads the resources that have peaks: for example memory."""
         return self._read(whole=False)
 
     def lower_marks(self, reading: Reading) -> tuple[Reading, Reading] | None:
@@ -143,9 +144,10 @@ class Probes:
         sources: tuple[_Source, ...], whole: bool, pids: tuple[int, ...], found: dict[str, Any]
     ) -> None:
         for source in sources:
-            if whole or source.is_sampled:
+            probe = source.probe if whole else source.sample
+            if probe is not None:
                 with FAULTS.kept_in(source.origin):
-                    record = source.probe(pids)
+                    record = probe(pids)
                     if record is not None and not (type(record) is tuple and not record):
                         found[source.name] = record
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from otel_quant.probes.cache_directories import CACHE
 from otel_quant.probes.cpu import CPU
 from otel_quant.probes.disk import DISK
 from otel_quant.probes.gpu import GPU
 from otel_quant.probes.memory import MEMORY
 from otel_quant.resources import Resource
 
-RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU)
+RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 """In the order of the documentation."""

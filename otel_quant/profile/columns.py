@@ -37,9 +37,7 @@ def summary_columns(
         record: The run, with the values of the program's own metrics.
         end: Its last checkpoint.
     """
-    context = metric_contexts.at_end(
-        end.reading, end.baseline, record.run_peaks, metrics.cache_growth_mb
-    )
+    context = metric_contexts.at_end(end.reading, end.baseline, record.run_peaks)
     return _columns(metrics.every("summary_metrics"), context, record.custom, strict=False)
 
 

@@ -13,6 +13,7 @@ from otel_quant.profile.metrics import MetricContext
 from otel_quant.records import Peaks, Reading
 from otel_quant.resources import Figure, Number
 
+_MIB: Final = 1 << 20
 _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
 
 
@@ -40,16 +41,13 @@ def at_checkpoint(
     return context
 
 
-def at_end(
-    reading: Reading, baseline: Reading, peaks: Peaks, cache_growth_mb: float | None
-) -> MetricContext:
+def at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> MetricContext:
     """Describes a run that has ended.
 
     Args:
         reading: The run's last reading.
         baseline: Its first.
         peaks: Highest figures between the two.
-        cache_growth_mb: Largest growth of a watched cache directory, in MiB.
 
     Returns:
         The context for summary metrics.
@@ -63,7 +61,8 @@ def at_end(
     context.gpu_available = gpu_peak is not None
     context.gpu_baseline_memory = _used(baseline)
     context.gpu_peak_memory = int(gpu_peak or 0)
-    context.cache_dir_peak_disk_mb = cache_growth_mb
+    grown = peaks.figures.get("cache.disk")
+    context.cache_dir_peak_disk_mb = grown / _MIB if grown else None
     context.peak_memory = max(
         (mark for mark in (*marks, peaks.process_memory) if mark is not None), default=None
     )

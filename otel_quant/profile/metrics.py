@@ -307,8 +307,8 @@ class PeakCacheDirDiskUsageMbMetric(SummaryMetric):
     def get_definition(self) -> str:
         return (
             "Most that any one of the watched cache directories grew beyond what it held when its "
-            "watch began, in MiB: the sizes of its files, added up at each checkpoint and once a "
-            "second. Left out if none grew."
+            "watch began, in MiB: the sizes of its files, added up at each checkpoint and five "
+            "times a second, less often if that takes long. Left out if none grew."
         )
 
     def collect(self, context: MetricContext) -> float | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.profile import metric_contexts
-from otel_quant.profile.cache_directories import CacheDirectories
 from otel_quant.profile.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -17,11 +18,19 @@ from otel_quant.profile.metrics import (
 )
 from otel_quant.records import Peaks, Reading
 from otel_quant.resources import Resource
+from otel_quant.steps import ProfileStep
 
 BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
 """The classes of the metrics that are there unless a program removes them."""
 
 _QUARKS_OWN: Final = "quark.common.profiler."
+_QUARKS_METRICS: Final = "metrics of Quark's profiler"
+
+_NOTHING: Final[Mapping[str, object]] = {}
+# Name of the checkpoint that Quark's profiler has just taken, and its values of added metrics.
+_ADOPTED: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
+    "otel_quant_adopted", default=("", _NOTHING)
+)
 
 Kind = Literal["checkpoint_metrics", "summary_metrics"]
 
@@ -37,9 +46,6 @@ class ProgramMetrics:
         figures: Figures with a column that Quark's file lacks, each with its resource's name.
         checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
         summary_metrics: Figures of the summary, in order; may be changed until the run ends.
-        cache_directories: The cache directories that are watched until the run ends.
-        cache_growth_mb: Largest growth of one of them, in MiB, known when the run has ended; None
-            if none grew.
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
@@ -52,9 +58,8 @@ class ProgramMetrics:
         self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self.figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self.cache_directories = CacheDirectories()
-        self.cache_growth_mb: float | None = None
         self._adopted: Any = None
+        self._adopted_at_end = _NOTHING
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name.
@@ -64,43 +69,62 @@ class ProgramMetrics:
             reading: The checkpoint's reading.
             baseline: The run's first reading.
         """
-        with FAULTS.kept_in("watch of the cache directories"):
-            self.cache_directories.measure_now()
-        added = self._added("checkpoint_metrics")
-        if not added:
-            return {}
-        return _collect(added, metric_contexts.at_checkpoint(name, reading, baseline, self.figures))
+        added = [metric for metric in self.checkpoint_metrics if is_added(metric)]
+        values: dict[str, object] = {}
+        if added:
+            context = metric_contexts.at_checkpoint(name, reading, baseline, self.figures)
+            values = _collect(added, context)
+        checkpoint, adopted = _ADOPTED.get()
+        if name == ProfileStep.END:
+            adopted, self._adopted_at_end = self._adopted_at_end, _NOTHING
+        elif name != checkpoint:
+            adopted = _NOTHING
+        return {**values, **adopted}
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name.
-
-        Also stops watching the cache directories.
 
         Args:
             reading: The run's last reading.
             baseline: Its first.
             peaks: Highest figures between the two.
         """
-        self.cache_growth_mb = None
-        with FAULTS.kept_in("watch of the cache directories"):
-            self.cache_growth_mb = self.cache_directories.finish()
-        added = self._added("summary_metrics")
+        added = [metric for metric in self.every("summary_metrics") if is_added(metric)]
         if not added:
             return {}
-        return _collect(
-            added, metric_contexts.at_end(reading, baseline, peaks, self.cache_growth_mb)
-        )
+        return _collect(added, metric_contexts.at_end(reading, baseline, peaks))
 
-    def adopt(self, profiler: Any) -> None:
+    @contextmanager
+    def adopted(
+        self, profiler: Any, checkpoint: str = "", record: Mapping[str, object] = _NOTHING
+    ) -> Iterator[None]:
         """Includes the metrics that the program has added to Quark's own profiler.
 
-        Both profilers collect them, each for its own checkpoints. They are not collected while
-        Quark's profiler is switched off, because the program does not expect it.
+        They are part of this process's metrics from now on. At a checkpoint they are not asked
+        again, because the program may count the calls: within the block, the checkpoint of that
+        name has the values of Quark's record. Those of the whole run are asked at the end of the
+        run, if Quark's profiler is on.
 
         Args:
             profiler: Quark's profiler; its lists are read again at each checkpoint.
+            checkpoint: Name of the checkpoint that it has just taken.
+            record: Its record of that checkpoint.
         """
         self._adopted = profiler
+        token = _ADOPTED.set((checkpoint, _values_of(profiler, record)))
+        try:
+            yield
+        finally:
+            _ADOPTED.reset(token)
+
+    def adopt_end(self, profiler: Any, record: Mapping[str, object]) -> None:
+        """Takes the values of the last checkpoint of Quark's profiler for the end of our run.
+
+        Args:
+            profiler: Quark's profiler.
+            record: Its last record.
+        """
+        self._adopted_at_end = _values_of(profiler, record)
 
     def every(self, kind: Kind) -> list[Metric]:
         """Returns all metrics of a kind, those of an adopted profiler last.
@@ -113,13 +137,10 @@ class ProgramMetrics:
         )
         if self._adopted is None:
             return metrics
-        with FAULTS.kept_in("metrics of Quark's profiler"):
+        with FAULTS.kept_in(_QUARKS_METRICS):
             if self._adopted.enabled:
                 metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
         return metrics
-
-    def _added(self, kind: Kind) -> list[Metric]:
-        return [metric for metric in self.every(kind) if is_added(metric)]
 
 
 def is_added(metric: Metric) -> bool:
@@ -129,6 +150,15 @@ def is_added(metric: Metric) -> bool:
 
 def _is_quarks_own(metric: object) -> bool:
     return type(metric).__module__.startswith(_QUARKS_OWN)
+
+
+def _values_of(profiler: Any, record: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns the values of the metrics that the program has added to Quark's profiler."""
+    if record:
+        with FAULTS.kept_in(_QUARKS_METRICS):
+            names = [str(m.name) for m in profiler.checkpoint_metrics if is_added(m)]
+            return {name: record[name] for name in names if name in record}
+    return _NOTHING
 
 
 def _collect(metrics: Sequence[Metric], context: MetricContext) -> dict[str, object]:

@@ -9,47 +9,10 @@ Quark need not be installed.
 
 from __future__ import annotations
 
-from otel_quant.profile.metrics import (
-    BaseMetric,
-    CheckpointMetric,
-    CPUMemoryMbMetric,
-    CPUPeakMemoryMetric,
-    DiskReadMbMetric,
-    DiskWriteMbMetric,
-    GPUMemoryMbMetric,
-    GPUPeakMemoryMetric,
-    MetricContext,
-    PeakCacheDirDiskUsageMbMetric,
-    RelativeTimeMetric,
-    StepNameMetric,
-    SummaryMetric,
-    TimestampMetric,
-    TotalDiskReadMbMetric,
-    TotalDiskWriteMbMetric,
-    TotalTimeMetric,
-)
-from otel_quant.quark.profiler import GlobalProfiler, profile_scope
-from otel_quant.steps import ProfileStep
+from otel_quant.quark import cache_dir_disk_monitor as cache_dir_disk_monitor
+from otel_quant.quark import metrics as metrics
+from otel_quant.quark import utils as utils
+from otel_quant.quark.metrics import *  # noqa: F403 - the names of its __all__
+from otel_quant.quark.profiler import GlobalProfiler, ProfileStep, profile_scope
 
-__all__ = [
-    "BaseMetric",
-    "CPUMemoryMbMetric",
-    "CPUPeakMemoryMetric",
-    "CheckpointMetric",
-    "DiskReadMbMetric",
-    "DiskWriteMbMetric",
-    "GPUMemoryMbMetric",
-    "GPUPeakMemoryMetric",
-    "GlobalProfiler",
-    "MetricContext",
-    "PeakCacheDirDiskUsageMbMetric",
-    "ProfileStep",
-    "RelativeTimeMetric",
-    "StepNameMetric",
-    "SummaryMetric",
-    "TimestampMetric",
-    "TotalDiskReadMbMetric",
-    "TotalDiskWriteMbMetric",
-    "TotalTimeMetric",
-    "profile_scope",
-]
+__all__ = ["GlobalProfiler", "ProfileStep", "profile_scope", *metrics.__all__]

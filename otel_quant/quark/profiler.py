@@ -17,13 +17,15 @@ from typing import Any, ClassVar, Final, TypeVar
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
+from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.metrics import Metric
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.quark.records_sink import RECORDS
 from otel_quant.recording.recorder import OpenStep
-from otel_quant.records import Reading
+from otel_quant.records import Checkpoint, DiskReading, Reading
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step, qualified_name
+from otel_quant.steps import ProfileStep as ProfileStep
 
 _log = logging.getLogger("otel_quant")
 _GIB: Final = 1024**3
@@ -50,6 +52,7 @@ class GlobalProfiler:
     _instance: ClassVar[GlobalProfiler | None] = None
     _begun: ClassVar[GlobalProfiler | None] = None
     _making: ClassVar[threading.RLock] = threading.RLock()
+    _has_psutil: ClassVar[bool] = True
     _initialized: bool
 
     def __new__(cls, output_path: str = DEFAULT_PATH) -> GlobalProfiler:
@@ -81,6 +84,9 @@ class GlobalProfiler:
         if not instrumentor.is_instrumented_by_opentelemetry:
             instrumentor.instrument()
         RECORDS.records = self.records
+        if RUNTIME.is_running and (baseline := self._baseline()) is not None:
+            # The run began with an earlier step: its start is the first record all the same.
+            RECORDS.point(Checkpoint(0, ProfileStep.START, "start", baseline, baseline))
         RUNTIME.add_sink(RECORDS)
         if self.output_path:
             RUNTIME.write_profile(self.output_path)
@@ -118,9 +124,46 @@ class GlobalProfiler:
         baseline = self._baseline()
         return baseline.memory.tree_rss if baseline is not None and baseline.memory else 0
 
+    @property
+    def gpu_baseline_memory(self) -> int:
+        """Memory in use on all visible GPUs at the first checkpoint, in bytes; 0 if unknown."""
+        baseline = self._baseline()
+        return sum(gpu.used for gpu in baseline.gpus) if baseline is not None else 0
+
+    @property
+    def gpu_peak_memory(self) -> int:
+        """Highest memory in use on all visible GPUs so far, in bytes; 0 if unknown."""
+        run = RUNTIME.latest_run if self.enabled else None
+        return int(run.peaks.figures.get("gpu.memory", 0)) if run is not None else 0
+
+    @property
+    def baseline_disk_read(self) -> int:
+        """Bytes fetched from storage before the first checkpoint; 0 if unknown."""
+        disk = self._baseline_disk()
+        return disk.read if disk is not None else 0
+
+    @property
+    def baseline_disk_write(self) -> int:
+        """Bytes sent to storage before the first checkpoint; 0 if unknown."""
+        disk = self._baseline_disk()
+        return disk.write if disk is not None else 0
+
+    @property
+    def _gpu_available(self) -> bool:
+        baseline = self._baseline()
+        return baseline is not None and bool(baseline.gpus)
+
+    @property
+    def _disk_io_available(self) -> bool:
+        return self._baseline_disk() is not None
+
     def _baseline(self) -> Reading | None:
         run = RUNTIME.latest_run if self.enabled else None
         return run.baseline if run is not None else None
+
+    def _baseline_disk(self) -> DiskReading | None:
+        baseline = self._baseline()
+        return baseline.resources.get("disk") if baseline is not None else None
 
     def stop(self) -> None:
         """Ends the run and its file. Called automatically when the program exits.
@@ -181,7 +224,7 @@ class GlobalProfiler:
         """
         if self.enabled and not self._stopped:
             with FAULTS.kept_in("watch of the cache directories"):
-                RUNTIME.metrics.cache_directories.watch(path)
+                CACHE_DIRECTORIES.watch(path)
 
     def start_tmp_dir_monitoring(self, path: str) -> None:
         """The former name of :meth:`start_cache_dir_monitoring`."""

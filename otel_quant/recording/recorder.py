@@ -27,6 +27,7 @@ from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
+    Peaks,
     Phase,
     Reading,
     RunInfo,
@@ -152,6 +153,12 @@ class Recorder:
     def baseline(self) -> Reading | None:
         """The run's first reading; None before it has begun."""
         return self._whole.start if self._whole is not None else None
+
+    @property
+    def peaks(self) -> Peaks:
+        """Highest figures of the run so far."""
+        with self._lock:
+            return self._whole.tracker.result() if self._whole is not None else Peaks()
 
     @property
     def idle(self) -> bool:

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from numbers import Integral, Real
 from typing import Any, Final, TypeAlias
 
 from otel_quant.records import (
@@ -185,12 +186,39 @@ def cost_identity_of(cost: CostedModel) -> dict[str, AttributeValue]:
 
 def custom_of(values: Mapping[str, object]) -> Mapping[str, AttributeValue]:
     """Returns the values of custom metrics that an attribute can hold, as many as are shown."""
-    found: dict[str, AttributeValue] = {
-        semconv.CUSTOM_PREFIX + name: value
-        for name, value in values.items()
-        if isinstance(value, str | bool | int | float)
-    }
+    found = _present(
+        {
+            semconv.CUSTOM_PREFIX + _encodable(name): custom_value(value)
+            for name, value in values.items()
+        }
+    )
     return _first(found, MOST_CUSTOM, "custom metrics")
+
+
+def custom_value(value: object) -> str | bool | int | float | None:
+    """Returns what OpenTelemetry can send of the value of a custom metric; None for nothing.
+
+    An integer of more than 64 bits would make an exporter fail with all that is sent with it.
+
+    Args:
+        value: Any object.
+    """
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral) and abs(int(value)) < 1 << 63:
+        return int(value)
+    if isinstance(value, Real):
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return None
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def shown_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
@@ -28,6 +28,7 @@ from otel_quant.records import (
 from otel_quant.resources import Metric, Resource
 from otel_quant.steps import ALL_STEPS
 from otel_quant.telemetry import catalog, semconv
+from otel_quant.telemetry.custom_gauges import CustomGauges
 from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
@@ -102,7 +103,7 @@ class MetricsSink(Sink):
         self._baseline: Reading | None = None
         self._active: Counter[_Kind] = Counter()
         self._calibrations: dict[_Kind, _Calibration] = {}
-        self._custom: dict[str, Any] = {}
+        self._custom = CustomGauges(self._meter)
         observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
@@ -198,8 +199,7 @@ class MetricsSink(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Records the last values of custom metrics."""
-        for name, value in record.custom.items():
-            self._gauge(name, value, {})
+        self._custom.set(record.custom, {})
 
     def forget(self) -> None:
         """Drops the parent's run. The lock may be held by a thread that does not exist here."""
@@ -207,6 +207,7 @@ class MetricsSink(Sink):
         self._run = self._baseline = None
         self._active = Counter()
         self._calibrations = {}
+        self._custom.forget()
 
     # --- within -----------------------------------------------------------------------------
 
@@ -237,17 +238,7 @@ class MetricsSink(Sink):
             return
         step = checkpoint.step
         labels = _labels_of((*_kind_of(step)[:2], None)) if step is not None else {}
-        for name, value in checkpoint.custom.items():
-            self._gauge(name, value, labels)
-
-    def _gauge(self, name: str, value: object, labels: Mapping[str, str]) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return
-        if name not in self._custom:
-            self._custom[name] = self._meter.create_gauge(
-                semconv.CUSTOM_PREFIX + name, description="A custom metric of the program."
-            )
-        self._custom[name].set(value, labels)
+        self._custom.set(checkpoint.custom, labels)
 
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:

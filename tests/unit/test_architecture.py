@@ -42,6 +42,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
         "cost",
         "environment",
         "parent_process",
+        "probes",
         "profile",
         "recording",
         "runtime",
@@ -51,7 +52,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "instrumentor": SHARED | {"environment", "instruments", "telemetry"},
     "measured_run": SHARED
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
-    "quark": SHARED | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
+    "quark": SHARED
+    | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile"},
     "cli": SHARED | {"cost", "profile", "rendering"},
     "__main__": frozenset({"cli"}),

@@ -2,8 +2,10 @@
 
 Quark marks its steps with a decorator that is applied as its modules are imported. If it is
 hooked before that, each call of a decorated function is seen with its arguments. If it is
-hooked later, only the scope is seen that the decorator opens at each call. In the first
-case both are seen, and only the decorator's wrapper may open the step.
+hooked later, only the scope is seen that the decorator opens at each call.
+
+A step is opened and closed just after Quark's own checkpoint: metrics that the program has added
+to Quark's profiler are not asked a second time, their values are those of Quark's record.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Final
@@ -19,28 +21,35 @@ from typing import Any, Final
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.library import Hook, Library
-from otel_quant.instruments.shared.library_steps import as_library_step, open_library_step
+from otel_quant.instruments.shared.library_steps import library_step_begin, open_library_step
 from otel_quant.instruments.shared.samples import with_counted_loader
+from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
-from otel_quant.scope import OPENING_A_STEP, Activation, as_step, qualified_name
+from otel_quant.scope import OPENING_A_STEP, Activation, Begin, qualified_name
 from otel_quant.steps import ALL_STEPS, ProfileStep
 
 _DECORATORS_MODULE: Final = "quark.common.profiler.profiler"
 
-# Labels of scopes for which the wrapped decorator has opened a step, innermost last.
-_DECORATED: Final[ContextVar[tuple[str, ...]]] = ContextVar("otel_quant_decorated", default=())
-# The label that ``scope()`` was called with, and the function of Quark's that its decorator
-# opens the scope for, until the ``with`` statement enters it.
-_PENDING: Final[ContextVar[tuple[str, Callable[..., Any] | None] | None]] = ContextVar(
-    "otel_quant_pending", default=None
+_Open = Callable[[], OpenStep | None]
+
+# Calls of decorated functions: the label of each one's scope, and what opens its step. Innermost
+# last; without a label once its scope is made.
+_DECORATED: Final[ContextVar[tuple[tuple[str | None, _Open], ...]]] = ContextVar(
+    "otel_quant_decorated", default=()
 )
+# What opens the step of a scope, until the ``with`` statement enters it.
+_PENDING: Final[ContextVar[_Open | None]] = ContextVar("otel_quant_pending", default=None)
 # What the scopes entered in this context have opened, innermost last.
 _ENTERED: Final[ContextVar[tuple[Activation, ...]]] = ContextVar("otel_quant_entered", default=())
 
 # Whether Quark takes a checkpoint itself, at the start or the end of a scope.
 _IN_OWN_CHECKPOINT: Final[ContextVar[bool]] = ContextVar("otel_quant_boundary", default=False)
+# Name and record of the last checkpoint that Quark's profiler has taken.
+_RECORD: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
+    "otel_quant_record", default=("", {})
+)
 
 
 def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -53,29 +62,34 @@ def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) ->
         def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
             label = user_msg if user_msg is not None else step
             decorated = decorate(function)
+            begin = library_step_begin(function, step, library, user_msg)
+            if not _is_quarks(function):  # the decorator is public
+                begin = _begin_of_program(step, label)
+            elif step == ProfileStep.CALIBRATION:
+                decorated = _with_counted_passes(decorated, library)
 
             @functools.wraps(decorated)
-            def without_scope_step(*args: Any, **kwargs: Any) -> Any:
-                token = _DECORATED.set((*_DECORATED.get(), label))
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                opening = functools.partial(begin, args, kwargs)
+                token = _DECORATED.set((*_DECORATED.get(), (label, opening)))
                 try:
                     return decorated(*args, **kwargs)
                 finally:
                     _DECORATED.reset(token)
 
-            if function.__module__.partition(".")[0] != "quark":
-                # The decorator is public, and this is a function of the program.
-                return as_step(
-                    without_scope_step,
-                    lambda args, kwargs: RUNTIME.recorder.open(step, label=label),
-                )
-            body: Callable[..., Any] = without_scope_step
-            if step == ProfileStep.CALIBRATION:
-                body = _with_counted_passes(body, library)
-            return as_library_step(body, step, library, user_msg)
+            return wrapper
 
         return decorator
 
     return factory
+
+
+def _is_quarks(function: Callable[..., Any]) -> bool:
+    return (getattr(function, "__module__", None) or "").partition(".")[0] == "quark"
+
+
+def _begin_of_program(step: str, label: str) -> Begin:
+    return lambda args, kwargs: RUNTIME.recorder.open(step, label=label)
 
 
 def _with_counted_passes(function: Callable[..., Any], library: Library) -> Callable[..., Any]:
@@ -90,20 +104,22 @@ def _with_counted_passes(function: Callable[..., Any], library: Library) -> Call
 
 
 def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps ``GlobalProfiler.scope``: remembers the label for the ``with`` that follows."""
+    """Wraps ``GlobalProfiler.scope``: remembers the step for the ``with`` that follows."""
 
     @functools.wraps(original)
     def wrapper(self: Any, step_name: str, user_msg: str | None = None) -> Any:
         result = original(self, step_name, user_msg)
         label = user_msg if user_msg is not None else step_name
         decorated = _DECORATED.get()
-        if decorated and decorated[-1] == label:
-            _DECORATED.set((*decorated[:-1], ""))  # the decorator's own scope: its step is open
-            _PENDING.set(None)
+        if decorated and decorated[-1][0] == label:  # the decorator's own scope
+            opening = decorated[-1][1]
+            _DECORATED.set((*decorated[:-1], (None, opening)))
+            _PENDING.set(opening)
         else:
-            _PENDING.set((label, None))
+            function = None
             with FAULTS.kept_in("owner of a scope"):
-                _PENDING.set((label, _decorated_by_quark(sys._getframe(1))))
+                function = _decorated_by_quark(sys._getframe(1))
+            _PENDING.set(functools.partial(_open, label, function, library))
         return result
 
     return wrapper
@@ -118,8 +134,7 @@ def _decorated_by_quark(caller: FrameType) -> Callable[..., Any] | None:
     if caller.f_globals.get("__name__") != _DECORATORS_MODULE:
         return None
     function = caller.f_locals.get("func")
-    module = getattr(function, "__module__", None) or ""
-    return function if module.partition(".")[0] == "quark" else None
+    return function if function is not None and _is_quarks(function) else None
 
 
 def _open(label: str, function: Callable[..., Any] | None, library: Library) -> OpenStep | None:
@@ -134,20 +149,20 @@ def enter_scope(original: Callable[..., Any], hook: Hook, library: Library) -> C
 
     @functools.wraps(original)
     def wrapper(self: Any) -> Any:
-        activation = Activation(None)
-        with FAULTS.kept_in(OPENING_A_STEP):
-            RUNTIME.metrics.adopt(self)
-            pending = _PENDING.get()
-            _PENDING.set(None)
-            if pending is not None:
-                activation = Activation(_open(*pending, library))
-        activation.__enter__()
-        _ENTERED.set((*_ENTERED.get(), activation))
+        opening = _PENDING.get()
+        _PENDING.set(None)
         token = _IN_OWN_CHECKPOINT.set(True)
         try:
-            return original(self)
+            result = original(self)
         finally:
             _IN_OWN_CHECKPOINT.reset(token)
+        activation = Activation(None)
+        with FAULTS.kept_in(OPENING_A_STEP), RUNTIME.metrics.adopted(self, *_RECORD.get()):
+            if opening is not None:
+                activation = Activation(opening())
+        activation.__enter__()
+        _ENTERED.set((*_ENTERED.get(), activation))
+        return result
 
     return wrapper
 
@@ -165,7 +180,8 @@ def exit_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
         entered = _ENTERED.get()
         if entered:
             _ENTERED.set(entered[:-1])
-            entered[-1].__exit__(kind, error, traceback)
+            with RUNTIME.metrics.adopted(self, *_RECORD.get()):
+                entered[-1].__exit__(kind, error, traceback)
         return result
 
     return wrapper
@@ -182,11 +198,12 @@ def initialize(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
         is_new = not self._initialized
         if is_new and os.environ.get(QUARK_PROFILING) == "1":
             RUNTIME.move_profile_off(output_path)
+            RUNTIME.watch_exit()  # before Quark does: at exit, its last record is made first
         original(self, output_path)
-        RUNTIME.metrics.adopt(self)
-        if is_new and self.enabled:
-            with FAULTS.kept_in("Quark's profiler"):
-                RUNTIME.recorder.start()
+        if is_new:
+            with FAULTS.kept_in("Quark's profiler"), RUNTIME.metrics.adopted(self):
+                if self.enabled:
+                    RUNTIME.recorder.start()
 
     return wrapper
 
@@ -196,11 +213,16 @@ def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
 
     @functools.wraps(original)
     def wrapper(self: Any, step_name: str) -> None:
+        records: Sequence[Mapping[str, object]] = getattr(self, "records", ())
+        before = len(records)
         original(self, step_name)
+        _RECORD.set((step_name, records[-1] if len(records) > before else {}))
+        if step_name == ProfileStep.END:
+            RUNTIME.metrics.adopt_end(self, _RECORD.get()[1])
         ends_of_the_run = (ProfileStep.START, ProfileStep.END)
         if not _IN_OWN_CHECKPOINT.get() and step_name not in ends_of_the_run:
-            RUNTIME.metrics.adopt(self)
-            RUNTIME.recorder.point(step_name)
+            with RUNTIME.metrics.adopted(self, *_RECORD.get()):
+                RUNTIME.recorder.point(step_name)
 
     return wrapper
 
@@ -213,6 +235,7 @@ def watch_cache_dir(
     @functools.wraps(original)
     def wrapper(self: Any, path: str) -> None:
         original(self, path)
-        RUNTIME.watch_cache_directory(path)
+        with FAULTS.kept_in("watch of the cache directories"):
+            CACHE_DIRECTORIES.watch(path)
 
     return wrapper

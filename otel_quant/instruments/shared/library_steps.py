@@ -17,7 +17,7 @@ from otel_quant.instruments.shared.operations import inherited_attributes
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
-from otel_quant.scope import as_step, qualified_name
+from otel_quant.scope import Begin, as_step, qualified_name
 
 
 def step(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -49,6 +49,22 @@ def as_library_step(
     Returns:
         The wrapper.
     """
+    return as_step(
+        function,
+        library_step_begin(function, kind, library, label, filled_in=filled_in, sources=sources),
+    )
+
+
+def library_step_begin(
+    function: Callable[..., Any],
+    kind: str,
+    library: Library,
+    label: str | None = None,
+    *,
+    filled_in: bool = False,
+    sources: AttributeSources = (),
+) -> Begin:
+    """Returns what opens the step of a call. For the arguments see :func:`as_library_step`."""
     arguments = Arguments(function)
     name = qualified_name(function)
 
@@ -66,7 +82,7 @@ def as_library_step(
             filled_in=filled_in,
         )
 
-    return as_step(function, begin)
+    return begin
 
 
 def with_argument_as_step(

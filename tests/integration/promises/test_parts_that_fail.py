@@ -48,6 +48,7 @@ FIGURES = {
     },
     "cpu": {"quant.cpu.user", "quant.cpu.system", "quant.page_faults.major"},
     "gpu": set(),
+    "cache": set(),
 }  # fmt: skip
 IDENTITY = {"quant.run.id", "quant.step.name", "quant.step.kind", "quant.step.index", "mine"}
 TREE = [("quantization", [("outer", [("inner", [])])] * 3)]

@@ -31,7 +31,7 @@ TOLERANCE = {
     "peak_memory_mb": 64.0,
     "total_disk_read_mb": 32.0,
     "total_disk_write_mb": 8.0,
-    "peak_cache_dir_disk_usage_mb": 1.0,
+    "peak_cache_dir_disk_usage_mb": 0.1,  # Quark looks once a second and misses small files
 }
 
 
@@ -89,6 +89,8 @@ def test_two_profilers_in_one_process_agree(pair: tuple[QuarkRun, QuarkRun]) -> 
     beside, _ = pair
     ours = read(beside.cwd / "quark_profile.otel.yaml")
     quarks = read(beside.cwd / "quark_profile.yaml")
+    grown = "peak_cache_dir_disk_usage_mb"
+    assert ours.get(grown, 0) >= quarks.get(grown, 0)
 
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
     for mine, theirs in [*pairs, (ours, quarks)]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -106,11 +105,10 @@ def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
     assert custom == {}
 
 
-def test_the_summary_has_the_keys_order_units_and_rounding_of_quark(tmp_path: Path) -> None:
+def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:
     columns = ProgramMetrics(MEASURED_BY_QUARK)
-    columns.cache_directories.watch(tmp_path)
-    (tmp_path / "cache").write_bytes(bytes(13 * MIB + MIB // 8))
-    peaks = Peaks({"gpu.memory": 310 * MIB}, process_memory=205 * MIB)
+    grown = 13 * MIB + MIB // 8
+    peaks = Peaks({"gpu.memory": 310 * MIB, "cache.disk": grown}, process_memory=205 * MIB)
 
     values, custom = at_end(columns, LATER, BASELINE, peaks)
 

@@ -191,7 +191,7 @@ DEFINED = """\
 # - peak_gpu_memory_mb: Largest total of memory in use on all visible GPUs in any reading of the run, at checkpoints and between them, in MiB. Left out where gpu_memory_mb is.
 # - total_disk_read_mb: Fetched from storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
 # - total_disk_write_mb: Sent to storage during the run by this process and its descendants, in MiB; exited ones count once their parent has waited for them. Data that never left the page cache is not in it. Left out where the system keeps no such counts.
-# - peak_cache_dir_disk_usage_mb: Most that any one of the watched cache directories grew beyond what it held when its watch began, in MiB: the sizes of its files, added up at each checkpoint and once a second. Left out if none grew.
+# - peak_cache_dir_disk_usage_mb: Most that any one of the watched cache directories grew beyond what it held when its watch began, in MiB: the sizes of its files, added up at each checkpoint and five times a second, less often if that takes long. Left out if none grew.
 """
 
 

@@ -13,7 +13,14 @@ import pytest
 import yaml
 
 from otel_quant import quark
+from otel_quant.probes.readers import Probes
+from otel_quant.probes.registry import RESOURCES
 from otel_quant.quark import GlobalProfiler
+from otel_quant.recording.peaks import PeakTracker, with_peaks
+from otel_quant.recording.period import Period
+from otel_quant.recording.recorder import Recorder
+from otel_quant.records import GpuReading, Reading, RunInfo
+from otel_quant.runtime import RUNTIME
 from otel_quant.steps import ProfileStep
 from tests.fixtures.script import run_script
 
@@ -203,6 +210,113 @@ with GlobalProfiler("mine.yaml").scope("After"):
     assert steps(tmp_path / "mine.yaml") == [
         "Start", "Before Start", "Before End", "After Start", "After End", "End",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["step", "scope of a profiler that is off"])
+def test_the_first_record_is_the_start_of_the_run_even_if_it_began_earlier(
+    tmp_path: Path, before: str
+) -> None:
+    earlier = {
+        "step": "with otel_quant.step('Before'):\n    pass\n",
+        "scope of a profiler that is off": (
+            "with GlobalProfiler().scope('Before'):\n    pass\nGlobalProfiler._instance = None\n"
+        ),
+    }
+    run(
+        tmp_path,
+        "import os, time\nimport otel_quant\nfrom otel_quant.quark import GlobalProfiler\n"
+        f"began = time.time()\n{earlier[before]}os.environ['QUARK_PROFILING'] = '1'\n"
+        "profiler = GlobalProfiler()\n"
+        "with profiler.scope('After'):\n    pass\n"
+        "first = profiler.records[0]\n"
+        "assert began <= first['timestamp'] == profiler.start_time\n"
+        "assert (first['relative_time_secs'], first['disk_write_mb']) == (0, 0)\n"
+        "profiler.stop()\n"
+        "names = [record['step'] for record in profiler.records]\n"
+        "assert names == ['Start', 'After Start', 'After End', 'End'], names\n",
+        QUARK_PROFILING="0",
+        OTEL_QUANT_PROFILE="p.yaml",
+    )
+
+
+def test_what_was_measured_first_can_be_read_from_the_profiler(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+import os
+from otel_quant.quark import GlobalProfiler
+
+def show(profiler):
+    print(profiler._has_psutil, profiler._gpu_available, profiler._disk_io_available)
+    print(profiler.gpu_baseline_memory, profiler.gpu_peak_memory)
+
+profiler = GlobalProfiler()
+show(profiler)
+assert profiler.baseline_disk_read >= 0 and profiler.baseline_disk_write >= 0
+GlobalProfiler._instance = None
+os.environ["QUARK_PROFILING"] = "0"
+off = GlobalProfiler()
+show(off)
+print(off.baseline_disk_read, off.baseline_disk_write)
+""",
+        OTEL_QUANT_GPU="false",
+    )
+
+    assert out.splitlines() == ["True False True", "0 0", "True False False", "0 0", "0 0"]
+
+
+def test_the_memory_of_gpus_can_be_read_from_the_profiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = [
+        Reading(0, order, {"gpu": (GpuReading(0, "GPU-0", None, used),)}, order)
+        for order, used in ((1, 500), (2, 700), (3, 600))
+    ]
+    tracker = PeakTracker(readings[0], with_peaks(RESOURCES))
+    for reading in readings:
+        tracker.fold(reading)
+    recorder = Recorder(RunInfo("", 0), Probes(()), ())
+    monkeypatch.setattr(recorder, "_whole", Period(readings[0], tracker))
+    monkeypatch.setattr(RUNTIME, "_recorder", recorder)
+    monkeypatch.setattr(GlobalProfiler, "_instance", None)
+    monkeypatch.setenv("QUARK_PROFILING", "0")
+    profiler = GlobalProfiler()
+    monkeypatch.setattr(profiler, "enabled", True)
+
+    assert profiler._gpu_available
+    assert (profiler.gpu_baseline_memory, profiler.gpu_peak_memory) == (500, 700)
+
+
+def test_quarks_submodules_measure(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import os
+from otel_quant.quark import cache_dir_disk_monitor, metrics, utils
+from otel_quant.quark.profiler import ProfileStep, profile_scope
+
+memory = utils.get_cpu_memory()
+assert memory > 1 << 20
+on, process, base = utils.init_psutil_profiling()
+assert on and process.pid == os.getpid() and abs(base - memory) < 64 << 20
+available, read, written = utils.init_disk_io_profiling()
+assert available and all(now >= then for now, then in zip(utils.get_disk_io(), (read, written)))
+assert utils.init_gpu_profiling() is (utils.get_gpu_memory() > 0)
+assert isinstance(utils.detect_platform(), utils.Hardware)
+assert metrics.CPUPeakMemoryMetric().name == "peak_memory_mb"
+
+os.mkdir("cache")
+open("cache/old", "wb").write(bytes(1 << 20))
+monitor = cache_dir_disk_monitor.CacheDirDiskMonitor("cache", interval=3600)
+monitor.start()
+open("cache/new", "wb").write(bytes(3 << 20))
+monitor.stop()
+os.remove("cache/new")
+assert (monitor.path, monitor.interval) == ("cache", 3600)
+assert (monitor.initial_mb, monitor.peak_mb) == (1.0, 3.0)
+""",
+        QUARK_PROFILING="0",
+    )
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -72,7 +72,7 @@ LATER: Final = Reading(
     },
 )
 PEAKS: Final = Peaks(
-    figures={"memory": 4000, "gpu.memory": 700},
+    figures={"memory": 4000, "gpu.memory": 700, "cache.disk": 6000},
     sources={"memory": "kernel"},
     devices={
         "gpu": {

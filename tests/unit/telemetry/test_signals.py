@@ -54,6 +54,7 @@ USAGE = {
     "quant.cpu.user": 2.25,
     "quant.cpu.system": 0.25,
     "quant.page_faults.major": 5,
+    "quant.cache.disk.peak": 6000,
     "quant.gpu.memory.start": 550,
     "quant.gpu.memory.end": 520,
     "quant.gpu.memory.delta": -30,
@@ -258,6 +259,7 @@ STEP_LABELS = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quar
 OF_STEPS = {
     ("quant.step.duration", "s"): [(STEP_LABELS, 2.0)],
     ("quant.step.memory.peak", "By"): [(STEP_LABELS, 4000)],
+    ("quant.step.cache.disk.peak", "By"): [(STEP_LABELS, 6000)],
     ("quant.step.memory.growth", "By"): [(STEP_LABELS, 200)],
     ("quant.step.disk.io", "By"): [
         ({**STEP_LABELS, "disk.io.direction": "read"}, 3),

@@ -1,0 +1,48 @@
+"""Quark's ``CacheDirDiskMonitor``: how much one directory grows on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from otel_quant.probes.cache_directories import size_of
+from otel_quant.probes.sampler import Sampler
+
+_MIB: Final = 1 << 20
+
+
+class CacheDirDiskMonitor:
+    """Measures a directory from :meth:`start` to :meth:`stop`, on a thread.
+
+    Args:
+        path: The directory, or a single file.
+        interval: Seconds between two measurements; more if they take long.
+
+    Attributes:
+        path: The directory.
+        interval: Seconds between two measurements.
+        initial_mb: Its size at the start, in MiB.
+        peak_mb: Largest growth since then, in MiB.
+    """
+
+    def __init__(self, path: str, interval: float = 1.0) -> None:
+        self.path = path
+        self.interval = interval
+        self.initial_mb = 0.0
+        self.peak_mb = 0.0
+        self._sampler = Sampler(self._measure, interval)
+
+    def start(self) -> None:
+        """Begins to measure; what the directory has in it is not counted."""
+        self.initial_mb = (size_of(Path(self.path)) or 0) / _MIB
+        self._sampler.start()
+
+    def stop(self) -> None:
+        """Measures a last time and stops."""
+        self._sampler.stop()
+        self._measure()
+
+    def _measure(self) -> None:
+        size = size_of(Path(self.path))
+        if size is not None:
+            self.peak_mb = max(self.peak_mb, size / _MIB - self.initial_mb)

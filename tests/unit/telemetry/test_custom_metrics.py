@@ -1,0 +1,119 @@
+"""Whatever a custom metric is called and whatever its value is, those after it are sent."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.telemetry.attributes import custom_of
+from otel_quant.telemetry.custom_gauges import CustomGauges
+
+LABELS = {"quant.step.name": "Calibration"}
+
+
+class Bits(enum.IntEnum):
+    EIGHT = 8
+
+
+class Raises(float):
+    def __float__(self) -> float:
+        raise ValueError("made to fail")
+
+
+def sent(*given: Mapping[str, object]) -> dict[str, Any]:
+    """Returns what reaches an OTLP exporter, by name of the metric."""
+    reader = InMemoryMetricReader()
+    gauges = CustomGauges(MeterProvider([reader]).get_meter("test"))
+    for values in given:
+        gauges.set(values, LABELS)
+    data = reader.get_metrics_data()
+    assert data is not None
+    found: dict[str, Any] = {}
+    for metric in encode_metrics(data).resource_metrics[0].scope_metrics[0].metrics:
+        (point,) = metric.gauge.data_points
+        assert {pair.key: pair.value.string_value for pair in point.attributes} == LABELS
+        found[metric.name] = getattr(point, point.WhichOneof("value"))
+    return found
+
+
+def test_a_name_that_opentelemetry_refuses_is_made_valid_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    values = {"layer 3 (fp8)": 1, "depth": 2, "größe": 3, "x" * 300: 4, "": 5, "a/b-c.d_e": 6}
+
+    assert sent(values, values) == {
+        "quant.custom.layer_3__fp8_": 1,
+        "quant.custom.depth": 2,
+        "quant.custom.gr__e": 3,
+        "quant.custom." + "x" * 242: 4,
+        "quant.custom.": 5,
+        "quant.custom.a/b-c.d_e": 6,
+    }
+    assert [record.name for record in caplog.records] == ["otel_quant"] * 3
+    assert caplog.messages[0] == (
+        "custom metric 'layer 3 (fp8)' is sent as the metric 'quant.custom.layer_3__fp8_': "
+        "OpenTelemetry accepts at most 255 ASCII letters, digits, '_', '.', '-' and '/', in upper "
+        "or lower case the same, and each name once; give the metric such a name to choose it"
+    )
+
+
+def test_names_that_become_the_same_stay_apart_and_it_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = sent(
+            {"layer_1": 1, "layer 1": 2, "Layer_1": 3, "layer(1": 4, "x" * 300: 5, "x" * 301: 6}
+        )
+
+    assert found == {
+        "quant.custom.layer_1": 1,
+        "quant.custom.layer_1_2": 2,
+        "quant.custom.layer_1_3": 3,  # the SDK makes names lower case
+        "quant.custom.layer_1_4": 4,
+        "quant.custom." + "x" * 242: 5,
+        "quant.custom." + "x" * 240 + "_2": 6,
+    }
+    assert [record.name for record in caplog.records] == ["otel_quant"] * 5
+
+
+def test_a_value_that_cannot_be_sent_does_not_stop_the_metrics_after_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAULTS, "counts", {})
+    values: dict[str, object] = {
+        "nan": math.nan, "infinite": -math.inf, "text": "fine", "list": [1, 2], "none": None,
+        "yes": True, "raises": Raises(1), "many bits": 10**30, "too many": 10**400, "object": object(),
+        "enum": Bits.EIGHT, "fraction": Fraction(1, 4), "lone": "\ud800", "last": 7,
+    }  # fmt: skip
+
+    assert sent(values) == {
+        "quant.custom.many_bits": 1e30,
+        "quant.custom.enum": 8,
+        "quant.custom.fraction": 0.25,
+        "quant.custom.last": 7,
+    }
+    assert [line for line in caplog.messages if "failed" in line] == [
+        "custom metric 'raises' failed and is skipped; the program goes on without it: "
+        "ValueError: made to fail"
+    ]
+    del values["raises"], values["nan"]
+    assert custom_of(values) == {
+        "quant.custom.infinite": -math.inf,
+        "quant.custom.text": "fine",
+        "quant.custom.yes": True,
+        "quant.custom.many bits": 1e30,
+        "quant.custom.enum": 8,
+        "quant.custom.fraction": 0.25,
+        "quant.custom.lone": "\\ud800",
+        "quant.custom.last": 7,
+    }

@@ -29,6 +29,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "steps": frozenset(),
     "version": frozenset(),
     "environment": SHARED,
+    "launcher_options": frozenset({"environment"}),
     "parent_process": SHARED,
     "probes": SHARED,
     "recording": SHARED | {"probes"},

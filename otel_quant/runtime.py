@@ -32,10 +32,12 @@ from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Reading, RunInfo
+from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
+from otel_quant.telemetry.service_name import name_service
 from otel_quant.telemetry.spans import SpansSink
 
 _log = logging.getLogger("otel_quant")
@@ -278,6 +280,8 @@ class Runtime:
     def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
             WORKAROUNDS.apply()
+            if AUTOMATIC_PROVIDERS:
+                name_service()
             self._settings = settings = settings_from(os.environ)
             info = new_run_info(os.environ, PARENT.carrier)
             self._profile_sink = self._profile_sink_for(request, info)

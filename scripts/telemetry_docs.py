@@ -41,6 +41,11 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 Under `opentelemetry-instrument`, checkpoint records and ended spans are sent at once. A program that
 makes its providers itself sends them when its own processors do, and flushes before it ends.
 
+A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_ATTRIBUTES` has, under
+`opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
+`package.tool` for `python -m package.tool`. Code in no file (`python -c`) stays
+`unknown_service:python`.
+
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 """
 

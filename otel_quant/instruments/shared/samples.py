@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import uncounted, wraps
 
 if TYPE_CHECKING:
     _Proxy = wrapt.ObjectProxy[Any]
@@ -34,7 +34,7 @@ OpenPass = Callable[[], OpenStep | None]
 def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Counts each call that returns something as one sample of the calibration around it."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if result is not None:
@@ -47,7 +47,7 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
 def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Counts what the iterator that a call returns yields, for the calibration around it."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
         for item in function(*args, **kwargs):
             count_sample(args[0])
@@ -89,6 +89,7 @@ class CountedLoader(_Proxy):
         super().__init__(loader)
         self._self_open_pass = open_pass
 
+    @uncounted
     def __iter__(self) -> Iterator[Any]:
         activation = Activation(None)
         if self._self_open_pass is not None:

@@ -7,6 +7,8 @@ code of ours that runs inside the user's program runs within :meth:`Faults.kept_
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from types import TracebackType
 from typing import Final
 
@@ -23,6 +25,8 @@ class Faults:
     def __init__(self, log: logging.Logger = _log) -> None:
         self._log = log
         self.counts: dict[str, int] = {}
+        # Reentrant: a signal handler may report a failure in the middle of a report.
+        self._lock = threading.RLock()
 
     def kept_in(self, origin: str) -> Boundary:
         """Returns a context manager that suppresses every ``Exception``.
@@ -43,8 +47,9 @@ class Faults:
             origin: The part that failed.
             error: The exception.
         """
-        count = self.counts.get(origin, 0)
-        self.counts[origin] = count + 1
+        with self._lock:
+            count = self.counts.get(origin, 0)
+            self.counts[origin] = count + 1
         if count == 0:
             self._log.warning(
                 "%s failed and is skipped; the program goes on without it: %s: %s",
@@ -55,6 +60,10 @@ class Faults:
                 if self._log.isEnabledFor(logging.DEBUG)
                 else None,
             )
+
+    def after_fork_in_child(self) -> None:
+        """In a forked child: the lock may be held by a thread that does not exist here."""
+        self._lock = threading.RLock()
 
 
 class Boundary:
@@ -87,3 +96,6 @@ class Boundary:
 
 FAULTS: Final = Faults()
 """The faults of this process: each origin is logged once in a process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=FAULTS.after_fork_in_child)

@@ -201,11 +201,13 @@ class Runtime:
 
         In a worker the outermost operation is a root span of its own.
         """
-        self._operations += 1
+        with self._lock:
+            self._operations += 1
         try:
             yield
         finally:
-            self._operations -= 1
+            with self._lock:
+                self._operations -= 1
             self.report_if_idle()
 
     def report_if_idle(self) -> None:

@@ -49,11 +49,13 @@ class OpenStep:
         recorder: The run that it belongs to.
         attributes: Attributes of its span; more may be added until the step closes.
         samples: Calibration samples consumed so far.
+        expects_samples: Whether it is known how many there will be.
     """
 
     __slots__ = (
         "_closed",
         "attributes",
+        "expects_samples",
         "info",
         "parent",
         "recorder",
@@ -76,6 +78,7 @@ class OpenStep:
         self.start = start
         self.attributes = dict(attributes)
         self.samples = 0
+        self.expects_samples = False
         self.tracker = recorder.tracker_from(start)
         self._closed = False
 
@@ -435,14 +438,29 @@ class Recorder:
                 self._sinks.each(lambda sink: sink.point(checkpoint))
                 self._lower_marks(reading)
 
+    def count_in(self, step: OpenStep, attribute: str) -> None:
+        """Adds one to an attribute of a step that is a count.
+
+        Args:
+            step: The step.
+            attribute: Name of the attribute; it is 1 after the first call.
+        """
+        with self._lock:
+            count = step.attributes.get(attribute, 0)
+            assert isinstance(count, int)
+            step.attributes[attribute] = count + 1
+
     def expect_samples(self, step: OpenStep, total: int) -> None:
-        """Notes how many calibration samples a step will consume.
+        """Notes how many calibration samples a step will consume, the first time that it is told.
 
         Args:
             step: The step.
             total: Number of samples, if it consumes them all.
         """
-        self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
+        with self._lock:  # a second thread counts nothing before the sinks know of the total
+            if not step.expects_samples:
+                step.expects_samples = True
+                self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
     def count_samples(self, step: OpenStep, count: int = 1) -> None:
         """Counts calibration samples that a step has consumed.

@@ -36,7 +36,5 @@ def count_layer(owners: Collection[str]) -> None:
             return
         for step in enclosing_steps():
             if step.info.library in owners:
-                count = step.attributes.get(semconv.LAYER_COUNT, 0)
-                assert isinstance(count, int)
-                step.attributes[semconv.LAYER_COUNT] = count + 1
+                step.recorder.count_in(step, semconv.LAYER_COUNT)
                 return

@@ -120,7 +120,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to stay below 0.5 % of a core."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected."),
     Variable(OTEL_QUANT_GPU, "true", "`false` switches the reading of GPUs off."),
-    Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry."),
+    Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and of our log lines what an exception says; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record)."),
     Variable(OTEL_QUANT_COST, "true", "`false` switches the static cost of ONNX models off."),
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
     Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit."),

@@ -297,6 +297,7 @@ class RunInfo:
         rank: Rank given by a launcher such as torchrun.
         world_size: Number of processes that the launcher started.
         parent_carrier: W3C trace context to continue, as header name and value.
+        paths: Whether paths of files, and texts that may name one, may leave the process.
     """
 
     id: str
@@ -305,6 +306,7 @@ class RunInfo:
     rank: int | None = None
     world_size: int | None = None
     parent_carrier: Mapping[str, str] = field(default_factory=dict)
+    paths: bool = True
 
 
 @dataclass(frozen=True, slots=True)

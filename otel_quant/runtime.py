@@ -142,7 +142,7 @@ class Runtime:
                 _log.warning(
                     "%s is not written: the run began without a local file; set "
                     "OTEL_QUANT_PROFILE, or give the path before the first step",
-                    path,
+                    path if self.settings.paths else "the local file",
                 )
             elif self._recorder is not None:
                 request = requested_by(self.settings, PROGRAM_REQUEST.latest)
@@ -285,7 +285,8 @@ class Runtime:
             if AUTOMATIC_PROVIDERS:
                 name_service()
             self._settings = settings = settings_from(os.environ)
-            info = new_run_info(os.environ, PARENT.carrier)
+            FAULTS.names_paths = settings.paths
+            info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
             self._profile_sink = self._profile_sink_for(request, info)
             file = (self._profile_sink,) if self._profile_sink is not None else ()
             recorder = Recorder(

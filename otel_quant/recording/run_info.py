@@ -10,13 +10,16 @@ from otel_quant.probes.limits import read_limits
 from otel_quant.records import RunInfo
 
 
-def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None = None) -> RunInfo:
+def new_run_info(
+    environ: Mapping[str, str], carrier: Mapping[str, str] | None = None, *, paths: bool = True
+) -> RunInfo:
     """Describes the run that is about to begin in this process.
 
     Args:
         environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
             the W3C trace context to continue.
         carrier: Trace context to use instead of the environment's, by header name.
+        paths: Whether paths of files may leave the process.
 
     Returns:
         The description, with a new identifier.
@@ -33,6 +36,7 @@ def new_run_info(environ: Mapping[str, str], carrier: Mapping[str, str] | None =
             for header in ("traceparent", "tracestate", "baggage")
             if environ.get(header.upper())
         },
+        paths=paths,
     )
 
 

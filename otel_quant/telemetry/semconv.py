@@ -68,6 +68,9 @@ CODE_FUNCTION_NAME: Final = "code.function.name"
 ERROR_TYPE: Final = "error.type"
 PROCESS_PID: Final = "process.pid"
 
+EXCEPTION_EVENT: Final = "exception"
+EXCEPTION_TYPE: Final = "exception.type"
+
 CALIBRATION_METHOD: Final = "quant.calibration.method"
 CALIBRATION_SAMPLE_COUNT: Final = "quant.calibration.sample_count"
 CALIBRATION_SAMPLE_TOTAL: Final = "quant.calibration.sample_total"

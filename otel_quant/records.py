@@ -242,6 +242,7 @@ class StepRecord:
         peaks: Highest figures between the two.
         attributes: Attributes of its span, by name.
         samples: Calibration samples consumed; None if none were counted.
+        items: Items in these samples; None if one of them did not tell.
         custom: Last values of custom metrics, by name.
         error: The exception that ended it; None for no error.
     """
@@ -252,6 +253,7 @@ class StepRecord:
     peaks: Peaks
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     samples: int | None = None
+    items: int | None = None
     custom: Mapping[str, object] = field(default_factory=dict)
     error: BaseException | None = None
 

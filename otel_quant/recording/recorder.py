@@ -49,6 +49,7 @@ class OpenStep:
         recorder: The run that it belongs to.
         attributes: Attributes of its span; more may be added until the step closes.
         samples: Calibration samples consumed so far.
+        items: Items in these samples; None if one of them did not tell.
         expects_samples: Whether it is known how many there will be.
     """
 
@@ -57,6 +58,7 @@ class OpenStep:
         "attributes",
         "expects_samples",
         "info",
+        "items",
         "parent",
         "recorder",
         "samples",
@@ -78,6 +80,7 @@ class OpenStep:
         self.start = start
         self.attributes = dict(attributes)
         self.samples = 0
+        self.items: int | None = 0
         self.expects_samples = False
         self.tracker = recorder.tracker_from(start)
         self._closed = False
@@ -379,6 +382,7 @@ class Recorder:
                         peaks=peaks,
                         attributes=step.attributes,
                         samples=step.samples or None,
+                        items=step.items or None,
                         custom=self._values.last(),
                         error=error,
                     )
@@ -462,15 +466,17 @@ class Recorder:
                 step.expects_samples = True
                 self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
-    def count_samples(self, step: OpenStep, count: int = 1) -> None:
+    def count_samples(self, step: OpenStep, count: int = 1, *, items: int | None = None) -> None:
         """Counts calibration samples that a step has consumed.
 
         Args:
             step: The step.
             count: Number of further samples.
+            items: Number of items in them; None if they do not tell.
         """
         with self._lock:
             step.samples += count
+            step.items = None if items is None or step.items is None else step.items + items
         self._sinks.each(lambda sink: sink.samples_counted(step.info, count))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:

@@ -328,6 +328,8 @@ def _progress(record: StepRecord) -> dict[str, AttributeValue]:
     if not record.samples:
         return {}
     progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
+    if record.items is not None:
+        progress[semconv.CALIBRATION_ITEM_COUNT] = record.items
     if record.duration > 0:
         progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
     return progress

@@ -39,11 +39,14 @@ class Data:
         time.sleep(0.001)
         return {THREADS * TIMES}
 
+class Batch:
+    shape = (8, 3)
+
 def count():
     together.wait()
     for _ in range({TIMES}):
         count_layer(["library"])
-        count_sample(data)
+        count_sample(data, Batch)
         with RUNTIME.operation(), FAULTS.kept_in("test"):
             raise ValueError
 
@@ -66,7 +69,7 @@ points = {{
     for metric in scope.metrics if metric.name.startswith("quant.calibration")
 }}
 print(json.dumps([
-    step.attributes["quant.layer_count"], step.samples, points, FAULTS.counts["test"],
+    step.attributes["quant.layer_count"], step.samples, step.items, points, FAULTS.counts["test"],
     RUNTIME._operations,
 ]))
 """
@@ -76,4 +79,4 @@ def test_counts_of_several_threads_are_complete(tmp_path: Path) -> None:
     counted, _ = run_script(tmp_path, COUNTING, OTEL_QUANT_SAMPLE_INTERVAL="0")
     every = THREADS * TIMES
     metrics = {"quant.calibration.samples": every, "quant.calibration.progress": 1.0}
-    assert json.loads(counted) == [every, every, metrics, every, 0]
+    assert json.loads(counted) == [every, every, 8 * every, metrics, every, 0]

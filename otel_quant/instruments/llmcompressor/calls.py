@@ -89,7 +89,7 @@ def batches(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
             calibrates = "Calibrating" in bound.get("desc", "")
         for batch in function(*args, **kwargs):
             if calibrates:
-                count_sample(passes if passes.parts else None)
+                count_sample(passes if passes.parts else None, batch)
             yield batch
 
     return wrapper

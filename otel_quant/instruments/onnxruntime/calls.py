@@ -159,7 +159,7 @@ def _count_on(reader: Any) -> Callable[[], None] | None:
         inputs = get_next(*args, **kwargs)
         with FAULTS.kept_in(COUNTING_SAMPLES):
             if inputs:  # what ends a calibration is None, or no inputs
-                count_sample(reader)
+                count_sample(reader, inputs)
         return inputs
 
     own = getattr(reader, "__dict__", {}).get("get_next", _ABSENT)

@@ -1,4 +1,7 @@
-"""Wrappers that count the samples that a calibration takes."""
+"""Wrappers that count the samples that a calibration takes.
+
+A sample is one call of a reader that returned data, or one item of a loader: a batch, as a rule.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import wrapt
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.arguments import with_argument
+from otel_quant.instruments.shared.batches import items_in
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import enclosing_steps
 from otel_quant.recording.recorder import OpenStep
@@ -38,7 +42,7 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if result is not None:
-            count_sample(args[0])
+            count_sample(args[0], result)
         return result
 
     return wrapper
@@ -50,17 +54,18 @@ def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
         for item in function(*args, **kwargs):
-            count_sample(args[0])
+            count_sample(args[0], item)
             yield item
 
     return wrapper
 
 
-def count_sample(source: object) -> None:
+def count_sample(source: object, batch: object) -> None:
     """Counts one sample for the innermost open calibration, if there is one.
 
     Args:
         source: What it comes from. If that has a length, the step has a total.
+        batch: The sample: its items are counted where it tells how many there are.
     """
     with FAULTS.kept_in(COUNTING_SAMPLES):
         if not RUNTIME.is_running:
@@ -73,7 +78,7 @@ def count_sample(source: object) -> None:
                         total = len(source)
                         step.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = total
                         step.recorder.expect_samples(step, total)
-                step.recorder.count_samples(step)
+                step.recorder.count_samples(step, items=items_in(batch))
                 return
 
 
@@ -97,7 +102,7 @@ class CountedLoader(_Proxy):
                 activation = Activation(self._self_open_pass())
         try:
             for item in self.__wrapped__:
-                count_sample(self.__wrapped__)
+                count_sample(self.__wrapped__, item)
                 yield item
         except BaseException as error:
             activation.finish(error)

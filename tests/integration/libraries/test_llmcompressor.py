@@ -61,7 +61,11 @@ TO_OUT = {"quant.output.path": "out"}
 
 
 def counted(samples: int) -> dict[str, Any]:
-    return {"quant.calibration.sample_count": samples, "quant.calibration.sample_total": samples}
+    return {
+        "quant.calibration.item_count": samples,
+        "quant.calibration.sample_count": samples,
+        "quant.calibration.sample_total": samples,
+    }
 
 
 def counted_in_parts(samples: int, parts: int) -> dict[str, Any]:

@@ -283,7 +283,7 @@ class Runtime:
         with FAULTS.kept_in("beginning of a run"):
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
-                name_service()
+                name_service(AUTOMATIC_PROVIDERS["traces"])
             self._settings = settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
             info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry import trace
 
@@ -20,16 +20,20 @@ _KEY: Final = "service.name"
 _UNNAMED: Final = "unknown_service"
 
 
-def name_service() -> None:
+def name_service(tracers: Any = None) -> None:
     """Names the service of the providers that automatic instrumentation has made.
 
     Called by automatic instrumentation, and by a run that begins: a process that
     :mod:`multiprocessing` has spawned learns only after its start which program it belongs to.
+
+    Args:
+        tracers: The provider of tracers that automatic instrumentation has made; None for the
+            global one.
     """
     with FAULTS.kept_in("name of the service"):
         # All providers of automatic instrumentation share one resource.
-        resource = getattr(trace.get_tracer_provider(), "resource", None)
-        if resource is None or not str(resource.attributes[_KEY]).startswith(_UNNAMED):
+        resource = getattr(tracers or trace.get_tracer_provider(), "resource", None)
+        if resource is None or not str(resource.attributes.get(_KEY)).startswith(_UNNAMED):
             return
         name = _name_of_program()
         if name:

@@ -64,7 +64,7 @@ def everywhere(name: str) -> dict[str, set[object]]:
     ("command", "name"),
     [
         (["quantize.py", "--fast"], "quantize"),
-        (["-X", "dev", "quantize.py"], "quantize"),
+        (["-X", "utf8", "quantize.py"], "quantize"),
         (["-W", "ignore", "-m", "package.tools", "-m", "other"], "package.tools"),
         (["-mpackage"], "package"),
         (["-c", STEP], "unknown_service:python"),

@@ -29,7 +29,6 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
         **common,
         "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
         "quant.calibration.method": "Percentile",
-        "quant.calibration.item_count": 5,
         "quant.calibration.sample_count": 5,
     }
     static = {

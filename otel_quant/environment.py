@@ -2,14 +2,15 @@
 
 OpenTelemetry's SDK reads its own (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, ...);
 they work as documented there. A malformed value is logged with the name of the variable and the
-expected form, and the default is used.
+expected form, and the default is used. A name or an exporter that is nearly one of ours is logged
+with the one that is meant.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -21,8 +22,10 @@ OTEL_QUANT_PROFILE: Final = "OTEL_QUANT_PROFILE"
 QUARK_PROFILING: Final = "QUARK_PROFILING"
 """``1`` requests the local profile, as it does in Quark's own profiler."""
 
-# Private: `opentelemetry-instrument` makes a command-line option of every public OTEL_ name
-# here, and the SDK already has that option.
+_EXPORTER: Final = "quark_yaml"
+_OTHER_EXPORTERS: Final = frozenset({"", "otlp", "console", "none"})
+"""The usual ones: for these, no similar name is searched."""
+
 _TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 """``quark_yaml`` in this comma-separated list requests the local profile."""
 
@@ -57,6 +60,8 @@ _T = TypeVar("_T")
 
 _LONGEST: Final = 1e6
 """Seconds; longer than any run, and short enough not to overflow the system's timers."""
+
+_ONE: Final = "1 (Quark's own profiler accepts no other value) or 0"
 
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
@@ -115,13 +120,20 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to stay below 0.5 % of a core."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected."),
     Variable(OTEL_QUANT_GPU, "true", "`false` switches the reading of GPUs off."),
-    Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry."),
+    Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and of our log lines what an exception says; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record)."),
     Variable(OTEL_QUANT_COST, "true", "`false` switches the static cost of ONNX models off."),
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
     Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
 )  # fmt: skip
 """Every variable, in the order of the documentation."""
+
+_OUR_PREFIX: Final = "OTEL_Q"
+"""Shorter than ``OTEL_QUANT_``, for misspelt names; no variable of OpenTelemetry begins with it."""
+
+_OUR_NAMES: Final = tuple(
+    variable.name for variable in VARIABLES if variable.name.startswith(_OUR_PREFIX)
+)
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
@@ -133,9 +145,11 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     Returns:
         The settings, with the default for each variable that is unset, empty or malformed. A
         malformed variable is logged once in a process, as a warning with its name, its value
-        and the expected form.
+        and the expected form; so is a misspelt one, with the nearest right name.
     """
     default = Settings()
+    for line in (*_misspelt_names(environ), *misspelt_exporters(environ)):
+        _warn_once(line)
 
     def read(name: str, fallback: _T, expected: str, parse: Callable[[str], _T]) -> _T:
         text = environ.get(name, "").strip()
@@ -144,7 +158,9 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         try:
             return parse(text)
         except ValueError:
-            _warn_once(name, text, expected)
+            _warn_once(
+                f"environment variable {name} is {text!r}; expected {expected}; using the default"
+            )
             return fallback
 
     def flag(name: str, fallback: bool) -> bool:
@@ -161,8 +177,8 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     return Settings(
         profile_path=path,
         profile_wanted=path is not None
-        or environ.get(QUARK_PROFILING) == "1"  # Quark's own profiler accepts no other value
-        or "quark_yaml" in exporters,
+        or read(QUARK_PROFILING, False, _ONE, _parse_one)
+        or _EXPORTER in exporters,
         yaml_strict=flag(OTEL_QUANT_YAML_STRICT, default.yaml_strict),
         sample_interval=seconds(OTEL_QUANT_SAMPLE_INTERVAL, default.sample_interval),
         exact_peaks=flag(OTEL_QUANT_EXACT_PEAKS, default.exact_peaks),
@@ -175,12 +191,39 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     )
 
 
+def misspelt_exporters(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yields a line for each exporter of traces whose name is nearly that of the local profile.
+
+    Args:
+        environ: The environment, as ``os.environ``.
+    """
+    for entry in environ.get(_TRACES_EXPORTER, "").split(","):
+        name = entry.strip()
+        if name not in (_EXPORTER, *_OTHER_EXPORTERS) and _nearest(name.lower(), (_EXPORTER,), 0.6):
+            yield (
+                f"environment variable {_TRACES_EXPORTER} names {name!r}, which is no exporter; "
+                f"did you mean {_EXPORTER!r}?"
+            )
+
+
+def _misspelt_names(environ: Mapping[str, str]) -> Iterator[str]:
+    for name in environ:
+        if name.upper().startswith(_OUR_PREFIX) and name not in _OUR_NAMES:
+            near = _nearest(name.upper(), _OUR_NAMES, 0.8)
+            meant = f"did you mean {near}?" if near else f"expected one of {', '.join(_OUR_NAMES)}"
+            yield f"environment variable {name} is unknown and has no effect; {meant}"
+
+
+def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
+    import difflib  # rarely needed, and this module is loaded in every instrumented program
+
+    return next(iter(difflib.get_close_matches(text, known, 1, similarity)), None)
+
+
 @functools.cache
-def _warn_once(name: str, text: str, expected: str) -> None:
+def _warn_once(line: str) -> None:
     # The settings are read by the instrumentor and again by every run of the process.
-    _log.warning(
-        "environment variable %s is %r; expected %s; using the default", name, text, expected
-    )
+    _log.warning("%s", line)
 
 
 def _parse_flag(text: str) -> bool:
@@ -188,6 +231,14 @@ def _parse_flag(text: str) -> bool:
     if value in _TRUE:
         return True
     if value in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _parse_one(text: str) -> bool:
+    if text == "1":
+        return True
+    if text.lower() in _FALSE:
         return False
     raise ValueError(text)
 

@@ -7,6 +7,8 @@ code of ours that runs inside the user's program runs within :meth:`Faults.kept_
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from types import TracebackType
 from typing import Final
 
@@ -18,12 +20,17 @@ class Faults:
 
     Attributes:
         counts: Number of failures by origin.
+        names_paths: Whether what is logged may contain the text of an exception, which may name a
+            file: log records can be telemetry.
     """
 
     def __init__(self, log: logging.Logger = _log) -> None:
         self._log = log
         self.counts: dict[str, int] = {}
         self._boundaries: dict[str, Boundary] = {}
+        self.names_paths = True
+        # Reentrant: a signal handler may report a failure in the middle of a report.
+        self._lock = threading.RLock()
 
     def kept_in(self, origin: str) -> Boundary:
         """Returns a context manager that suppresses every ``Exception``.
@@ -47,18 +54,25 @@ class Faults:
             origin: The part that failed.
             error: The exception.
         """
-        count = self.counts.get(origin, 0)
-        self.counts[origin] = count + 1
+        with self._lock:
+            count = self.counts.get(origin, 0)
+            self.counts[origin] = count + 1
         if count == 0:
+            with_traceback = self.names_paths and self._log.isEnabledFor(logging.DEBUG)
             self._log.warning(
-                "%s failed and is skipped; the program goes on without it: %s: %s",
+                "%s failed and is skipped; the program goes on without it: %s",
                 origin,
-                type(error).__name__,
-                error,
-                exc_info=(type(error), error, error.__traceback__)
-                if self._log.isEnabledFor(logging.DEBUG)
-                else None,
+                self._text_of(error),
+                exc_info=(type(error), error, error.__traceback__) if with_traceback else None,
             )
+
+    def _text_of(self, error: Exception) -> str:
+        text = str(error) if self.names_paths else getattr(error, "strerror", None)
+        return f"{type(error).__name__}: {text}" if text is not None else type(error).__name__
+
+    def after_fork_in_child(self) -> None:
+        """In a forked child: the lock may be held by a thread that does not exist here."""
+        self._lock = threading.RLock()
 
 
 class Boundary:
@@ -92,3 +106,6 @@ class Boundary:
 
 FAULTS: Final = Faults()
 """The faults of this process: each origin is logged once in a process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=FAULTS.after_fork_in_child)

@@ -40,7 +40,9 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
 
     def _instrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
-            wanted = settings_from(os.environ).libraries
+            settings = settings_from(os.environ)
+            FAULTS.names_paths = settings.paths
+            wanted = settings.libraries
             known = {library.name for library in LIBRARIES}
             names = ", ".join(sorted(known))
             for name in sorted((wanted or set()) - known):

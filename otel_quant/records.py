@@ -242,6 +242,7 @@ class StepRecord:
         peaks: Highest figures between the two.
         attributes: Attributes of its span, by name.
         samples: Calibration samples consumed; None if none were counted.
+        items: Items in these samples; None if one of them did not tell.
         custom: Last values of custom metrics, by name.
         error: The exception that ended it; None for no error.
     """
@@ -252,6 +253,7 @@ class StepRecord:
     peaks: Peaks
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     samples: int | None = None
+    items: int | None = None
     custom: Mapping[str, object] = field(default_factory=dict)
     error: BaseException | None = None
 
@@ -315,6 +317,7 @@ class RunInfo:
         world_size: Number of processes that the launcher started.
         parent_carrier: W3C trace context to continue, as header name and value.
         origin: What made it; None if it was not collected.
+        paths: Whether paths of files, and texts that may name one, may leave the process.
     """
 
     id: str
@@ -324,6 +327,7 @@ class RunInfo:
     world_size: int | None = None
     parent_carrier: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
+    paths: bool = True
 
 
 @dataclass(frozen=True, slots=True)

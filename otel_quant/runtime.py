@@ -33,10 +33,12 @@ from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Reading, RunInfo
+from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
+from otel_quant.telemetry.service_name import name_service
 from otel_quant.telemetry.spans import SpansSink
 
 _log = logging.getLogger("otel_quant")
@@ -155,7 +157,7 @@ class Runtime:
                 _log.warning(
                     "%s is not written: the run began without a local file; set "
                     "OTEL_QUANT_PROFILE, or give the path before the first step",
-                    path,
+                    path if self.settings.paths else "the local file",
                 )
             elif self._recorder is not None:
                 request = requested_by(self.settings, PROGRAM_REQUEST.latest)
@@ -204,11 +206,13 @@ class Runtime:
 
         In a worker the outermost operation is a root span of its own.
         """
-        self._operations += 1
+        with self._lock:
+            self._operations += 1
         try:
             yield
         finally:
-            self._operations -= 1
+            with self._lock:
+                self._operations -= 1
             self.report_if_idle()
 
     def report_if_idle(self) -> None:
@@ -289,7 +293,10 @@ class Runtime:
     def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
             WORKAROUNDS.apply()
+            if AUTOMATIC_PROVIDERS:
+                name_service(AUTOMATIC_PROVIDERS["traces"])
             self._settings = settings = settings_from(os.environ)
+            FAULTS.names_paths = settings.paths
             info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
             self._profile_sink = self._profile_sink_for(request, info)
             file = (self._profile_sink,) if self._profile_sink is not None else ()

@@ -13,6 +13,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.recording.recorder import Entered, OpenStep
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
+from otel_quant.uncounted_frames import uncounted, wraps
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -182,7 +183,7 @@ def qualified_name(function: Callable[..., Any]) -> str:
 def as_step(function: F, begin: Begin) -> F:
     """Wraps a function so that each call is a step.
 
-    The wrapper is a plain function made with ``functools.wraps``: it can be pickled by name, and
+    The wrapper is a plain function made as with ``functools.wraps``: it can be pickled by name, and
     ``inspect`` reports the same kind of function.
 
     Args:
@@ -196,7 +197,7 @@ def as_step(function: F, begin: Begin) -> F:
     wrapper: Any
     if inspect.isasyncgenfunction(function):
 
-        @functools.wraps(function)
+        @wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             generator = function(*args, **kwargs)
             activation = _begun(begin, args, kwargs)
@@ -223,20 +224,20 @@ def as_step(function: F, begin: Begin) -> F:
 
     elif inspect.isgeneratorfunction(function):
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             return (yield from _drive(function(*args, **kwargs), _begun(begin, args, kwargs)))
 
     elif inspect.iscoroutinefunction(function):
 
-        @functools.wraps(function)
+        @wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
             with _begun(begin, args, kwargs):
                 return await function(*args, **kwargs)
 
     else:
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             with _begun(begin, args, kwargs):
                 return function(*args, **kwargs)
@@ -250,6 +251,7 @@ def _begun(begin: Begin, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ac
     return Activation(None)
 
 
+@uncounted
 def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Generator[Any, Any, Any]:
     resume: Callable[[], Any] = functools.partial(next, generator)
     try:

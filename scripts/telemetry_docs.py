@@ -39,6 +39,11 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | log records | see [Events](#events) | `quant.*` |
 | metrics | see [Metrics](#metrics) | `quant.*` |
 
+A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_ATTRIBUTES` has, under
+`opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
+`package.tool` for `python -m package.tool`. Code in no file (`python -c`) stays
+`unknown_service:python`.
+
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 
 A span keeps a limited number of attributes (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default). What

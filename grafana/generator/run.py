@@ -39,7 +39,7 @@ STEP_COLUMNS = {
     semconv.CPU_USER: ("CPU user", "s"),
     semconv.CPU_SYSTEM: ("CPU system", "s"),
     semconv.MAJOR_FAULTS: ("Major faults", "short"),
-    semconv.CALIBRATION_SAMPLE_COUNT: ("Samples", "short"),
+    semconv.CALIBRATION_SAMPLE_COUNT: ("Batches", "short"),
     semconv.ERROR_TYPE: ("Error", None),
 }
 
@@ -102,7 +102,7 @@ def _now() -> panels.Panel:
 def _progress() -> panels.Panel:
     return panels.figure(
         "Calibration done",
-        "Share of the data reader's samples that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the samples with what earlier runs took.",
+        "Share of the data reader's batches that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the batches with what earlier runs took.",
         "percentunit",
         panels.promql(f"max by ({STEP}) ({PROGRESS})", f"{{{{{STEP}}}}}"),
     ).no_value("the reader does not say")  # fmt: skip
@@ -110,8 +110,8 @@ def _progress() -> panels.Panel:
 
 def _samples() -> panels.Panel:
     return panels.figure(
-        "Calibration samples",
-        "Samples consumed so far. Compare with what earlier runs took to see how far this one is.",
+        "Calibration batches",
+        "Calls of the data reader that returned data so far, a batch each. Compare with what earlier runs took to see how far this one is.",
         "short",
         panels.promql_table(f"sum by ({STEP}) (max_over_time({SAMPLES}[$__range]))"),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def _samples() -> panels.Panel:
 
 def _rate() -> panels.Panel:
     return panels.figure(
-        "Samples per second",
+        "Batches per second",
         "Speed of calibration now. Falling while memory rises means the host swaps or the collected histograms grow.",
         "cps",
         panels.promql(f"sum(rate({SAMPLES}[$__rate_interval]))"),
@@ -129,8 +129,8 @@ def _rate() -> panels.Panel:
 def _earlier() -> panels.Panel:
     total = names.span(semconv.CALIBRATION_SAMPLE_COUNT)
     return panels.figure(
-        "Samples in ended runs",
-        "Most samples that one calibration of the chosen services took, in any run that ended within the time range: where this run will end if it is like them. Widen the time range if there is none.",
+        "Batches in ended runs",
+        "Most batches that one calibration of the chosen services took, in any run that ended within the time range: where this run will end if it is like them. Widen the time range if there is none.",
         "short",
         panels.traceql_metrics(
             f'{{ resource.service.name =~ "$job" && {total} > 0 }} | max_over_time({total})'

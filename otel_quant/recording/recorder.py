@@ -50,12 +50,16 @@ class OpenStep:
         recorder: The run that it belongs to.
         attributes: Attributes of its span; more may be added until the step closes.
         samples: Calibration samples consumed so far.
+        items: Items in these samples; None if one of them did not tell.
+        expects_samples: Whether it is known how many there will be.
     """
 
     __slots__ = (
         "_closed",
         "attributes",
+        "expects_samples",
         "info",
+        "items",
         "parent",
         "recorder",
         "samples",
@@ -77,6 +81,8 @@ class OpenStep:
         self.start = start
         self.attributes = dict(attributes)
         self.samples = 0
+        self.items: int | None = 0
+        self.expects_samples = False
         self.tracker = recorder.tracker_from(start)
         self._closed = False
 
@@ -383,6 +389,7 @@ class Recorder:
                         peaks=peaks,
                         attributes=step.attributes,
                         samples=step.samples or None,
+                        items=step.items or None,
                         custom=self._values.last(),
                         error=error,
                     )
@@ -442,24 +449,41 @@ class Recorder:
                 self._sinks.each(lambda sink: sink.point(checkpoint))
                 self._lower_marks(reading)
 
+    def count_in(self, step: OpenStep, attribute: str) -> None:
+        """Adds one to an attribute of a step that is a count.
+
+        Args:
+            step: The step.
+            attribute: Name of the attribute; it is 1 after the first call.
+        """
+        with self._lock:
+            count = step.attributes.get(attribute, 0)
+            assert isinstance(count, int)
+            step.attributes[attribute] = count + 1
+
     def expect_samples(self, step: OpenStep, total: int) -> None:
-        """Notes how many calibration samples a step will consume.
+        """Notes how many calibration samples a step will consume, the first time that it is told.
 
         Args:
             step: The step.
             total: Number of samples, if it consumes them all.
         """
-        self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
+        with self._lock:  # a second thread counts nothing before the sinks know of the total
+            if not step.expects_samples:
+                step.expects_samples = True
+                self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
-    def count_samples(self, step: OpenStep, count: int = 1) -> None:
+    def count_samples(self, step: OpenStep, count: int = 1, *, items: int | None = None) -> None:
         """Counts calibration samples that a step has consumed.
 
         Args:
             step: The step.
             count: Number of further samples.
+            items: Number of items in them; None if they do not tell.
         """
         with self._lock:
             step.samples += count
+            step.items = None if items is None or step.items is None else step.items + items
         self._sinks.each(lambda sink: sink.samples_counted(step.info, count))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:

@@ -22,7 +22,7 @@ def new_run_info(
         environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, and
             the W3C trace context to continue.
         carrier: Trace context to use instead of the environment's, by header name.
-        paths: Whether the command line may contain file paths.
+        paths: Whether paths of files, and texts that may name one, may leave the process.
 
     Returns:
         The description, with a new identifier.
@@ -39,6 +39,7 @@ def new_run_info(
             for header in ("traceparent", "tracestate", "baggage")
             if environ.get(header.upper())
         },
+        paths=paths,
         origin=_origin(paths),
     )
 

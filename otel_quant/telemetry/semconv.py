@@ -81,8 +81,12 @@ CODE_FUNCTION_NAME: Final = "code.function.name"
 ERROR_TYPE: Final = "error.type"
 PROCESS_PID: Final = "process.pid"
 
+EXCEPTION_EVENT: Final = "exception"
+EXCEPTION_TYPE: Final = "exception.type"
+
 CALIBRATION_METHOD: Final = "quant.calibration.method"
 CALIBRATION_SAMPLE_COUNT: Final = "quant.calibration.sample_count"
+CALIBRATION_ITEM_COUNT: Final = "quant.calibration.item_count"
 CALIBRATION_SAMPLE_TOTAL: Final = "quant.calibration.sample_total"
 CALIBRATION_SAMPLE_RATE: Final = "quant.calibration.sample_rate"
 CONFIG_NAME: Final = "quant.config.name"
@@ -158,9 +162,10 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
     Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint"), "4711"),
     Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
-    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed (calls of the reader that returned data).", ("step",), "128"),
-    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Total number of calibration samples, where the reader has a length.", ("step",), "128"),
-    Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples consumed per second of the step.", ("step",), "42.7"),
+    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step",), "128"),
+    Attribute(CALIBRATION_ITEM_COUNT, "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024"),
+    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7"),
     Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one.", _RUN_STEP, "XINT8"),
     Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
     Attribute(WEIGHT_TYPE, "string", "", "Type of the quantized weights.", ("step",), "QInt8"),
@@ -257,7 +262,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS),
     Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
     Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
-    Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed.", STEP_LABELS),
+    Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS),
     Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
     Metric(MODEL_PARAMS, "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,)),

@@ -166,9 +166,7 @@ class SpansSink(Sink):
                 }
             )
             if record.error is not None:
-                span.set_attribute(semconv.ERROR_TYPE, error_type(record.error))
-                span.record_exception(record.error, timestamp=record.end.time_ns)
-                span.set_status(StatusCode.ERROR, str(record.error) or None)
+                _set_error(span, record.error, record.end.time_ns, texts=self._run.paths)
             if _has_dropped(span):
                 span.set_attributes({semconv.RUN_ID: self._run.id, **identity_of(record.info)})
         # By the monotonic clock: the wall clock may have been set during the step.
@@ -387,10 +385,31 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
     return extracted
 
 
+def _set_error(span: Span, error: BaseException, time_ns: int, *, texts: bool) -> None:
+    """Says on a span what ended its step.
+
+    Args:
+        span: The span.
+        error: The exception.
+        time_ns: When it was raised, in nanoseconds since the epoch.
+        texts: Whether to say its message and its stack trace: files may be named in both.
+    """
+    kind = error_type(error)
+    span.set_attribute(semconv.ERROR_TYPE, kind)
+    if texts:
+        span.record_exception(error, timestamp=time_ns)
+        span.set_status(StatusCode.ERROR, str(error) or None)
+    else:
+        span.add_event(semconv.EXCEPTION_EVENT, {semconv.EXCEPTION_TYPE: kind}, time_ns)
+        span.set_status(StatusCode.ERROR)
+
+
 def _progress(record: StepRecord) -> dict[str, AttributeValue]:
     if not record.samples:
         return {}
     progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
+    if record.items is not None:
+        progress[semconv.CALIBRATION_ITEM_COUNT] = record.items
     if record.duration > 0:
         progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
     return progress

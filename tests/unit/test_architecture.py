@@ -18,7 +18,9 @@ MODULES: Final = {
 }
 """Every module by its name below the package; the package itself is ``__init__``."""
 
-SHARED: Final = frozenset({"fault_boundary", "records", "resources", "steps", "version"})
+SHARED: Final = frozenset(
+    {"fault_boundary", "records", "resources", "steps", "uncounted_frames", "version"}
+)
 """What every part but ``cost`` may import."""
 
 PARTS: Final[dict[str, frozenset[str]]] = {
@@ -27,8 +29,10 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "records": frozenset(),
     "resources": frozenset(),
     "steps": frozenset(),
+    "uncounted_frames": frozenset(),
     "version": frozenset(),
     "environment": SHARED,
+    "launcher_options": frozenset({"environment"}),
     "parent_process": SHARED,
     "probes": SHARED,
     "recording": SHARED | {"probes"},

@@ -1,12 +1,14 @@
-"""The meaning of each environment variable, and the warning for a malformed value."""
+"""The meaning of each environment variable, and the warning for one that is malformed or misspelt."""
 
 from __future__ import annotations
 
 import logging
 
+import opentelemetry.instrumentation.environment_variables
+import opentelemetry.sdk.environment_variables
 import pytest
 
-from otel_quant import environment
+from otel_quant import environment, launcher_options
 from otel_quant.environment import VARIABLES, Settings, settings_from
 
 FLAGS = {
@@ -110,3 +112,89 @@ def test_a_malformed_time_is_logged_once_and_the_default_is_used(
             "0 or more; using the default",
         )
     ]
+
+
+def warned(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Reads the settings twice; returns what is logged."""
+    for _ in range(2):
+        assert settings_from(environ) == Settings()
+    assert {record.levelno for record in caplog.records} <= {logging.WARNING}
+    return caplog.messages
+
+
+@pytest.mark.parametrize("text", ["yes", "true", "on", "2", "profile.yaml"])
+def test_a_request_for_the_file_that_quark_does_not_accept_is_logged(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warned({"QUARK_PROFILING": text}, caplog) == [
+        f"environment variable QUARK_PROFILING is {text!r}; expected 1 (Quark's own profiler "
+        "accepts no other value) or 0; using the default"
+    ]
+
+
+@pytest.mark.parametrize("text", ["0", "false", "off"])
+def test_a_file_that_is_not_wanted_is_not_logged(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warned({"QUARK_PROFILING": text}, caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("OTEL_QUANT_PROFIL", "OTEL_QUANT_PROFILE"),
+        ("OTEL_QUANT_PROFILING", "OTEL_QUANT_PROFILE"),
+        ("OTEL_QUANTPATHS", "OTEL_QUANT_PATHS"),
+        ("OTEL_QAUNT_GPU", "OTEL_QUANT_GPU"),
+        ("OTEL_QUARK_PROFILE", "OTEL_QUANT_PROFILE"),
+        ("otel_quant_libraries", "OTEL_QUANT_LIBRARIES"),
+    ],
+)
+def test_a_misspelt_variable_is_logged_once_with_the_name_that_is_meant(
+    name: str, meant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warned({name: "1"}, caplog) == [
+        f"environment variable {name} is unknown and has no effect; did you mean {meant}?"
+    ]
+
+
+@pytest.mark.parametrize("name", ["OTEL_QUANT_NOTEBOOK", "OTEL_Q"])
+def test_an_unknown_variable_that_resembles_none_is_logged_with_all_that_there_are(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ", ".join(variable.name for variable in VARIABLES if "QUANT" in variable.name)
+    assert warned({name: "1"}, caplog) == [
+        f"environment variable {name} is unknown and has no effect; expected one of {names}"
+    ]
+
+
+@pytest.mark.parametrize("name", ["quark_yml", "quark-yaml", "QUARK_YAML", "quark", "quarkyaml"])
+def test_a_misspelt_exporter_is_logged_once_with_the_name_that_is_meant(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warned({"OTEL_TRACES_EXPORTER": f"otlp, {name}"}, caplog) == [
+        f"environment variable OTEL_TRACES_EXPORTER names {name!r}, which is no exporter; "
+        "did you mean 'quark_yaml'?"
+    ]
+
+
+def test_variables_and_exporters_of_opentelemetry_are_not_taken_for_misspelt_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = [
+        name
+        for module in (
+            opentelemetry.sdk.environment_variables,
+            opentelemetry.instrumentation.environment_variables,
+        )
+        for name in vars(module)
+        if name.startswith("OTEL_")
+    ]
+    assert len(names) > 50
+    exporters = "otlp,otlp_proto_grpc,otlp_proto_http,console,none,zipkin,jaeger,prometheus"
+    assert warned({**dict.fromkeys(names, "1"), "OTEL_TRACES_EXPORTER": exporters}, caplog) == []
+
+
+def test_the_launcher_has_an_option_for_each_variable_that_is_ours_alone() -> None:
+    options = {name for name in dir(launcher_options) if name.startswith("OTEL_")}
+    assert options == {variable.name for variable in VARIABLES if "QUANT" in variable.name}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,13 +14,14 @@ from otel_quant.instruments.shared.samples import CountedLoader
 from otel_quant.records import AttributeValue
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import wraps
 
 
 def preparing(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Makes a step of the call that prepares; each further one returns at once."""
     as_one_step = step(function, hook, library)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(self, "_post_init_done", False):
             return function(self, *args, **kwargs)
@@ -39,7 +39,7 @@ def calibrating(function: Callable[..., Any], hook: Hook, library: Library) -> C
     """Makes each call a step that counts what its data set yields, if that is not a name."""
     as_one_step = step(function, hook, library)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = getattr(self, "dataset", None)
         if given is None or isinstance(given, str):
@@ -57,7 +57,7 @@ def reading(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     """Makes each call a step; what the loader that it returns yields is counted."""
     as_one_step = step(function, hook, library)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return CountedLoader(as_one_step(*args, **kwargs))
 
@@ -69,7 +69,7 @@ def exporting(function: Callable[..., Any], hook: Hook, library: Library) -> Cal
     as_safetensors = step(function, hook, library)
     as_gguf = as_library_step(function, ProfileStep.EXPORT_GGUF, library, sources=hook.sources)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         writes_gguf = False
         with FAULTS.kept_in(f"arguments of {hook.target}"):

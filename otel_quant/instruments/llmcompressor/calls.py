@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextvars import ContextVar
@@ -23,6 +22,7 @@ from otel_quant.instruments.shared.samples import (
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import wraps
 
 _Attributes = dict[str, AttributeValue]
 
@@ -63,7 +63,7 @@ def counting_pipeline(
 def parts(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Notes into how many parts each call divides a model."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         divided = function(*args, **kwargs)
         with FAULTS.kept_in(COUNTING_SAMPLES):
@@ -80,7 +80,7 @@ def batches(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     """
     arguments = Arguments(function)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
         calibrates = False
         with FAULTS.kept_in(COUNTING_SAMPLES):
@@ -89,7 +89,8 @@ def batches(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
             calibrates = "Calibrating" in bound.get("desc", "")
         for batch in function(*args, **kwargs):
             if calibrates:
-                count_sample(passes if passes.parts else None)
+                # What a part takes is what the part before it made: its tensors tell no items.
+                count_sample(passes if passes.parts else None, None)
             yield batch
 
     return wrapper
@@ -98,7 +99,7 @@ def batches(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
 def saving(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Makes a step of the `save_pretrained` that each call gives to a model."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
         before = vars(model).get("save_pretrained")
         result = function(model, *args, **kwargs)

@@ -28,6 +28,7 @@ _WEIGHT_ONLY: Final = _TORCH + "algorithms.weight_only."
 NEURAL_COMPRESSOR: Final = Library(
     name="neural-compressor",
     distribution="neural-compressor",
+    other_distributions=("neural-compressor-pt",),
     versions_seen="3.10",
     built_on=frozenset({"torch", "torchao", "transformers", "auto-round"}),
     nests=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import uncounted, wraps
 
 _CONFIG: Final[AttributeSources] = (
     ("config.__class__.__name__", semconv.CONFIG_NAME),
@@ -52,12 +52,13 @@ def _described_step(
 ) -> Callable[..., Any]:
     """Makes each call a step under the name that its function is imported by."""
 
+    @uncounted
     def declared(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
     declared.__module__, declared.__qualname__ = hook.module, hook.target
     as_one_step = as_library_step(declared, hook.step, library)
-    return functools.wraps(function)(as_operation(as_one_step, library, describe))
+    return wraps(function)(as_operation(as_one_step, library, describe))
 
 
 def _quantize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from otel_quant.recording.recorder import OpenStep
 from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import wraps
 
 _log = logging.getLogger("otel_quant")
 
@@ -38,7 +38,7 @@ def collect(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     """
     name = qualified_name(function)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, data_reader: Any, *args: Any, **kwargs: Any) -> Any:
         with (
             _calibrating(self, name, library, is_last=False) as begun,
@@ -57,7 +57,7 @@ def compute(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     """Makes ``compute_data`` the end of the Calibration step, or a step if none is open."""
     name = qualified_name(function)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _COLLECTING.get():
             return function(self, *args, **kwargs)
@@ -76,7 +76,7 @@ def quantize_model(
         for kind in (ProfileStep.QUANTIZATION_STATIC, ProfileStep.QUANTIZATION_DYNAMIC)
     )
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = static if getattr(self, "static", True) else dynamic
         return chosen(self, *args, **kwargs)
@@ -154,12 +154,12 @@ def _count_on(reader: Any) -> Callable[[], None] | None:
     if not callable(get_next):
         return None
 
-    @functools.wraps(get_next)
+    @wraps(get_next)
     def counted(*args: Any, **kwargs: Any) -> Any:
         inputs = get_next(*args, **kwargs)
         with FAULTS.kept_in(COUNTING_SAMPLES):
             if inputs:  # what ends a calibration is None, or no inputs
-                count_sample(reader)
+                count_sample(reader, inputs)
         return inputs
 
     own = getattr(reader, "__dict__", {}).get("get_next", _ABSENT)

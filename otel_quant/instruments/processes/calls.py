@@ -18,6 +18,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.arguments import Arguments, Call
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.parent_process import PARENT
+from otel_quant.uncounted_frames import wraps
 
 if TYPE_CHECKING:
     from otel_quant.runtime import Runtime
@@ -29,7 +30,7 @@ def popen(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     """Wraps ``Popen.__init__``: puts the trace context into the child's environment."""
     arguments = Arguments(original)
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         call: Call = (args, kwargs)
         with FAULTS.kept_in("linking a child process"):
@@ -44,7 +45,7 @@ def popen(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
 def start(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Wraps ``Process.start``: the process object takes the trace context along."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any) -> Any:
         with FAULTS.kept_in("linking a child process"):
             target = getattr(getattr(self, "_target", None), "__module__", None) or ""
@@ -64,7 +65,7 @@ def bootstrap(original: Callable[..., Any], hook: Hook, library: Library) -> Cal
     has not sent by then is lost.
     """
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         PARENT.is_worker = True
         PARENT.carrier = getattr(self, _CARRIER, None) or PARENT.carrier

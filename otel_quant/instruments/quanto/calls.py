@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
@@ -13,6 +12,7 @@ from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.library_steps import open_library_step
 from otel_quant.instruments.shared.nesting import is_reported_already
 from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
+from otel_quant.uncounted_frames import wraps
 
 # The blocks that the calling context is in, innermost last.
 _BLOCKS: Final[ContextVar[tuple[tuple[Any, Activation], ...]]] = ContextVar(
@@ -26,7 +26,7 @@ def begin_calibration(
     """Opens the step."""
     name = qualified_name(function)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any) -> Any:
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
@@ -49,7 +49,7 @@ def end_calibration(
 ) -> Callable[..., Any]:
     """Closes the step."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
         blocks = _BLOCKS.get()
         if not blocks or blocks[-1][0] is not self:

@@ -6,7 +6,6 @@ that spells something differently has fewer attributes.
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from otel_quant.instruments.shared.arguments import Arguments
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.records import AttributeValue
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import wraps
 
 _PRESETS: Final = "quark.onnx.quantization.config.custom_config"
 _PRESET_SUFFIX: Final = "_QCONFIG"
@@ -55,7 +55,7 @@ def named(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     """Wraps what makes a configuration from a name, to remember the name."""
     arguments = Arguments(original)
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         configuration = original(*args, **kwargs)
         with FAULTS.kept_in("name of a configuration"):

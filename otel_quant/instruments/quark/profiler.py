@@ -29,6 +29,7 @@ from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation, Begin, qualified_name
 from otel_quant.steps import ALL_STEPS, ProfileStep
+from otel_quant.uncounted_frames import wraps
 
 _DECORATORS_MODULE: Final = "quark.common.profiler.profiler"
 
@@ -55,7 +56,7 @@ _RECORD: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
 def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Wraps the decorator factory: calls of what it decorates become steps with their arguments."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def factory(step: str, user_msg: str | None = None) -> Callable[..., Any]:
         decorate = original(step, user_msg)
 
@@ -68,7 +69,7 @@ def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) ->
             elif step == ProfileStep.CALIBRATION:
                 decorated = _with_counted_passes(decorated, library)
 
-            @functools.wraps(decorated)
+            @wraps(decorated)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 opening = functools.partial(begin, args, kwargs)
                 token = _DECORATED.set((*_DECORATED.get(), (label, opening)))
@@ -106,7 +107,7 @@ def _with_counted_passes(function: Callable[..., Any], library: Library) -> Call
 def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Wraps ``GlobalProfiler.scope``: remembers the step for the ``with`` that follows."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any, step_name: str, user_msg: str | None = None) -> Any:
         result = original(self, step_name, user_msg)
         label = user_msg if user_msg is not None else step_name
@@ -147,7 +148,7 @@ def _open(label: str, function: Callable[..., Any] | None, library: Library) -> 
 def enter_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Wraps ``GlobalProfiler.__enter__``: opens the step."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any) -> Any:
         opening = _PENDING.get()
         _PENDING.set(None)
@@ -170,7 +171,7 @@ def enter_scope(original: Callable[..., Any], hook: Hook, library: Library) -> C
 def exit_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Wraps ``GlobalProfiler.__exit__``: closes the step."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
         token = _IN_OWN_CHECKPOINT.set(True)
         try:
@@ -193,7 +194,7 @@ def initialize(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
     Quark's file keeps its path: ours goes elsewhere before Quark opens it.
     """
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any, output_path: str = DEFAULT_PATH) -> None:
         is_new = not self._initialized
         if is_new and os.environ.get(QUARK_PROFILING) == "1":
@@ -211,7 +212,7 @@ def initialize(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
 def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Wraps ``GlobalProfiler._checkpoint``: one that the program asks for is ours as well."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any, step_name: str) -> None:
         records: Sequence[Mapping[str, object]] = getattr(self, "records", ())
         before = len(records)
@@ -232,7 +233,7 @@ def watch_cache_dir(
 ) -> Callable[..., Any]:
     """Wraps ``start_cache_dir_monitoring``, which Quark calls for each cache directory."""
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapper(self: Any, path: str) -> None:
         original(self, path)
         with FAULTS.kept_in("watch of the cache directories"):

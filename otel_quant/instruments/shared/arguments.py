@@ -5,12 +5,12 @@ Loaded in every instrumented program that starts processes: it imports nothing f
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.uncounted_frames import wraps
 
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -114,7 +114,7 @@ def with_argument(
         return function
     origin = f"argument {parameter} of {getattr(function, '__qualname__', function)}"
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         call: Call = (args, kwargs)
         with FAULTS.kept_in(origin):

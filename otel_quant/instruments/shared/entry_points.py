@@ -17,6 +17,7 @@ from otel_quant.instruments.shared.operations import costs_models, is_within, op
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import qualified_name
+from otel_quant.uncounted_frames import wraps
 
 Describe = Callable[..., Mapping[str, AttributeValue]]
 """Returns the attributes that a call makes; called with the arguments of the call."""
@@ -59,7 +60,7 @@ def as_operation(
     """
     origin = f"arguments of {qualified_name(function)}"
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         attributes: Mapping[str, AttributeValue] = {}
         if describe is not None:

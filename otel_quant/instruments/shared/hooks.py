@@ -8,7 +8,6 @@ hooked at once, and every module that has the old function under some name gets 
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 import sys
@@ -20,6 +19,7 @@ import wrapt
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.uncounted_frames import wraps
 
 _log = logging.getLogger("otel_quant")
 
@@ -168,7 +168,7 @@ def _wrapped_at_first_call(
 ) -> Callable[..., Any]:
     wrapped: Callable[..., Any] | None = None
 
-    @functools.wraps(before)
+    @wraps(before)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         nonlocal wrapped
         if wrapped is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -11,13 +10,14 @@ from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import distributions_built_on, enclosing_steps
 from otel_quant.runtime import RUNTIME
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import wraps
 
 
 def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Counts each call as one layer of the step around it."""
     owners = {library.distribution, *distributions_built_on(library)}
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         count_layer(owners)
         return function(*args, **kwargs)
@@ -36,7 +36,5 @@ def count_layer(owners: Collection[str]) -> None:
             return
         for step in enclosing_steps():
             if step.info.library in owners:
-                count = step.attributes.get(semconv.LAYER_COUNT, 0)
-                assert isinstance(count, int)
-                step.attributes[semconv.LAYER_COUNT] = count + 1
+                step.recorder.count_in(step, semconv.LAYER_COUNT)
                 return

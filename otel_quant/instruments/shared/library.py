@@ -61,6 +61,8 @@ class Library:
         name: What users call it in ``OTEL_QUANT_LIBRARIES``.
         distribution: Its name on the package index, for ``quant.library.name``.
         hooks: What is wrapped.
+        other_distributions: Names of its other builds on the package index, where the imported
+            package does not say its version.
         versions_seen: Versions that real quantizations have been run with.
         built_on: Names of libraries that it is built on. Within its steps and entry points
             theirs are not reported: they are how it does its work.
@@ -76,6 +78,7 @@ class Library:
     name: str
     distribution: str
     hooks: tuple[Hook, ...]
+    other_distributions: tuple[str, ...] = ()
     versions_seen: str = ""
     built_on: frozenset[str] = field(default_factory=frozenset)
     configuration: str = ""

@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from otel_quant.instruments.shared.arguments import Arguments, with_argument
@@ -139,12 +140,12 @@ def open_library_step(
 def version_of(library: Library) -> str | None:
     """Returns the version of a library that is in use, None if it is not known.
 
-    The package index has builds of some libraries under other names (for GPUs, say);
-    there the imported package's own ``__version__`` counts.
+    The package index has builds of some libraries under other names (for GPUs, say): the version is
+    theirs, or else the imported package's own ``__version__``.
     """
-    try:
-        return importlib.metadata.version(library.distribution)
-    except importlib.metadata.PackageNotFoundError:
-        package = sys.modules.get(library.hooks[0].module.partition(".")[0])
-        version = getattr(package, "__version__", None)
-        return version if isinstance(version, str) else None
+    for distribution in (library.distribution, *library.other_distributions):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(distribution)
+    package = sys.modules.get(library.hooks[0].module.partition(".")[0])
+    version = getattr(package, "__version__", None)
+    return version if isinstance(version, str) else None

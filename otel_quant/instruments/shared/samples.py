@@ -1,8 +1,10 @@
-"""Wrappers that count the samples that a calibration takes."""
+"""Wrappers that count the samples that a calibration takes.
+
+A sample is one call of a reader that returned data, or one item of a loader: a batch, as a rule.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +13,7 @@ import wrapt
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.arguments import with_argument
+from otel_quant.instruments.shared.batches import items_in
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import enclosing_steps
 from otel_quant.recording.recorder import OpenStep
@@ -18,6 +21,7 @@ from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
+from otel_quant.uncounted_frames import uncounted, wraps
 
 if TYPE_CHECKING:
     _Proxy = wrapt.ObjectProxy[Any]
@@ -34,11 +38,11 @@ OpenPass = Callable[[], OpenStep | None]
 def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Counts each call that returns something as one sample of the calibration around it."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if result is not None:
-            count_sample(args[0])
+            count_sample(args[0], result)
         return result
 
     return wrapper
@@ -47,20 +51,21 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
 def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Counts what the iterator that a call returns yields, for the calibration around it."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
         for item in function(*args, **kwargs):
-            count_sample(args[0])
+            count_sample(args[0], item)
             yield item
 
     return wrapper
 
 
-def count_sample(source: object) -> None:
+def count_sample(source: object, batch: object) -> None:
     """Counts one sample for the innermost open calibration, if there is one.
 
     Args:
         source: What it comes from. If that has a length, the step has a total.
+        batch: The sample: its items are counted where it tells how many there are.
     """
     with FAULTS.kept_in(COUNTING_SAMPLES):
         if not RUNTIME.is_running:
@@ -73,7 +78,7 @@ def count_sample(source: object) -> None:
                         total = len(source)
                         step.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = total
                         step.recorder.expect_samples(step, total)
-                step.recorder.count_samples(step)
+                step.recorder.count_samples(step, items=items_in(batch))
                 return
 
 
@@ -89,6 +94,7 @@ class CountedLoader(_Proxy):
         super().__init__(loader)
         self._self_open_pass = open_pass
 
+    @uncounted
     def __iter__(self) -> Iterator[Any]:
         activation = Activation(None)
         if self._self_open_pass is not None:
@@ -96,7 +102,7 @@ class CountedLoader(_Proxy):
                 activation = Activation(self._self_open_pass())
         try:
             for item in self.__wrapped__:
-                count_sample(self.__wrapped__)
+                count_sample(self.__wrapped__, item)
                 yield item
         except BaseException as error:
             activation.finish(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from otel_quant.instruments.shared.layers import count_layer
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.library_steps import step
 from otel_quant.instruments.shared.nesting import distributions_built_on
+from otel_quant.uncounted_frames import wraps
 
 
 def step_or_layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -18,7 +18,7 @@ def step_or_layer(function: Callable[..., Any], hook: Hook, library: Library) ->
     as_one_step = step(function, hook, library)
     owners = distributions_built_on(library)
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if HOOKS.active:
             count_layer(owners)

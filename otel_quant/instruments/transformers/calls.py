@@ -6,11 +6,11 @@ to be quantized.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.uncounted_frames import wraps
 
 
 def from_pretrained(
@@ -19,7 +19,7 @@ def from_pretrained(
     """Makes a call a step if it is passed a configuration to quantize with."""
     as_step: Callable[..., Any] | None = None
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapper(cls: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal as_step
         if kwargs.get("quantization_config") is None:

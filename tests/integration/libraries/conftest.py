@@ -27,11 +27,15 @@ class Program:
     Args:
         cwd: The folder.
         otlp: What receives the telemetry.
+
+    Attributes:
+        stderr: What the last program wrote to its standard error.
     """
 
     def __init__(self, cwd: Path, otlp: OtlpReceiver) -> None:
         self.cwd = cwd
         self.otlp = otlp
+        self.stderr = ""
 
     def __call__(self, program: str, *arguments: str, **environ: str) -> str:
         """Runs one of the programs to its end, which has to be a good one.
@@ -56,6 +60,7 @@ class Program:
             cwd=self.cwd, env={**inherited, **self.otlp.environment(), **environ},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
+        self.stderr = done.stderr
         assert done.returncode == 0, done.stderr
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout

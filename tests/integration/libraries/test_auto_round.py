@@ -48,7 +48,11 @@ NEAREST8 = {
     "quant.per_channel": True,
     "quant.weight.type": "int8",
 }
-SAMPLES = {"quant.calibration.sample_count": 8, "quant.calibration.sample_total": 8}
+SAMPLES = {
+    "quant.calibration.item_count": 8,
+    "quant.calibration.sample_count": 8,
+    "quant.calibration.sample_total": 8,
+}
 TWO_BLOCKS = {"quant.layer_count": 2}
 
 

@@ -104,7 +104,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
         ],
         "all_at_once": [
             step(INITIALIZE, FP8),
-            step(BASIC, {**FP8, **counted(5)}),
+            step(BASIC, {**FP8, **counted(5), "quant.calibration.item_count": 5}),
             export(TO_OUT),
             export(TO_OUT),
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from typing import Any
 
 import pytest
@@ -114,3 +115,10 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
         ],
     }  # fmt: skip
     assert steps_below(program, root) == [(way, {}, within) for way, within in steps.items()]
+
+    # Its log lines name a caller, by a number of frames.
+    lines = re.findall(r"\[(\w+\.py):\d+\] (\w+) started", program.stderr)
+    assert {file for file, _ in lines} == {"autotune.py", "logger.py", "neural_compressor_all.py"}
+    assert {what for file, what in lines if file == "neural_compressor_all.py"} == {
+        "Conversion", "Preparation", "Quantization", "Saving",
+    }  # fmt: skip

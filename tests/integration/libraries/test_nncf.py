@@ -21,6 +21,7 @@ def test_quantization_and_compression_report_their_steps(
     calibration = {
         **common,
         "code.function.name": module + "algorithms.pipeline.collect_statistics",
+        "quant.calibration.item_count": 3,
         "quant.calibration.sample_count": 3,
     }
     quantization = {

@@ -56,6 +56,7 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
         },
         {
             "code.function.name": MODULE + "calibrate.MinMaxCalibrater.collect_data",
+            "quant.calibration.item_count": 5,
             "quant.calibration.sample_count": 5,
             **CONFIGURED,
         },
@@ -95,6 +96,7 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
         {
             "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
             "quant.calibration.method": "Entropy",
+            "quant.calibration.item_count": 5,
             "quant.calibration.sample_count": 5,
         },
         {

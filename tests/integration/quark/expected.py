@@ -62,7 +62,11 @@ def calibration(samples: int) -> Step:
     return Step(
         "Calibration",
         "onnx.calibration.interface.run_calibration",
-        {"quant.calibration.sample_count": samples, "quant.calibration.sample_total": samples},
+        {
+            "quant.calibration.item_count": samples,
+            "quant.calibration.sample_count": samples,
+            "quant.calibration.sample_total": samples,
+        },
         {"quant.calibration.sample_rate": float},
     )
 
@@ -216,7 +220,11 @@ def torch_operations(checkpoint: str, out: str) -> list[Operation]:
     calibrated = Step(
         "Calibration",
         f"{_TORCH}._do_calibration",
-        {"quant.calibration.sample_count": 3, "quant.calibration.sample_total": 3},
+        {
+            "quant.calibration.item_count": 6,  # two in each
+            "quant.calibration.sample_count": 3,
+            "quant.calibration.sample_total": 3,
+        },
         {"quant.calibration.sample_rate": float},
         (_WEIGHTS, _FORWARD),
     )

@@ -134,6 +134,7 @@ def send_run(
             peaks=peaks,
             attributes={"quant.calibration.sample_total": 8},
             samples=5,
+            items=40,
             custom=custom,
             error=error,
         ),

@@ -72,6 +72,7 @@ STEP_ATTRIBUTES = {
     "quant.calibration.method": "Percentile",
     "quant.calibration.sample_total": 8,
     "quant.calibration.sample_count": 5,
+    "quant.calibration.item_count": 40,
     "quant.calibration.sample_rate": 2.5,
 }
 COST = {
@@ -159,6 +160,7 @@ def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExpo
         "quant.calibration.method": "Percentile",
         "quant.calibration.sample_total": 8,
         "quant.calibration.sample_count": 5,
+        "quant.calibration.item_count": 40,
         "quant.calibration.sample_rate": 2.5,
         **CUSTOM,
     }

@@ -1,0 +1,82 @@
+"""What several threads count at once is counted completely."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.fixtures.script import run_script
+
+THREADS, TIMES = 4, 4000
+
+COUNTING = f"""
+import contextvars, json, logging, sys, threading, time
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+import otel_quant
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.instruments.shared.layers import count_layer
+from otel_quant.instruments.shared.samples import count_sample
+from otel_quant.runtime import RUNTIME
+
+logging.getLogger("otel_quant").setLevel(logging.CRITICAL)
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+
+class Slow(int):
+    # Another thread runs in the middle of every addition.
+    def __add__(self, other):
+        time.sleep(0)
+        return Slow(int(self) + other)
+    def __sub__(self, other):
+        return self + -other
+
+RUNTIME._operations, FAULTS.counts["test"] = Slow(0), Slow(0)
+
+class Data:
+    def __len__(self):
+        time.sleep(0.001)
+        return {THREADS * TIMES}
+
+class Batch:
+    shape = (8, 3)
+
+def count():
+    together.wait()
+    for _ in range({TIMES}):
+        count_layer(["library"])
+        count_sample(data, Batch)
+        with RUNTIME.operation(), FAULTS.kept_in("test"):
+            raise ValueError
+
+sys.setswitchinterval(1e-6)
+data, together = Data(), threading.Barrier({THREADS})
+step = RUNTIME.recorder.open(
+    "Calibration", library="library", attributes={{"quant.layer_count": Slow(0)}}
+)
+entered = RUNTIME.recorder.enter(step)
+threads = [
+    threading.Thread(target=contextvars.copy_context().run, args=[count]) for _ in range({THREADS})
+]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+points = {{
+    metric.name: metric.data.data_points[0].value
+    for scope in reader.get_metrics_data().resource_metrics[0].scope_metrics
+    for metric in scope.metrics if metric.name.startswith("quant.calibration")
+}}
+print(json.dumps([
+    step.attributes["quant.layer_count"], step.samples, step.items, points, FAULTS.counts["test"],
+    RUNTIME._operations,
+]))
+"""
+
+
+def test_counts_of_several_threads_are_complete(tmp_path: Path) -> None:
+    counted, _ = run_script(tmp_path, COUNTING, OTEL_QUANT_SAMPLE_INTERVAL="0")
+    every = THREADS * TIMES
+    metrics = {"quant.calibration.samples": every, "quant.calibration.progress": 1.0}
+    assert json.loads(counted) == [every, every, 8 * every, metrics, every, 0]

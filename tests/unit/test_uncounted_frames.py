@@ -1,0 +1,144 @@
+"""What a library says of its caller, it says of the program, whatever we wrap around the library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import otel_quant
+from tests.fixtures.script import run_script
+
+LIBRARY = '''
+import logging, warnings
+
+def tell():
+    """Tells what the caller of the caller did."""
+    warnings.warn("told", DeprecationWarning, stacklevel=3)
+    logging.getLogger("library").warning("told", stacklevel=3)
+
+def stepped(): tell()
+def entered(): tell()
+def quantized(model_input=None): tell()
+def common(): tell()
+def yielded():
+    tell()
+    yield 1
+async def awaited(): tell()
+async def yielded_later():
+    tell()
+    yield 1
+class Reader:
+    def counted(self):
+        tell()
+        return 1
+    def each_counted(self):
+        tell()
+        yield 1
+    def __iter__(self):
+        tell()
+        yield 1
+    def __call__(self): tell()
+def layer(): tell()
+def passed(function): tell()
+'''
+
+PROGRAM = """
+import asyncio, logging, sys, warnings
+
+if sys.argv[1:] == ["hooked"]:
+    from otel_quant.instruments.shared.hooks import HOOKS
+    from otel_quant.instruments.shared.library import (
+        ENTRY_POINT, LAYER, MODEL_QUANTIZATION, SAMPLE, SAMPLES, STEP, Hook, Library,
+    )
+
+    hooks = {
+        "stepped": STEP, "entered": ENTRY_POINT, "quantized": MODEL_QUANTIZATION, "yielded": STEP,
+        "awaited": STEP, "yielded_later": STEP, "Reader.counted": SAMPLE,
+        "Reader.each_counted": SAMPLES, "layer": LAYER,
+    }
+    HOOKS.set([
+        Library("test", "test", tuple(Hook("tool", *hook, "Step") for hook in hooks.items())),
+        Library("often", "often", (Hook("tool", "common", STEP, "Step"),), is_common=True),
+    ])
+    import tool
+    from otel_quant.instruments.shared.library_steps import with_argument_as_step
+    from otel_quant.instruments.shared.samples import CountedLoader
+
+    readers = CountedLoader(tool.Reader())
+    passed = with_argument_as_step(tool.passed, "function", "Step", Library("test", "test", ()))
+else:
+    import tool
+
+    readers, passed = tool.Reader(), tool.passed
+
+said = []
+
+class Listed(logging.Handler):
+    def emit(self, record):
+        said.append((record.filename, record.lineno))
+
+def show(message, category, filename, lineno, *_):
+    said.append((filename.rpartition("/")[2], lineno))
+
+logging.getLogger("library").addHandler(Listed())
+logging.getLogger("library").propagate = False
+
+warnings.showwarning = show
+warnings.simplefilter("always")
+
+tool.stepped()
+tool.entered()
+tool.quantized()
+tool.common()
+tool.common()
+next(tool.yielded())
+tool.Reader().counted()
+next(tool.Reader().each_counted())
+tool.layer()
+passed(tool.layer)
+for _ in readers:
+    pass
+
+async def program():
+    await tool.awaited()
+    async for _ in tool.yielded_later():
+        pass
+
+asyncio.run(program())
+print(said)
+"""
+
+FAILING = """
+import traceback
+import otel_quant
+
+@otel_quant.step("fails")
+def failing():
+    raise ValueError("from the program")
+
+try:
+    failing()
+except ValueError:
+    traceback.print_exc()
+"""
+
+
+def test_warnings_and_log_lines_name_the_same_caller_with_hooks_as_without(tmp_path: Path) -> None:
+    (tmp_path / "tool.py").write_text(LIBRARY)
+    plain, _ = run_script(tmp_path, PROGRAM)
+    hooked, errors = run_script(tmp_path, PROGRAM, "hooked")
+    assert plain.count("'script.py'") == 26, plain
+    assert (hooked, errors) == (plain, "")
+
+
+def test_a_traceback_shows_the_lines_of_a_wrapper(tmp_path: Path) -> None:
+    _, shown = run_script(tmp_path, FAILING)
+    lines = [line.strip() for line in shown.splitlines()]
+    (wrapper,) = [number for number, line in enumerate(lines) if "otel_quant" in line]
+    assert "scope.py (stacklevel skips it, as it does importlib._bootstrap)" in lines[wrapper]
+    assert lines[wrapper + 1] == "return function(*args, **kwargs)"
+
+
+def test_every_wrapper_of_the_package_is_left_out() -> None:
+    package = Path(otel_quant.__file__).parent
+    using = [path.name for path in package.rglob("*.py") if "functools.wraps(" in path.read_text()]
+    assert using == []

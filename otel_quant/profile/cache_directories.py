@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.threads import start_thread
 
 _INTERVAL: Final = 1.0
 _REST: Final = 49
@@ -51,10 +52,7 @@ class CacheDirectories:
         with self._lock:
             self._first_sizes[target] = size_of(target) or 0
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="otel-quant-cache-dirs", daemon=True
-                )
-                self._thread.start()
+                self._thread = start_thread(self._run, "otel-quant-cache-dirs")
 
     def measure_now(self) -> None:
         """Measures at a checkpoint: a file may be removed before the thread measures again.

@@ -138,7 +138,8 @@ RECORDS: Final = (
         "takes; OTEL_BSP_EXPORT_TIMEOUT and OTEL_BLRP_EXPORT_TIMEOUT have no effect.",
         "opentelemetry-sdk 1.38.0 to 1.45.2",
         "https://github.com/open-telemetry/opentelemetry-python/issues/4555",
-        "Providers are shut down before that, on threads: Delivery.abandon().",
+        "Providers whose exporters have not answered in time are not shut down at exit: "
+        "Delivery.abandon().",
     ),
 )
 

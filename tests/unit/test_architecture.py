@@ -18,7 +18,7 @@ MODULES: Final = {
 }
 """Every module by its name below the package; the package itself is ``__init__``."""
 
-SHARED: Final = frozenset({"fault_boundary", "records", "resources", "steps", "version"})
+SHARED: Final = frozenset({"fault_boundary", "records", "resources", "steps", "threads", "version"})
 """What every part but ``cost`` may import."""
 
 PARTS: Final[dict[str, frozenset[str]]] = {
@@ -27,6 +27,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "records": frozenset(),
     "resources": frozenset(),
     "steps": frozenset(),
+    "threads": frozenset(),
     "version": frozenset(),
     "environment": SHARED,
     "parent_process": SHARED,

@@ -21,6 +21,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.processes import PROCESSES
 from otel_quant.instruments.shared.hooks import HOOKS
+from otel_quant.telemetry.providers import PROVIDERS, Providers
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 
 _log = logging.getLogger("otel_quant")
@@ -32,6 +33,10 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
     ``opentelemetry-instrument`` does this by itself. A program that configures
     OpenTelemetry on its own calls ``QuantInstrumentor().instrument()``, before or after
     it imports the libraries, and before or after it sets its providers.
+
+    ``instrument(tracer_provider=..., meter_provider=..., logger_provider=...)`` uses these
+    instead of the global providers, until ``uninstrument()``. A run that is under way when they
+    change ends.
     """
 
     def instrumentation_dependencies(self) -> Collection[str]:
@@ -59,10 +64,18 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
                     os.environ.get(OTEL_QUANT_LIBRARIES),
                     names,
                 )
+            PROVIDERS.use(
+                Providers(
+                    kwargs.get("tracer_provider"),
+                    kwargs.get("meter_provider"),
+                    kwargs.get("logger_provider"),
+                )
+            )
             HOOKS.set([*chosen, PROCESSES])
             WORKAROUNDS.apply_again()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
             HOOKS.remove()
+            PROVIDERS.use(Providers())
             WORKAROUNDS.undo()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
@@ -54,6 +54,7 @@ class SpansSink(Sink):
     Args:
         resources: The resources that are measured.
         provider_found: Called when a provider is found that did not exist when the run began.
+        provider: The provider; None for the global one.
     """
 
     name = "spans"
@@ -62,12 +63,12 @@ class SpansSink(Sink):
         self,
         resources: Sequence[Resource],
         provider_found: Callable[[], None] = lambda: None,
+        provider: TracerProvider | None = None,
     ) -> None:
         self._figures = FigureAttributes(resources)
         self._provider_found = provider_found
-        self._tracer: Tracer = trace.get_tracer(
-            semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
-        )
+        get = trace.get_tracer if provider is None else provider.get_tracer
+        self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         self._run: RunInfo | None = None
         self._root: Span | None = None
         self._root_context: Context | None = None

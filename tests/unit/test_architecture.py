@@ -33,7 +33,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "parent_process": SHARED,
     "probes": SHARED,
     "recording": SHARED | {"probes"},
-    "telemetry": SHARED | {"probes", "recording"},
+    "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "runtime": SHARED
     | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},

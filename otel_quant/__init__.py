@@ -17,9 +17,11 @@ configures OpenTelemetry itself calls ``otel_quant.QuantInstrumentor().instrumen
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from otel_quant.stderr_log import StderrLog
 from otel_quant.steps import ProfileStep
 from otel_quant.version import VERSION
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from otel_quant.scope import run, step
 
 __version__ = VERSION
+
+logging.getLogger(__name__).addHandler(StderrLog())
 
 __all__ = ["ProfileStep", "QuantInstrumentor", "__version__", "run", "step"]
 

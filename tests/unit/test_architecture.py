@@ -27,6 +27,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "records": frozenset(),
     "resources": frozenset(),
     "steps": frozenset(),
+    "stderr_log": frozenset(),
     "threads": frozenset(),
     "version": frozenset(),
     "environment": SHARED,
@@ -53,7 +54,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "quark": SHARED | {"environment", "instrumentor", "profile", "recording", "runtime", "scope"},
     "cli": SHARED | {"cost", "profile"},
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset({"instrumentor", "scope", "steps", "version"}),
+    "__init__": frozenset({"instrumentor", "scope", "stderr_log", "steps", "version"}),
 }
 """What each part, a folder or a module in the root, may import. A new part needs an entry here."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-defined] # untyped
     BaseInstrumentor,
@@ -25,6 +25,9 @@ from otel_quant.telemetry.providers import PROVIDERS, Providers
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 
 _log = logging.getLogger("otel_quant")
+
+_PROVIDERS: Final = ("tracer_provider", "meter_provider", "logger_provider")
+"""Arguments of ``instrument()``, in the order of :class:`Providers`."""
 
 
 class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is untyped
@@ -45,6 +48,15 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
 
     def _instrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
+            # Those of a configuration file (OTEL_CONFIG_FILE) arrive here too.
+            for name in sorted(kwargs.keys() - set(_PROVIDERS)):
+                _log.warning(
+                    "instrument() is given %s=%r, which is ignored; expected %s; all settings are "
+                    "environment variables (OTEL_QUANT_...)",
+                    name,
+                    kwargs[name],
+                    ", ".join(_PROVIDERS),
+                )
             wanted = settings_from(os.environ).libraries
             known = {library.name for library in LIBRARIES}
             names = ", ".join(sorted(known))
@@ -64,13 +76,7 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
                     os.environ.get(OTEL_QUANT_LIBRARIES),
                     names,
                 )
-            PROVIDERS.use(
-                Providers(
-                    kwargs.get("tracer_provider"),
-                    kwargs.get("meter_provider"),
-                    kwargs.get("logger_provider"),
-                )
-            )
+            PROVIDERS.use(Providers(*map(kwargs.get, _PROVIDERS)))
             HOOKS.set([*chosen, PROCESSES])
             WORKAROUNDS.apply_again()
 

@@ -44,6 +44,20 @@ makes its providers itself sends them when its own processors do, and flushes be
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 """
 
+_VARIABLES = """\
+Every setting of otel-quant is an environment variable, also where a configuration file
+(`OTEL_CONFIG_FILE`) replaces OpenTelemetry's own variables. In that file, `quark_yaml` is an exporter
+of spans and requests the local file:
+
+```yaml
+tracer_provider:
+  processors:
+    - simple:
+        exporter:
+          quark_yaml: {path: quark_profile.yaml}  # the path can be left out
+```
+"""
+
 
 def document() -> str:
     """Returns the page."""
@@ -58,6 +72,7 @@ def document() -> str:
             schema=semconv.SCHEMA_URL,
         ),
         "## Environment variables\n",
+        _VARIABLES,
         *_each(_variables()),
         "## Metrics\n",
         *_each(_metrics()),

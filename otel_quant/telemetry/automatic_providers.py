@@ -42,4 +42,7 @@ def note_automatic_providers() -> None:
             if defaults is not None:
                 keep_from_sending(providers.values(), os.environ, defaults)
                 return
-        AUTOMATIC_PROVIDERS.update(providers)
+        AUTOMATIC_PROVIDERS.update(
+            # Without an SDK there are the API's own providers, which have nothing to flush.
+            {name: each for name, each in providers.items() if hasattr(each, "force_flush")}
+        )

@@ -108,9 +108,8 @@ class Delivery:
         """
         for signal in self._late:
             self._given_up.add(signal)
-            shutdown = getattr(AUTOMATIC_PROVIDERS[signal], "shutdown", None)
-            if WORKAROUNDS.applied and shutdown is not None:
-                atexit.unregister(shutdown)
+            if WORKAROUNDS.applied:
+                atexit.unregister(AUTOMATIC_PROVIDERS[signal].shutdown)
 
     def before_fork(self) -> None:
         """Waits for the flush in progress, and begins no other until the fork is done.
@@ -158,7 +157,7 @@ class Delivery:
     def _flush(self, *signals: str) -> None:
         with self._flushing:
             for signal in signals:
-                if not self._is_over:
+                if signal in AUTOMATIC_PROVIDERS and not self._is_over:
                     _force_flush(signal)
         self._answers = True
 
@@ -194,7 +193,4 @@ class _Flusher:
 
 def _force_flush(signal: str) -> None:
     with FAULTS.kept_in(f"delivery of {signal}"):
-        # The API's own providers, which are there without an SDK, cannot.
-        force_flush = getattr(AUTOMATIC_PROVIDERS[signal], "force_flush", None)
-        if force_flush is not None:
-            force_flush()
+        AUTOMATIC_PROVIDERS[signal].force_flush()

@@ -19,6 +19,11 @@ _log = logging.getLogger("otel_quant")
 _EXPORTERS: Final = frozenset(
     {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}
 )
+_OTHER_CONFIGURATION: Final = frozenset(
+    {"OTEL_CONFIG_FILE", "OTEL_PYTHON_CONFIGURATOR", "OTEL_PYTHON_DISTRO"}
+)
+"""A file, or another distribution, that may know where to send without another variable."""
+
 _DEFAULTS: Final = {**dict.fromkeys(_EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 """What OpenTelemetry's distribution adds to the environment."""
 
@@ -36,8 +41,8 @@ def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> froz
         at_start: The environment that the process was started with.
 
     Returns:
-        Names of variables; None if the user has configured an endpoint, an exporter that sends, or
-        a configuration file.
+        Names of variables; None if the user has configured an endpoint, an exporter that sends, a
+        configuration file or another distribution.
     """
     defaults = frozenset(
         name
@@ -47,7 +52,7 @@ def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> froz
     for name, value in environ.items():
         is_setting = (
             name in _EXPORTERS
-            or name == "OTEL_CONFIG_FILE"
+            or name in _OTHER_CONFIGURATION
             or name.startswith("OTEL_EXPORTER_OTLP_")
         )
         if is_setting and name not in defaults and value.strip() not in _SENDS_NOTHING:

@@ -125,6 +125,7 @@ def test_an_exporter_of_the_program_sends_all_the_same(
         ({"OTEL_LOGS_EXPORTER": "console"}, {**DISTRIBUTION, "OTEL_LOGS_EXPORTER": "console"}, None),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, DISTRIBUTION, None),
         ({"OTEL_CONFIG_FILE": "otel.yaml"}, {"OTEL_CONFIG_FILE": "otel.yaml"}, None),
+        ({"OTEL_PYTHON_DISTRO": "vendor"}, {**DISTRIBUTION, "OTEL_PYTHON_DISTRO": "vendor"}, None),
         # Set by the program, or by a distribution that knows its endpoint:
         ({}, {**DISTRIBUTION, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}, None),
         ({}, {**DISTRIBUTION, "OTEL_METRICS_EXPORTER": "prometheus"}, None),

@@ -29,6 +29,10 @@ _OTHER_EXPORTERS: Final = frozenset({"", "otlp", "console", "none"})
 _TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 """``quark_yaml`` in this comma-separated list requests the local profile."""
 
+# Private for the same reason.
+_SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
+"""``true`` switches the SDK off, and with it all but a local profile that is requested."""
+
 OTEL_QUANT_YAML_STRICT: Final = "OTEL_QUANT_YAML_STRICT"
 """``true`` limits the local profile to what Quark's profiler writes."""
 
@@ -73,6 +77,7 @@ class Settings:
     Attributes:
         profile_path: Path of the local profile as the user wrote it; None if it is unset.
         profile_wanted: Whether the local profile is requested.
+        sdk_disabled: Whether OpenTelemetry's SDK is switched off.
         yaml_strict: Whether it contains only what Quark's contains.
         sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks may be reset.
@@ -86,6 +91,7 @@ class Settings:
 
     profile_path: str | None = None
     profile_wanted: bool = False
+    sdk_disabled: bool = False
     yaml_strict: bool = False
     sample_interval: float = 0.05
     exact_peaks: bool = False
@@ -113,9 +119,10 @@ class Variable:
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
-    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); missing folders are created. Setting it requests the file. An existing file is kept as `quark_profile.1.yaml`, one that was kept before moves up to `.2`, and so on. The name gets the process id in a child process, and `.otel` if Quark's own profiler writes to the path."),
+    Variable(OTEL_QUANT_PROFILE, "", "Path of the local profile (`quark_profile.yaml`); missing folders are created. Setting it requests the file; where no endpoint and no exporter is configured (`OTEL_EXPORTER_OTLP_...`, `OTEL_TRACES_EXPORTER` and its like, `OTEL_CONFIG_FILE`), the file is all: nothing is sent. An existing file is kept as `quark_profile.1.yaml`, one that was kept before moves up to `.2`, and so on. The name gets the process id in a child process, and `.otel` if Quark's own profiler writes to the path."),
     Variable(QUARK_PROFILING, "0", "`1` requests the local profile, as it does in Quark's own profiler."),
-    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Metrics and log records still go to `otlp` unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
+    Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Alone, nothing is sent unless an endpoint or an exporter of metrics or log records is configured."),
+    Variable(_SDK_DISABLED, "false", "`true` switches the SDK off. Nothing is measured then, unless the local profile is requested."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps)."),
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to stay below 0.5 % of a core."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected."),
@@ -179,6 +186,8 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         profile_wanted=path is not None
         or read(QUARK_PROFILING, False, _ONE, _parse_one)
         or _EXPORTER in exporters,
+        # As the SDK reads it: no other word switches it off.
+        sdk_disabled=environ.get(_SDK_DISABLED, "").strip().lower() == "true",
         yaml_strict=flag(OTEL_QUANT_YAML_STRICT, default.yaml_strict),
         sample_interval=seconds(OTEL_QUANT_SAMPLE_INTERVAL, default.sample_interval),
         exact_peaks=flag(OTEL_QUANT_EXACT_PEAKS, default.exact_peaks),

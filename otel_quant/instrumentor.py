@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-defined] # untyped
     BaseInstrumentor,
@@ -21,9 +21,13 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.processes import PROCESSES
 from otel_quant.instruments.shared.hooks import HOOKS
+from otel_quant.telemetry.providers import PROVIDERS, Providers
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 
 _log = logging.getLogger("otel_quant")
+
+_PROVIDERS: Final = ("tracer_provider", "meter_provider", "logger_provider")
+"""Arguments of ``instrument()``, in the order of :class:`Providers`."""
 
 
 class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is untyped
@@ -32,6 +36,10 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
     ``opentelemetry-instrument`` does this by itself. A program that configures
     OpenTelemetry on its own calls ``QuantInstrumentor().instrument()``, before or after
     it imports the libraries, and before or after it sets its providers.
+
+    ``instrument(tracer_provider=..., meter_provider=..., logger_provider=...)`` uses these
+    instead of the global providers, until ``uninstrument()``. A run that is under way when they
+    change ends.
     """
 
     def instrumentation_dependencies(self) -> Collection[str]:
@@ -40,6 +48,15 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
 
     def _instrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
+            # Those of a configuration file (OTEL_CONFIG_FILE) arrive here too.
+            for name in sorted(kwargs.keys() - set(_PROVIDERS)):
+                _log.warning(
+                    "instrument() is given %s=%r, which is ignored; expected %s; all settings are "
+                    "environment variables (OTEL_QUANT_...)",
+                    name,
+                    kwargs[name],
+                    ", ".join(_PROVIDERS),
+                )
             settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
             wanted = settings.libraries
@@ -61,10 +78,12 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
                     os.environ.get(OTEL_QUANT_LIBRARIES),
                     names,
                 )
+            PROVIDERS.use(Providers(*map(kwargs.get, _PROVIDERS)))
             HOOKS.set([*chosen, PROCESSES])
             WORKAROUNDS.apply_again()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
             HOOKS.remove()
+            PROVIDERS.use(Providers())
             WORKAROUNDS.undo()

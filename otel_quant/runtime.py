@@ -16,7 +16,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from otel_quant.environment import Settings, settings_from
 from otel_quant.fault_boundary import FAULTS
@@ -32,11 +36,12 @@ from otel_quant.recording.kept_run import KeptRun
 from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
-from otel_quant.records import Reading, RunInfo
+from otel_quant.records import Reading, RunInfo, StepInfo
 from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.providers import PROVIDERS
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 from otel_quant.telemetry.service_name import name_service
 from otel_quant.telemetry.spans import SpansSink
@@ -62,6 +67,8 @@ class Runtime:
         self._settings: Settings | None = None
         self._sinks: tuple[Sink, ...] | None = None
         self._spans: SpansSink | None = None
+        # By provider, because a provider keeps what it was told to observe, and no second time.
+        self._metrics_sinks: WeakKeyDictionary[Any, ref[MetricsSink]] = WeakKeyDictionary()
         self._added_sinks: tuple[Sink, ...] = ()
         self._profile_sink: QuarkYamlSink | None = None
         self._gpu: GpuProbe | None = None
@@ -78,7 +85,12 @@ class Runtime:
 
     @property
     def recorder(self) -> Recorder:
-        """The run under way; a new one that has not begun, if there is none."""
+        """The run under way; a new one that has not begun, if there is none.
+
+        One that records nothing, where the program has suppressed instrumentation.
+        """
+        if not is_instrumentation_enabled():
+            return _no_run()
         recorder = self._recorder
         if recorder is None or (recorder.ended and not self._exiting):
             with self._lock:
@@ -223,6 +235,14 @@ class Runtime:
             self.recorder.report()
             self._drain(self.delivery.drain, self.settings.exit_timeout)
 
+    def change_providers(self) -> None:
+        """Ends the run and lets go of the providers: the next run uses others."""
+        with self._lock, FAULTS.kept_in("change of providers"):
+            self.end_run()
+            for sink in self._sinks or ():
+                sink.forget()
+            self._recorder = self._ended = self._sinks = self._spans = None
+
     # --- exit and fork --------------------------------------------------------------------
 
     def at_process_end(self) -> None:
@@ -292,11 +312,13 @@ class Runtime:
 
     def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
+            self._settings = settings = settings_from(os.environ)
+            FAULTS.names_paths = settings.paths
+            if settings.sdk_disabled and request is None and not self._added_sinks:
+                return _no_run()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
                 name_service(AUTOMATIC_PROVIDERS["traces"])
-            self._settings = settings = settings_from(os.environ)
-            FAULTS.names_paths = settings.paths
             info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
             self._profile_sink = self._profile_sink_for(request, info)
             file = (self._profile_sink,) if self._profile_sink is not None else ()
@@ -310,9 +332,7 @@ class Runtime:
             )
             self.watch_exit()
             return recorder
-        nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
-        nothing.ended = True
-        return nothing
+        return _no_run()
 
     def _profile_sink_for(
         self, request: ProfileRequest | None, info: RunInfo
@@ -350,15 +370,29 @@ class Runtime:
 
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
-            logs = LogsSink(RESOURCES, self.delivery.soon, lambda step: spans.context_of(step))
-            spans = SpansSink(RESOURCES, self._be_first_at_exit, logs.run_span_started)
-            self._spans = spans
+            use = PROVIDERS.current
+            logs = LogsSink(RESOURCES, self.delivery.soon, self._context_of, use.logger)
+            spans = self._spans = SpansSink(
+                RESOURCES, self._be_first_at_exit, logs.run_span_started, use.tracer
+            )
             self._sinks = (
                 spans,
-                MetricsSink(RESOURCES, self._reading_now, spans.context_of),
+                self._metrics_sink(use.meter),
                 logs,
             )
         return self._sinks
+
+    def _metrics_sink(self, provider: Any) -> MetricsSink:
+        key = self if provider is None else provider
+        known = self._metrics_sinks.get(key)
+        sink = known() if known is not None else None
+        if sink is None:
+            sink = MetricsSink(RESOURCES, self._reading_now, self._context_of, provider)
+            self._metrics_sinks[key] = ref(sink)
+        return sink
+
+    def _context_of(self, step: StepInfo | None) -> Context | None:
+        return self._spans.context_of(step) if self._spans is not None else None
 
     def _reading_now(self) -> Reading | None:
         recorder = self.latest_run
@@ -371,8 +405,17 @@ class Runtime:
         return recorder.latest if self._exiting else None
 
 
+def _no_run() -> Recorder:
+    """Returns a recorder that records nothing."""
+    nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
+    nothing.forget()
+    return nothing
+
+
 RUNTIME: Final = Runtime()
 """The only one in this process."""
+
+PROVIDERS.changed = RUNTIME.change_providers
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

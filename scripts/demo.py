@@ -34,14 +34,9 @@ def main() -> int:
     programs = environment("quark")
     OUT.mkdir(exist_ok=True)
     profile, log = OUT / "quark_profile.yaml", OUT / "quark.log"
-    exporters = "quark_yaml,otlp" if arguments.endpoint else "quark_yaml"
-    others = "otlp" if arguments.endpoint else "none"
     env = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "OTEL_SERVICE_NAME": "otel-quant-demo",
-        "OTEL_TRACES_EXPORTER": exporters,
-        "OTEL_METRICS_EXPORTER": others,
-        "OTEL_LOGS_EXPORTER": others,
         "OTEL_QUANT_PROFILE": str(profile),
     }
     if arguments.endpoint:

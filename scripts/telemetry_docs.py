@@ -75,6 +75,20 @@ ends like any other, and nothing is lost, if it is given the time: Python runs t
 call that is in progress has returned.
 """
 
+_VARIABLES = """\
+Every setting of otel-quant is an environment variable, also where a configuration file
+(`OTEL_CONFIG_FILE`) replaces OpenTelemetry's own variables. In that file, `quark_yaml` is an exporter
+of spans and requests the local file:
+
+```yaml
+tracer_provider:
+  processors:
+    - simple:
+        exporter:
+          quark_yaml: {path: quark_profile.yaml}  # the path can be left out
+```
+"""
+
 
 def document() -> str:
     """Returns the page."""
@@ -90,6 +104,7 @@ def document() -> str:
             spacing=SPACING,
         ),
         "## Environment variables\n",
+        _VARIABLES,
         *_each(_variables()),
         "## Events\n",
         *_each(_events()),

@@ -17,6 +17,7 @@ from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.resources import Figure, Metric, Resource, Series
+from otel_quant.threads import start_thread
 
 _INTERVAL: Final = 0.2
 """Seconds between two measurements of the thread."""
@@ -103,10 +104,7 @@ class CacheDirectories:
             return None
         self._sampled_at = time.monotonic()
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=self._run, name="otel-quant-cache-dirs", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread(self._run, "otel-quant-cache-dirs")
         return self._take()
 
     def _take(self) -> int | None:

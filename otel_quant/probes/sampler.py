@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.threads import start_thread
 
 SHARE: Final = 0.0045
 """Part of one core that the sampler aims at. The documented limit is 0.005; costs vary."""
@@ -71,8 +72,9 @@ class Sampler:
         if self._interval <= 0 or self._thread is not None:
             return
         self._running.acquire()
-        self._thread = threading.Thread(target=self._run, name="otel-quant-sampler", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, "otel-quant-sampler")
+        if self._thread is None:
+            self._running.release()
 
     def stop(self) -> None:
         """Stops sampling. Returns within the time that one sample takes."""

@@ -78,4 +78,7 @@ class Sink:
         """The run has ended; ``checkpoint`` is its ``End``."""
 
     def forget(self) -> None:
-        """Drops the parent's run in a forked child, without writing or sending anything."""
+        """Drops the run, without writing or sending anything.
+
+        Called in a forked child, whose run it is not, and when the sink is not used any more.
+        """

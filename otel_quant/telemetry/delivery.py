@@ -3,10 +3,14 @@
 otel-quant owns no exporter. It asks the providers that automatic instrumentation made to flush,
 on threads of its own, because a flush takes as long as the endpoint takes. Providers that the
 program made are left to it: with those alone, nothing here does anything.
+
+The threads begin with the first run: at the exit of the interpreter, Python 3.12 and later start
+none. Of a run that begins at the exit, the SDK sends what there is as it shuts down.
 """
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from queue import SimpleQueue
@@ -15,6 +19,7 @@ from typing import Final
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, close_inherited_connections
+from otel_quant.threads import start_thread
 
 SPACING: Final = 0.25
 """Shortest time between two flushes, in seconds: short against the second that a killed run may
@@ -32,7 +37,10 @@ class Delivery:
         # middle of a call of ours, and only this queue's put can be interrupted by itself.
         self._wanted: SimpleQueue[None] = SimpleQueue()
         self._is_wanted = False
-        self._thread: threading.Thread | None = None
+        self._has_begun = False
+        self._flushers: list[_Flusher] = []
+        self._late: list[str] = []  # signals that the last wait was not long enough for
+        self._given_up: set[str] = set()
         self._flushing = threading.Lock()
         self._forking = threading.local()
         self._answers = True  # the endpoint, at the last flush
@@ -45,14 +53,14 @@ class Delivery:
         if not self._is_wanted:
             self._is_wanted = True
             self._wanted.put(None)
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name="otel-quant-delivery", daemon=True
-            )
-            self._thread.start()
+        if not self._has_begun:
+            self._has_begun = True
+            start_thread(self._run, "otel-quant-delivery")
+            flushers = [_Flusher(signal) for signal in AUTOMATIC_PROVIDERS]
+            self._flushers = [flusher for flusher in flushers if flusher.is_running]
 
     def drain(self, timeout: float) -> bool:
-        """Sends everything.
+        """Sends everything, except for signals that were given up.
 
         Args:
             timeout: Seconds to wait at most.
@@ -60,7 +68,18 @@ class Delivery:
         Returns:
             Whether all of it was sent.
         """
-        return _in_parallel("flush", "force_flush", timeout)
+        deadline = time.monotonic() + timeout
+        asked = [
+            (flusher.signal, flusher.flush())
+            for flusher in self._flushers
+            if flusher.signal not in self._given_up
+        ]
+        self._late = [
+            signal
+            for signal, flushed in asked
+            if not flushed.wait(max(0.0, deadline - time.monotonic()))
+        ]
+        return not self._late
 
     def finish(self, timeout: float) -> bool:
         """Sends everything, and nothing after that: the SDK is about to shut down.
@@ -77,19 +96,20 @@ class Delivery:
         # A flush of our own thread that is still in progress would find exporters that are shut
         # down, and the SDK would log that on the program's standard error.
         if not self._flushing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            self._late = list(AUTOMATIC_PROVIDERS)
             return False
         self._flushing.release()
         return drained
 
     def abandon(self) -> None:
-        """Gives up on what could not be sent, so that the SDK does not wait for it either.
+        """Gives up on the signals that could not be sent in time: nothing waits for them again.
 
-        Each provider is shut down on a thread of its own. A provider that is shutting down
-        refuses a second shutdown, so the one that the SDK runs when the interpreter exits returns
-        at once.
+        Their providers are not shut down at exit, where the SDK would wait for them once more.
         """
-        if WORKAROUNDS.applied:
-            _in_parallel("shutdown", "shutdown", 0.2)
+        for signal in self._late:
+            self._given_up.add(signal)
+            if WORKAROUNDS.applied:
+                atexit.unregister(AUTOMATIC_PROVIDERS[signal].shutdown)
 
     def before_fork(self) -> None:
         """Waits for the flush in progress, and begins no other until the fork is done.
@@ -116,7 +136,8 @@ class Delivery:
             close_inherited_connections(AUTOMATIC_PROVIDERS.values())
         self._wanted = SimpleQueue()
         self._is_wanted = False
-        self._thread = None
+        self._has_begun = False
+        self._flushers = []
         self._flushing = threading.Lock()
         self._is_over = False
 
@@ -136,32 +157,40 @@ class Delivery:
     def _flush(self, *signals: str) -> None:
         with self._flushing:
             for signal in signals:
-                if not self._is_over:
-                    _call(signal, "force_flush", "delivery")
+                if signal in AUTOMATIC_PROVIDERS and not self._is_over:
+                    _force_flush(signal)
         self._answers = True
 
 
-def _in_parallel(what: str, method: str, timeout: float) -> bool:
-    deadline = time.monotonic() + timeout
-    threads = [
-        threading.Thread(
-            target=_call,
-            args=(signal, method, what),
-            name=f"otel-quant-{what}-{signal}",
-            daemon=True,
-        )
-        for signal in AUTOMATIC_PROVIDERS
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)
+class _Flusher:
+    """A thread that flushes one provider whenever it is asked to.
+
+    Args:
+        signal: The signal of the provider.
+
+    Attributes:
+        signal: The same.
+        is_running: Whether the thread could be started.
+    """
+
+    def __init__(self, signal: str) -> None:
+        self.signal = signal
+        self._asked: SimpleQueue[threading.Event] = SimpleQueue()
+        self.is_running = start_thread(self._run, f"otel-quant-flush-{signal}") is not None
+
+    def flush(self) -> threading.Event:
+        """Begins a flush; returns what is set when it is over."""
+        flushed = threading.Event()
+        self._asked.put(flushed)
+        return flushed
+
+    def _run(self) -> None:
+        while True:
+            flushed = self._asked.get()
+            _force_flush(self.signal)
+            flushed.set()
 
 
-def _call(signal: str, method: str, what: str) -> None:
-    with FAULTS.kept_in(f"{what} of {signal}"):
-        # The API's own providers, which are there without an SDK, can do neither.
-        act = getattr(AUTOMATIC_PROVIDERS[signal], method, None)
-        if act is not None:
-            act()
+def _force_flush(signal: str) -> None:
+    with FAULTS.kept_in(f"delivery of {signal}"):
+        AUTOMATIC_PROVIDERS[signal].force_flush()

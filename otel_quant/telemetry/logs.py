@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opentelemetry._logs import LogRecord, SeverityNumber, get_logger
+from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import Context
 
 from otel_quant.fault_boundary import FAULTS
@@ -38,6 +38,7 @@ class LogsSink(Sink):
         resources: The resources that are measured.
         send: Called after each record; makes the exporters send it without delay.
         context_of: Returns the context whose current span is a step's, or the run's.
+        provider: The provider; None for the global one.
     """
 
     name = "logs"
@@ -47,8 +48,10 @@ class LogsSink(Sink):
         resources: Sequence[Resource],
         send: Callable[[], None],
         context_of: Callable[[StepInfo | None], Context | None],
+        provider: LoggerProvider | None = None,
     ) -> None:
-        self._logger = get_logger(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        get = get_logger if provider is None else provider.get_logger
+        self._logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         self._figures = FigureAttributes(resources)
         self._send = send
         self._context_of = context_of

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Instrument, Observation
+from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
 
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
@@ -71,6 +71,7 @@ class MetricsSink(Sink):
         latest: Returns a current reading; None outside a run.
         context_of: Returns the context whose current span is a step's, or the run's; exemplars
             get their trace from it.
+        provider: The provider; None for the global one.
     """
 
     name = "metrics"
@@ -80,6 +81,7 @@ class MetricsSink(Sink):
         resources: Sequence[Resource],
         latest: Callable[[], Reading | None],
         context_of: Callable[[StepInfo | None], Context | None],
+        provider: MeterProvider | None = None,
     ) -> None:
         self._resources = resources
         self._of_steps = tuple(
@@ -96,7 +98,8 @@ class MetricsSink(Sink):
         )
         self._latest = latest
         self._context_of = context_of
-        self._meter = metrics.get_meter(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        get = metrics.get_meter if provider is None else provider.get_meter
+        self._meter = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
         self._lock = threading.RLock()
         self._run: RunInfo | None = None
@@ -202,7 +205,7 @@ class MetricsSink(Sink):
         self._custom.set(record.custom, {})
 
     def forget(self) -> None:
-        """Drops the parent's run. The lock may be held by a thread that does not exist here."""
+        """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
         self._lock = threading.RLock()
         self._run = self._baseline = None
         self._active = Counter()
@@ -262,7 +265,7 @@ class MetricsSink(Sink):
     def _observe_figures(self, metric: str, options: CallbackOptions) -> Iterable[Observation]:
         """Yields the figures of resources and devices that a metric shows."""
         reading, baseline = self._latest(), self._baseline
-        if reading is None:
+        if reading is None or self._run is None:
             return
         for resource in self._resources:
             now = reading.resources.get(resource.name)

@@ -33,7 +33,7 @@ _GLOBAL: Final = getattr(random.random, "__self__", random)
 """Python's global generator, whose methods the functions of `random` are."""
 
 _MOST_OBJECTS: Final = 20_000
-"""Objects that are looked at before the search for connections is given up."""
+"""Objects that are looked at before a search is given up."""
 
 _EXPORTER: Final = "opentelemetry.exporter.otlp."
 
@@ -138,7 +138,8 @@ RECORDS: Final = (
         "takes; OTEL_BSP_EXPORT_TIMEOUT and OTEL_BLRP_EXPORT_TIMEOUT have no effect.",
         "opentelemetry-sdk 1.38.0 to 1.45.2",
         "https://github.com/open-telemetry/opentelemetry-python/issues/4555",
-        "Providers are shut down before that, on threads: Delivery.abandon().",
+        "Providers whose exporters have not answered in time are not shut down at exit: "
+        "Delivery.abandon().",
     ),
 )
 
@@ -213,6 +214,17 @@ def close_inherited_connections(providers: Iterable[Any]) -> None:
     requests = sys.modules.get("requests")
     if requests is None or not WORKAROUNDS.applied:
         return  # without requests there is no exporter over HTTP
+    for item in objects_within(providers):
+        if isinstance(item, requests.Session):
+            item.close()
+
+
+def objects_within(providers: Iterable[Any]) -> Iterator[Any]:
+    """Yields what providers are made of: objects of OpenTelemetry, and what these refer to.
+
+    Args:
+        providers: The providers.
+    """
     seen: set[int] = set()
     pending: deque[Any] = deque(providers)
     while pending and len(seen) < _MOST_OBJECTS:
@@ -220,9 +232,8 @@ def close_inherited_connections(providers: Iterable[Any]) -> None:
         if id(item) in seen:
             continue
         seen.add(id(item))
-        if isinstance(item, requests.Session):
-            item.close()
-        elif type(item) in (dict, list, tuple) or _is_of_opentelemetry(item):
+        yield item
+        if type(item) in (dict, list, tuple) or _is_of_opentelemetry(item):
             pending.extend(gc.get_referents(item))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
@@ -76,6 +76,7 @@ class SpansSink(Sink):
         provider_found: Called when a provider is found that did not exist when the run began.
         run_span_started: Called with the context, the attributes and the start time (in
             nanoseconds) of a run's span that a provider has made.
+        provider: The provider; None for the global one.
     """
 
     name = "spans"
@@ -87,13 +88,13 @@ class SpansSink(Sink):
         run_span_started: Callable[
             [Context, Mapping[str, AttributeValue], int], None
         ] = lambda context, attributes, start_ns: None,
+        provider: TracerProvider | None = None,
     ) -> None:
         self._figures = FigureAttributes(resources)
         self._provider_found = provider_found
         self._run_span_started = run_span_started
-        self._tracer: Tracer = trace.get_tracer(
-            semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL
-        )
+        get = trace.get_tracer if provider is None else provider.get_tracer
+        self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
         self._run: RunInfo | None = None
         # Reentrant: a signal handler, or a span processor, may open a step.
         self._root_lock = threading.RLock()

@@ -147,16 +147,45 @@ def test_file_and_children_work(tmp_path: Path) -> None:
     }
 
 
+def test_the_launcher_writes_the_file_and_says_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "quantize.py"
+    script.write_text("import otel_quant\nwith otel_quant.step('main'): pass\n")
+    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
+    result = subprocess.run(
+        [launcher, sys.executable, script],
+        cwd=tmp_path,
+        env={"OTEL_QUANT_PROFILE": "profile.yaml"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    profile = yaml.safe_load((tmp_path / "profile.yaml").read_text())
+    assert [record["step"] for record in profile["memory_usage"]] == [
+        "Start", "main Start", "main End", "End"
+    ]  # fmt: skip
+
+
 @pytest.mark.skipif(
     not sys.prefix.endswith("-oldest"), reason="says which versions the oldest environment holds"
 )
 def test_environment_holds_the_lower_ends() -> None:
     held = {
         name: version(name)
-        for name in ("opentelemetry-api", "opentelemetry-instrumentation", "psutil", "wrapt")
+        for name in (
+            "opentelemetry-api",
+            "opentelemetry-distro",
+            "opentelemetry-exporter-otlp",
+            "opentelemetry-instrumentation",
+            "psutil",
+            "wrapt",
+        )
     }
     assert held == {
         "opentelemetry-api": "1.38.0",
+        "opentelemetry-distro": "0.59b0",
+        "opentelemetry-exporter-otlp": "1.38.0",
         "opentelemetry-instrumentation": "0.59b0",
         "psutil": "5.9.0",
         "wrapt": "1.14.0",

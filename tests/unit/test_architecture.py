@@ -19,7 +19,7 @@ MODULES: Final = {
 """Every module by its name below the package; the package itself is ``__init__``."""
 
 SHARED: Final = frozenset(
-    {"fault_boundary", "records", "resources", "steps", "uncounted_frames", "version"}
+    {"fault_boundary", "records", "resources", "steps", "threads", "uncounted_frames", "version"}
 )
 """What every part but ``cost`` may import."""
 
@@ -30,13 +30,15 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "resources": frozenset(),
     "steps": frozenset(),
     "uncounted_frames": frozenset(),
+    "stderr_log": frozenset(),
+    "threads": frozenset(),
     "version": frozenset(),
     "environment": SHARED,
     "launcher_options": frozenset({"environment"}),
     "parent_process": SHARED,
     "probes": SHARED,
     "recording": SHARED | {"probes"},
-    "telemetry": SHARED | {"probes", "recording"},
+    "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "runtime": SHARED
     | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},
@@ -62,7 +64,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "cli": SHARED | {"cost", "profile", "rendering"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
-        {"instrumentor", "measured_run", "recording", "scope", "steps", "version"}
+        {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}
     ),
 }
 """What each part, a folder or a module in the root, may import. A new part needs an entry here."""

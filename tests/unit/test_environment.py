@@ -23,7 +23,13 @@ MILLISECONDS = {
     "OTEL_QUANT_COST_TIMEOUT": "cost_timeout",
     "OTEL_QUANT_EXIT_TIMEOUT": "exit_timeout",
 }
-FREE = {"OTEL_QUANT_PROFILE", "QUARK_PROFILING", "OTEL_TRACES_EXPORTER", "OTEL_QUANT_LIBRARIES"}
+FREE = {
+    "OTEL_QUANT_PROFILE",
+    "QUARK_PROFILING",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_SDK_DISABLED",
+    "OTEL_QUANT_LIBRARIES",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +53,13 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 )
 def test_flags(name: str, field: str, text: str, value: bool) -> None:
     assert getattr(settings_from({name: text}), field) is value
+
+
+@pytest.mark.parametrize(
+    ("text", "disabled"), [("true", True), (" TRUE ", True), ("1", False), ("false", False)]
+)
+def test_the_sdk_is_disabled_by_the_word_that_it_knows(text: str, disabled: bool) -> None:
+    assert settings_from({"OTEL_SDK_DISABLED": text}) == Settings(sdk_disabled=disabled)
 
 
 @pytest.mark.parametrize(("name", "field"), MILLISECONDS.items())

@@ -104,7 +104,7 @@ def report_models(find: Callable[[], Models]) -> None:
         find: Returns the models; called if model cost is switched on.
     """
     settings = RUNTIME.settings
-    if not settings.cost or not RUNTIME.is_running:
+    if not settings.cost or not RUNTIME.is_running or RUNTIME.recorder.ended:
         return
     # Imported here: a program that costs no model does not pay for it.
     from otel_quant.instruments.shared.model_cost import cost_models

@@ -1,0 +1,32 @@
+"""Prints the warnings of otel-quant that no handler of the program prints.
+
+Python prints a warning for which there is no handler. The handlers of OpenTelemetry count as
+handlers, and they send what they get: a user who has no backend would not learn of a failure.
+"""
+
+from __future__ import annotations
+
+import logging
+
+
+class StderrLog(logging.Handler):
+    """Does what Python does for a logger without handlers, where there are only OpenTelemetry's."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a record, unless a handler of the program gets it."""
+        last_resort = logging.lastResort
+        if last_resort is None or record.levelno < last_resort.level:
+            return
+        if not self._is_for_another(logging.getLogger(record.name)):
+            last_resort.handle(record)
+
+    def _is_for_another(self, logger: logging.Logger) -> bool:
+        above: logging.Logger | None = logger
+        while above is not None:
+            for handler in above.handlers:
+                if handler is not self and not type(handler).__module__.startswith(
+                    "opentelemetry."
+                ):
+                    return True
+            above = above.parent if above.propagate else None
+        return False

@@ -1,0 +1,102 @@
+"""Keeps the exporters that nobody asked for from sending, where a local file was asked for.
+
+Without a setting, OpenTelemetry's distribution sends to a Collector on this machine. A user who
+asks for a file and has no Collector would wait for it at exit, and read about each attempt. The
+distribution has no hook that comes before it makes its exporters, so they are there already.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.telemetry.sdk_workarounds import objects_within
+
+_log = logging.getLogger("otel_quant")
+
+_EXPORTERS: Final = frozenset(
+    {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}
+)
+_OTHER_CONFIGURATION: Final = frozenset(
+    {"OTEL_CONFIG_FILE", "OTEL_PYTHON_CONFIGURATOR", "OTEL_PYTHON_DISTRO"}
+)
+"""A file, or another distribution, that may know where to send without another variable."""
+
+_DEFAULTS: Final = {**dict.fromkeys(_EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+"""What OpenTelemetry's distribution adds to the environment."""
+
+_SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
+"""Names of exporters that reach no endpoint."""
+
+_START: Final = Path("/proc/self/environ")
+
+
+def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> frozenset[str] | None:
+    """Returns the variables that the distribution has set, if nothing else is configured.
+
+    Args:
+        environ: The environment now.
+        at_start: The environment that the process was started with.
+
+    Returns:
+        Names of variables; None if the user has configured an endpoint, an exporter that sends, a
+        configuration file or another distribution.
+    """
+    defaults = frozenset(
+        name
+        for name, value in _DEFAULTS.items()
+        if environ.get(name) == value and not at_start.get(name)
+    )
+    for name, value in environ.items():
+        is_setting = (
+            name in _EXPORTERS
+            or name in _OTHER_CONFIGURATION
+            or name.startswith("OTEL_EXPORTER_OTLP_")
+        )
+        if is_setting and name not in defaults and value.strip() not in _SENDS_NOTHING:
+            return None
+    return defaults
+
+
+def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the environment that this process was started with.
+
+    Args:
+        environ: What is returned where the system does not tell.
+    """
+    try:
+        pairs = _START.read_bytes().split(b"\0")
+    except OSError:
+        return environ
+    return {
+        name.decode(errors="surrogateescape"): value.decode(errors="surrogateescape")
+        for name, _, value in (pair.partition(b"=") for pair in pairs)
+    }
+
+
+def keep_from_sending(
+    providers: Iterable[Any], environ: MutableMapping[str, str], defaults: Iterable[str]
+) -> None:
+    """Has the exporters of providers drop what they get, here and in child processes.
+
+    Args:
+        providers: The providers that the distribution has made.
+        environ: The environment. The distribution's own settings are taken out, so that a child
+            process decides as this one did.
+        defaults: Names of these settings.
+    """
+    for item in objects_within(providers):
+        if type(item).__module__.startswith("opentelemetry.exporter.") and hasattr(item, "export"):
+            item.export = _drop
+    for name in defaults:
+        environ.pop(name, None)
+    _log.info(
+        "only the local file is written: it was asked for, and no exporter or endpoint was; "
+        "set OTEL_EXPORTER_OTLP_ENDPOINT to send telemetry too"
+    )
+
+
+def _drop(*_: object, **__: object) -> None:
+    """Takes the place of an exporter's method; the SDK's processors ignore its result."""

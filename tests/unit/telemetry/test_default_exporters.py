@@ -1,0 +1,137 @@
+"""Who asks for the local file, and configures no endpoint and no exporter, gets the file alone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from otel_quant.telemetry.default_exporters import defaults_in
+from tests.fixtures.instrumented import Finished, Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+DISTRIBUTION = {
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "otlp",
+    "OTEL_LOGS_EXPORTER": "otlp",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+}
+"""What OpenTelemetry's distribution sets."""
+
+PARENT_AND_CHILD = """
+import os, subprocess, sys
+import otel_quant
+
+with otel_quant.step("step"):
+    if len(sys.argv) == 1:
+        subprocess.run([sys.executable, __file__, "child"], check=True)
+print(sorted(name for name in os.environ if name.startswith("OTEL_")), flush=True)
+"""
+AUTOMATIC = """
+from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
+print(*AUTOMATIC_PROVIDERS)
+import os
+os._exit(0)
+"""
+OWN_EXPORTER = """
+import sys
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(sys.argv[1], insecure=True)))
+provider.get_tracer("program").start_span("its own").end()
+"""
+
+
+def run(workshop: Workshop, source: str, *arguments: str, variables: Mapping[str, str]) -> Finished:
+    """Runs a script as a user does who has set nothing but the variables."""
+    script = workshop.script(source)
+    env = {k: v for k, v in script.environment().items() if not k.startswith("OTEL_")}
+    ended = subprocess.run(
+        [*script.command(), *arguments], cwd=workshop.folder, env={**env, **variables},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    return Finished(ended.returncode, ended.stdout, ended.stderr, 0)
+
+
+def steps_of(profile: Path) -> list[str]:
+    return [record["step"] for record in yaml.safe_load(profile.read_text())["memory_usage"]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "file"),
+    [
+        ({"OTEL_QUANT_PROFILE": "profile.yaml"}, "profile"),
+        ({"OTEL_TRACES_EXPORTER": "quark_yaml"}, "quark_profile"),
+        ({"QUARK_PROFILING": "1"}, "quark_profile"),
+    ],
+)
+def test_a_file_without_an_endpoint_is_written_in_silence_by_child_processes_too(
+    workshop: Workshop, variables: Mapping[str, str], file: str
+) -> None:
+    finished = run(workshop, PARENT_AND_CHILD, variables=variables)
+
+    asked = [name for name in variables if name.startswith("OTEL_")]
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout == f"{asked}\n" * 2, "what the distribution added is taken out"
+    files = sorted(workshop.folder.glob("*.yaml"))
+    assert len(files) == 2
+    assert workshop.folder / f"{file}.yaml" in files
+    for each in files:
+        assert steps_of(each) == ["Start", "step Start", "step End", "End"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"OTEL_QUANT_PROFILE": "p.yaml", "OTEL_TRACES_EXPORTER": "otlp"},
+        {"OTEL_TRACES_EXPORTER": "quark_yaml,otlp"},
+        {"OTEL_QUANT_PROFILE": "p.yaml", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+    ],
+)
+def test_without_a_file_or_with_an_exporter_or_an_endpoint_telemetry_is_sent(
+    workshop: Workshop, variables: Mapping[str, str]
+) -> None:
+    finished = run(workshop, AUTOMATIC, variables=variables)
+
+    assert (finished.stdout, finished.stderr) == ("logs traces metrics\n", "")
+
+
+def test_an_exporter_of_the_program_sends_all_the_same(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    variables = {"OTEL_QUANT_PROFILE": "profile.yaml"}
+    finished = run(workshop, OWN_EXPORTER, otlp.grpc_endpoint, variables=variables)
+
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert otlp.span_names() == ["its own"]
+
+
+@pytest.mark.parametrize(
+    ("at_start", "now", "expected"),
+    [
+        ({}, DISTRIBUTION, set(DISTRIBUTION)),
+        ({}, {}, set()),
+        ({"OTEL_TRACES_EXPORTER": ""}, DISTRIBUTION, set(DISTRIBUTION)),
+        ({"OTEL_TRACES_EXPORTER": "quark_yaml"}, {**DISTRIBUTION, "OTEL_TRACES_EXPORTER": "quark_yaml"}, set(DISTRIBUTION) - {"OTEL_TRACES_EXPORTER"}),
+        ({"OTEL_TRACES_EXPORTER": "none"}, {**DISTRIBUTION, "OTEL_TRACES_EXPORTER": "none"}, set(DISTRIBUTION) - {"OTEL_TRACES_EXPORTER"}),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, DISTRIBUTION, None),
+        ({"OTEL_LOGS_EXPORTER": "console"}, {**DISTRIBUTION, "OTEL_LOGS_EXPORTER": "console"}, None),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, DISTRIBUTION, None),
+        ({"OTEL_CONFIG_FILE": "otel.yaml"}, {"OTEL_CONFIG_FILE": "otel.yaml"}, None),
+        ({"OTEL_PYTHON_DISTRO": "vendor"}, {**DISTRIBUTION, "OTEL_PYTHON_DISTRO": "vendor"}, None),
+        # Set by the program, or by a distribution that knows its endpoint:
+        ({}, {**DISTRIBUTION, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}, None),
+        ({}, {**DISTRIBUTION, "OTEL_METRICS_EXPORTER": "prometheus"}, None),
+    ],
+)  # fmt: skip
+def test_only_what_the_distribution_added_counts_as_not_configured(
+    at_start: Mapping[str, str], now: Mapping[str, str], expected: set[str] | None
+) -> None:
+    assert defaults_in(now, at_start) == expected

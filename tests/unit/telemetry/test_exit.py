@@ -1,0 +1,92 @@
+"""The exit of an instrumented program: the same on every Python that the unit tests run on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+
+Protocol = Literal["grpc", "http/protobuf"]
+PROTOCOLS: list[Protocol] = ["grpc", "http/protobuf"]
+
+STEP = """
+import sys
+import otel_quant
+
+with otel_quant.step("step"):
+    pass
+sys.exit(5)
+"""
+STEP_AT_EXIT = """
+import atexit
+import otel_quant
+
+def late():
+    with otel_quant.step("late"):
+        pass
+
+atexit.register(late)
+"""
+THREADS_AT_EXIT = """
+import threading
+import otel_quant
+
+with otel_quant.step("step"):
+    pass
+
+def fail(thread):
+    print("started at exit:", thread.name)
+
+def watch():
+    threading.Thread.start = fail
+
+threading._register_atexit(watch)  # after the program's last line, before its exit handlers
+"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_last_metrics_of_the_run_arrive(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    finished = workshop.script(STEP).run(otlp.environment(protocol))
+
+    assert (finished.returncode, finished.stdout, finished.stderr) == (5, "", "")
+    assert otlp.tree() == [("quantization", [("step", [])])]
+    assert [record.body for record in otlp.records_of("quant.checkpoint")] == [
+        "Start", "step Start", "step End", "End"
+    ]  # fmt: skip
+    end = otlp.records_of("quant.checkpoint")[-1].time_ns
+    for metric in ("quant.run.memory.usage", "quant.run.disk.io"):
+        assert otlp.latest_points(metric)[0].time_ns > end, "collected when the run was over"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_endpoint_that_never_answers_is_given_up_in_one_line(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    otlp.become(Mode.HANG)
+    finished = workshop.script(STEP).run(
+        {**otlp.environment(protocol), "OTEL_QUANT_EXIT_TIMEOUT": "100"}
+    )
+
+    assert (finished.returncode, finished.stdout) == (5, "")
+    assert finished.stderr == (
+        "telemetry could not be delivered within 0.1 s and is given up "
+        "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)\n"
+    )
+
+
+def test_no_thread_is_started_at_exit(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    finished = workshop.script(THREADS_AT_EXIT).run(otlp.environment())
+
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+
+
+def test_a_step_in_an_exit_handler_fails_nothing(workshop: Workshop, otlp: OtlpReceiver) -> None:
+    finished = workshop.script(STEP_AT_EXIT).run(otlp.environment())
+
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+    assert otlp.span("late").status == "UNSET"

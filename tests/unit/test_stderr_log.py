@@ -1,0 +1,66 @@
+"""A failure of ours is printed once, whoever else gets log records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.script import run_script
+
+OPENTELEMETRY = """
+from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+records = InMemoryLogRecordExporter()
+provider = LoggerProvider()
+provider.add_log_record_processor(SimpleLogRecordProcessor(records))
+logging.getLogger().addHandler(LoggingHandler(logger_provider=provider))
+"""
+FAILURE = """
+import otel_quant
+from otel_quant.fault_boundary import FAULTS
+for _ in range(2):
+    with FAULTS.kept_in("sink quark_yaml"):
+        raise OSError("disk full")
+"""
+END = """
+import os, sys
+sys.stdout.flush()
+os._exit(0)  # the SDK's handler starts a thread at exit, which Python 3.12 reports
+"""
+LINE = "sink quark_yaml failed and is skipped; the program goes on without it: OSError: disk full\n"
+
+
+@pytest.mark.parametrize(
+    ("configured", "printed"),
+    [
+        ("", LINE),
+        (OPENTELEMETRY, LINE),
+        ("logging.basicConfig(format='program: %(message)s')", "program: " + LINE),
+        (OPENTELEMETRY + "logging.getLogger().addHandler(logging.StreamHandler())", LINE),
+        (OPENTELEMETRY + "logging.getLogger('otel_quant').addHandler(logging.NullHandler())", ""),
+        (OPENTELEMETRY + "logging.lastResort = None", ""),
+        (OPENTELEMETRY + "logging.getLogger('otel_quant').setLevel(logging.ERROR)", ""),
+    ],
+    ids=[
+        "no handler", "opentelemetry's", "the program's", "both", "the program wants none",
+        "python's last resort is off", "the level is above it",
+    ],
+)  # fmt: skip
+def test_a_failure_is_printed_once_or_as_the_program_wants(
+    tmp_path: Path, configured: str, printed: str
+) -> None:
+    script = f"import logging\n{configured}\n{FAILURE}{END}"
+
+    assert run_script(tmp_path, script, PYTHONWARNINGS="ignore") == ("", printed)
+
+
+def test_opentelemetrys_handler_gets_the_failure_as_well(tmp_path: Path) -> None:
+    script = (
+        f"import logging\n{OPENTELEMETRY}\n{FAILURE}\n"
+        "print([item.log_record.body for item in records.get_finished_logs()])\n" + END
+    )
+
+    output, errors = run_script(tmp_path, script, PYTHONWARNINGS="ignore")
+
+    assert (output, errors) == (f"{[LINE.removesuffix(chr(10))]}\n", LINE)

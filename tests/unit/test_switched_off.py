@@ -1,0 +1,119 @@
+"""OpenTelemetry's own ways to switch telemetry off: nothing is measured, sent or written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fixtures.script import run_script
+
+SUPPRESSED = """
+import sys
+from opentelemetry import trace
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from otel_quant import QuantInstrumentor, run, step
+
+spans, records, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+tracers, loggers = TracerProvider(), LoggerProvider()
+tracers.add_span_processor(SimpleSpanProcessor(spans))
+loggers.add_log_record_processor(SimpleLogRecordProcessor(records))
+QuantInstrumentor().instrument(
+    tracer_provider=tracers, logger_provider=loggers, meter_provider=MeterProvider([reader])
+)
+with run():
+    if sys.argv[1] == "within a step":
+        with step("outer"), suppress_instrumentation(), step("suppressed"):
+            pass
+    else:
+        with suppress_instrumentation(), step("suppressed"):
+            pass
+durations = [
+    point.attributes["quant.step.name"]
+    for resource in getattr(reader.get_metrics_data(), "resource_metrics", ())
+    for scope in resource.scope_metrics
+    for metric in scope.metrics
+    if metric.name == "quant.step.duration"
+    for point in metric.data.data_points
+]
+print([span.name for span in spans.get_finished_spans()])
+print([item.log_record.body for item in records.get_finished_logs()])
+print(durations)
+"""
+
+SUPPRESSED_RUN = """
+import threading
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+import otel_quant
+
+otel_quant.QuantInstrumentor().instrument()
+with suppress_instrumentation(), otel_quant.step("suppressed"):
+    print([thread.name for thread in threading.enumerate()])
+"""
+
+DISABLED = """
+import threading
+from opentelemetry.instrumentation.auto_instrumentation import initialize
+initialize()
+import otel_quant
+
+with otel_quant.step("step"):
+    print(sorted(thread.name for thread in threading.enumerate() if "quant" in thread.name))
+with otel_quant.run(), otel_quant.step("step"):
+    print(sorted(thread.name for thread in threading.enumerate() if "quant" in thread.name))
+"""
+
+
+def steps_of(profile: Path) -> list[str]:
+    return [record["step"] for record in yaml.safe_load(profile.read_text())["memory_usage"]]
+
+
+def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(tmp_path: Path) -> None:
+    output, errors = run_script(
+        tmp_path, SUPPRESSED, "within a step", OTEL_QUANT_PROFILE="profile.yaml"
+    )
+
+    assert errors == ""
+    assert output.splitlines() == [
+        "['outer', 'quantization']",
+        "['Start', 'outer Start', 'outer End', 'End']",
+        "['outer']",
+    ]
+    assert steps_of(tmp_path / "profile.yaml") == ["Start", "outer Start", "outer End", "End"]
+
+
+def test_a_run_with_nothing_but_suppressed_steps_has_none(tmp_path: Path) -> None:
+    output, errors = run_script(tmp_path, SUPPRESSED, "alone", OTEL_QUANT_PROFILE="profile.yaml")
+
+    assert errors == ""
+    assert output.splitlines() == ["['quantization']", "['Start', 'End']", "[]"]
+    assert steps_of(tmp_path / "profile.yaml") == ["Start", "End"]
+
+
+def test_a_suppressed_step_begins_no_run(tmp_path: Path) -> None:
+    said = run_script(tmp_path, SUPPRESSED_RUN, OTEL_QUANT_PROFILE="profile.yaml")
+
+    assert said == ("['MainThread']\n", "")
+    assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
+
+
+@pytest.mark.parametrize("word", ["true", " TRUE "])
+def test_a_disabled_sdk_leaves_nothing_to_run(tmp_path: Path, word: str) -> None:
+    assert run_script(tmp_path, DISABLED, OTEL_SDK_DISABLED=word) == ("[]\n[]\n", "")
+
+
+def test_a_disabled_sdk_leaves_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    output, errors = run_script(
+        tmp_path, DISABLED, OTEL_SDK_DISABLED="true", OTEL_QUANT_PROFILE="profile.yaml"
+    )
+
+    assert (output, errors) == ("['otel-quant-sampler']\n['otel-quant-sampler']\n", "")
+    assert steps_of(tmp_path / "profile.yaml") == ["Start", "step Start", "step End", "End"]

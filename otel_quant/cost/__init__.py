@@ -15,11 +15,12 @@ from __future__ import annotations
 from otel_quant.cost.analysis import cost_of
 from otel_quant.cost.errors import CostError
 from otel_quant.cost.inputs import InputSpec, parse_inputs
-from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
+from otel_quant.cost.results import Memory, ModelCost, NodeCost, WeightSparsity
 
 __all__ = [
     "CostError",
     "InputSpec",
+    "Memory",
     "ModelCost",
     "NodeCost",
     "WeightSparsity",

@@ -58,8 +58,8 @@ def attribute_name(stem: str, figure: Figure, part: Part) -> str:
     Args:
         stem: ``quant.``, or what :func:`device_stem` returns.
         figure: The figure.
-        part: The part. The only part, or the difference of a figure that only rises, has no
-            suffix.
+        part: The part. The value at the end, if it is the only part, and the difference of a
+            figure that only rises have no suffix.
     """
     if part == "rate":  # a name must not be an attribute and a namespace
         return f"{stem}{figure.name}_rate"
@@ -72,7 +72,7 @@ def device_stem(resource: Resource) -> str:
 
 
 def _is_bare(figure: Figure) -> bool:
-    return figure.is_total or len(figure.parts) == 1
+    return figure.is_total or figure.parts == ("end",)
 
 
 def _attributes_of(resource: Resource) -> Iterator[Attribute]:

@@ -37,7 +37,7 @@ with run():
         with suppress_instrumentation(), step("suppressed"):
             pass
 durations = [
-    point.attributes["quant.step.name"]
+    point.attributes["quant.step.kind"]
     for resource in getattr(reader.get_metrics_data(), "resource_metrics", ())
     for scope in resource.scope_metrics
     for metric in scope.metrics
@@ -84,8 +84,8 @@ def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(tmp_path: Path) -
     assert errors == ""
     assert output.splitlines() == [
         "['outer', 'quantization']",
-        "['Start', 'outer Start', 'outer End', 'End']",
-        "['outer']",
+        "['quantization started', 'Start', 'outer Start', 'outer End', 'End']",
+        "['User-Defined']",
     ]
     assert steps_of(tmp_path / "profile.yaml") == ["Start", "outer Start", "outer End", "End"]
 
@@ -94,7 +94,9 @@ def test_a_run_with_nothing_but_suppressed_steps_has_none(tmp_path: Path) -> Non
     output, errors = run_script(tmp_path, SUPPRESSED, "alone", OTEL_QUANT_PROFILE="profile.yaml")
 
     assert errors == ""
-    assert output.splitlines() == ["['quantization']", "['Start', 'End']", "[]"]
+    assert output.splitlines() == [
+        "['quantization']", "['quantization started', 'Start', 'End']", "[]"
+    ]  # fmt: skip
     assert steps_of(tmp_path / "profile.yaml") == ["Start", "End"]
 
 

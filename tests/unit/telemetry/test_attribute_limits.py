@@ -54,7 +54,7 @@ def send(sink: SpansSink | LogsSink, models: bool = False) -> None:
     """Calls a sink for a run with one step, to which the program adds what it can."""
     sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
     sink.step_started(STEP, Checkpoint(1, "A Start", "start", START, START, STEP), OF_STEP)
-    record = StepRecord(STEP, START, LATER, PEAKS, OF_STEP, 5, CUSTOM)
+    record = StepRecord(STEP, START, LATER, PEAKS, OF_STEP, samples=5, custom=CUSTOM)
     sink.step_ended(record, Checkpoint(2, "A End", "end", LATER, START, STEP, CUSTOM))
     if models:
         sink.models_costed(

@@ -48,7 +48,7 @@ def test_all_signals_and_the_file_come_as_the_configuration_says_and_settings_fr
 
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "0.02\n", IGNORED)
     assert otlp.tree() == [("quantization", [("step", [])])]
-    assert [record.body for record in otlp.records_of("quant.checkpoint")] == [
+    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == [
         "Start", "step Start", "step End", "End"
     ]  # fmt: skip
     assert otlp.point("quant.step.duration", quant__step__name="step").count == 1

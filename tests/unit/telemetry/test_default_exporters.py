@@ -56,7 +56,7 @@ def run(workshop: Workshop, source: str, *arguments: str, variables: Mapping[str
         [*script.command(), *arguments], cwd=workshop.folder, env={**env, **variables},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    return Finished(ended.returncode, ended.stdout, ended.stderr, 0)
+    return Finished(ended.returncode, ended.stdout, ended.stderr)
 
 
 def steps_of(profile: Path) -> list[str]:

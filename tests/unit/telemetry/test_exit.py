@@ -55,10 +55,10 @@ def test_the_last_metrics_of_the_run_arrive(
 
     assert (finished.returncode, finished.stdout, finished.stderr) == (5, "", "")
     assert otlp.tree() == [("quantization", [("step", [])])]
-    assert [record.body for record in otlp.records_of("quant.checkpoint")] == [
+    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == [
         "Start", "step Start", "step End", "End"
     ]  # fmt: skip
-    end = otlp.records_of("quant.checkpoint")[-1].time_ns
+    end = otlp.records_of("quant.checkpoint.taken")[-1].time_ns
     for metric in ("quant.run.memory.usage", "quant.run.disk.io"):
         assert otlp.latest_points(metric)[0].time_ns > end, "collected when the run was over"
 

@@ -51,7 +51,7 @@ def test_all_signals_and_the_file_come_as_the_configuration_says_and_settings_fr
     assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == [
         "Start", "step Start", "step End", "End"
     ]  # fmt: skip
-    assert otlp.point("quant.step.duration", quant__step__name="step").count == 1
+    assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == 1
     profile = yaml.safe_load((workshop.folder / "declared.yaml").read_text())
     assert [record["step"] for record in profile["memory_usage"]] == [
         "Start", "step Start", "step End", "End"

@@ -164,7 +164,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161"),
     Attribute(INPUT_PATH, "string", "", "File of the float model; on the run, that of the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx"),
     Attribute(OUTPUT_PATH, "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx"),
-    Attribute(MEMORY_PEAK_SOURCE, "string", "", "Where the peak comes from: `kernel` (a high-water mark that rose during the step: exact) or `sampled` (the largest sample).", _RUN_STEP, "kernel"),
+    Attribute(MEMORY_PEAK_SOURCE, "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be higher.", _RUN_STEP, "kernel"),
     Attribute(MEMORY_PROCESS_PEAK, "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344"),
     Attribute(MEMORY_LIMIT, "int", "By", "Memory the process may use: the smaller of the cgroup's limit and physical memory.", ("run",), "25769803776"),
     Attribute(MEMORY_LIMIT_SOURCE, "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup"),

@@ -112,7 +112,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(QUARK_PROFILING, "0", "`1` requests the local profile, as it does in Quark's own profiler."),
     Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Metrics and log records still go to `otlp` unless `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` are `none`."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps)."),
-    Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off. The sampler slows down by itself to use about 0.5 % of a core, to two samples a second at least."),
+    Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off: peaks are then those of the kernel and of the checkpoints, and the last reading of a run that is killed is that of its last checkpoint. The sampler slows down by itself to use about 0.5 % of a core, to two samples a second at least."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected."),
     Variable(OTEL_QUANT_GPU, "true", "`false` switches the reading of GPUs off."),
     Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry."),

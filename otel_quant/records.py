@@ -268,6 +268,38 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StepProgress:
+    """A step that is open.
+
+    Attributes:
+        info: Its description.
+        samples: Calibration samples consumed so far; None if none were counted.
+        expected_samples: How many it will consume; None if that is not known.
+    """
+
+    info: StepInfo
+    samples: int | None = None
+    expected_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """What a run does and uses at a moment between two checkpoints.
+
+    Attributes:
+        reading: The newest reading. It has only the resources that are read between checkpoints.
+        baseline: The run's first reading.
+        peaks: Highest figures of the run so far.
+        steps: The open steps, in the order in which they opened.
+    """
+
+    reading: Reading
+    baseline: Reading
+    peaks: Peaks
+    steps: tuple[StepProgress, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CostedModel:
     """The static cost of one ONNX model.
 

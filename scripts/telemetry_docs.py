@@ -15,6 +15,7 @@ _PLACES = {
     "step": "step spans",
     "cost": "model cost spans",
     "checkpoint": "checkpoint records",
+    "reading": "records of readings",
     "metric": "metrics",
 }
 
@@ -34,12 +35,19 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
 | log record | one per checkpoint | event `{checkpoint}` |
+| log record | a reading between checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record | event `{reading}` |
 | log record | the heaviest nodes of a costed model | event `{model_cost}` |
 | log record and span event | a warning: why a model could not be costed | `{cost_failed}` |
 | metrics | see below | `quant.*` |
 
 Under `opentelemetry-instrument`, checkpoint records and ended spans are sent at once. A program that
 makes its providers itself sends them when its own processors do, and flushes before it ends.
+
+What is known of the memory of a run that is killed is at most 30 s old at the backend, and 2 s in the
+file beside the local profile (`NAME.RUN-ID.last_reading.json`, which `otel-quant show` reads and the
+end of the run removes). Both come from the sampler: there is none with
+`OTEL_QUANT_SAMPLE_INTERVAL=0`, then the last checkpoint is what is known; a longer interval
+makes them older; and while something holds the GIL no reading is taken.
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 """
@@ -52,6 +60,7 @@ def document() -> str:
             root=semconv.ROOT_SPAN,
             cost=semconv.COST_SPAN,
             checkpoint=semconv.CHECKPOINT_EVENT,
+            reading=semconv.READING_EVENT,
             model_cost=semconv.MODEL_COST_EVENT,
             cost_failed=semconv.COST_FAILED_EVENT,
             scope=semconv.SCOPE,

@@ -16,10 +16,12 @@ from typing import Final
 from otel_quant.cli.command import Command, UserError
 from otel_quant.cli.rendering.model_cost import cost_text
 from otel_quant.cli.rendering.table import printable, table
+from otel_quant.profile.last_reading import last_reading_of
 from otel_quant.profile.profile_steps import Step, numbers, steps_of
 from otel_quant.profile.reader import NotAProfileError, Profile, Record, parse
 
 _TIME, _MEMORY, _GPU = "relative_time_secs", "cpu_memory_mb", "gpu_memory_mb"
+_LIMIT = "memory_limit_mb"
 _READ, _WRITE = "disk_read_mb", "disk_write_mb"
 _PEAK, _GPU_PEAK = "peak_memory_mb", "peak_gpu_memory_mb"
 _KNOWN: Final = frozenset(
@@ -189,18 +191,53 @@ def _warning(profile: Profile, steps: Sequence[Step]) -> str:
         return "\ntruncated: the file has no complete checkpoint\n"
     if records[-1].get("step") == "End":
         return "\ntruncated: all checkpoints are complete, but the text after them is not\n"
-    open_steps = " > ".join(printable(step.name) for step in steps if step.state == "open")
-    figures = ", ".join(
-        f"{value:.2f} {unit}"
-        for key, unit in ((_TIME, "s"), (_MEMORY, "MiB"), (_GPU, "MiB on GPUs"))
-        if (value := _number(records[-1], key)) is not None
-    )
-    return (
-        "\ntruncated: the run has no End: it is still running, or it was killed\n"
-        f"  open steps:      {open_steps or 'none'}\n"
+    open_steps = [printable(step.name) for step in steps if step.state == "open"]
+    figures = _figures(records[-1], _LAST_FIGURES)
+    text = (
         f"  last checkpoint: {printable(str(records[-1].get('step', '')))}"
         f"{f' ({figures})' if figures else ''}\n"
     )
+    if (last := profile.last_reading) is not None:
+        open_steps = list(_progress(last))
+        figures = _figures(last, (*_LAST_FIGURES, *_PEAK_FIGURES))
+        text += f"  last reading:    {_ago(_number(last, 'age_secs'))} ago ({figures})\n"
+    return (
+        "\ntruncated: the run has no End: it is still running, or it was killed\n"
+        f"  open steps:      {' > '.join(open_steps) or 'none'}\n" + text
+    )
+
+
+_LAST_FIGURES: Final = ((_TIME, "{:.2f} s"), (_MEMORY, "{:.2f} MiB"), (_GPU, "{:.2f} MiB on GPUs"))
+_PEAK_FIGURES: Final = (
+    (_PEAK, "peak {:.2f} MiB"),
+    (_GPU_PEAK, "peak on GPUs {:.2f} MiB"),
+    (_LIMIT, "limit {:.2f} MiB"),
+)
+_SPANS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"))
+
+
+def _figures(record: Record, shown: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(
+        text.format(value) for key, text in shown if (value := _number(record, key)) is not None
+    )
+
+
+def _ago(seconds: float | None) -> str:
+    seconds = seconds or 0.0
+    for length, unit in _SPANS:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _progress(last: Record) -> Iterator[str]:
+    """Yields the steps that were open at a last reading, with their samples."""
+    steps = last.get("open_steps")
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            total = f" of {step['expected_samples']}" if "expected_samples" in step else ""
+            samples = f" ({step['samples']}{total} samples)" if "samples" in step else ""
+            yield printable(f"{step.get('step', '')}{samples}")
 
 
 def _as_json(profiles: Mapping[str, Profile]) -> str:
@@ -222,6 +259,7 @@ def _as_json(profiles: Mapping[str, Profile]) -> str:
                 ],
                 "summary": profile.summary,
                 "onnx_model_cost": profile.costs,
+                **({"last_reading": profile.last_reading} if profile.last_reading else {}),
             }
         )
     return json.dumps(_finite(documents), indent=2, default=str) + "\n"
@@ -278,7 +316,8 @@ def _run(options: argparse.Namespace) -> int:
     for name in options.files:
         try:
             text = Path(name).read_bytes().decode("utf-8", "replace")
-            profiles[name] = parse(text)
+            profile = profiles[name] = parse(text)
+            profile.last_reading = last_reading_of(Path(name), profile)
         except NotAProfileError as error:
             raise UserError(f"{printable(name)}: not a quark_profile.yaml: {error}") from error
         except OSError as error:
@@ -292,7 +331,8 @@ COMMAND: Final = Command(
     brief="print the steps of a quark_profile.yaml",
     description=(
         "Prints the steps of profiles with their time, memory and disk I/O. Reads the files of "
-        "otel-quant and of Quark's own profiler, including those of killed runs."
+        "otel-quant and of Quark's own profiler, including those of killed runs, with the last "
+        "reading that is beside them."
     ),
     add_arguments=_add_arguments,
     run=_run,

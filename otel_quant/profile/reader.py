@@ -45,12 +45,15 @@ class Profile:
         costs: Static cost of the models, one mapping for each.
         complete: Whether the file has its End record, summary and definitions. False for
             a run that still runs or was killed.
+        last_reading: What the run was doing and using after its last checkpoint, from the file
+            that :mod:`otel_quant.profile.last_reading` finds; None if there is none.
     """
 
     records: list[Record] = field(default_factory=list)
     summary: Record = field(default_factory=dict)
     costs: list[Record] = field(default_factory=list)
     complete: bool = True
+    last_reading: Record | None = None
 
 
 def parse(text: str) -> Profile:

@@ -1,8 +1,8 @@
-"""Sink that sends one log record for each checkpoint.
+"""Sink that sends one log record for each checkpoint, and for readings between them.
 
 A tracer sends a span only after it has ended, so the open spans of a killed process are lost.
 Under automatic instrumentation these records are sent at once: with them the backend still has the
-open steps and the memory of the run.
+open steps and the memory of the run, also in a step of hours.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from otel_quant.records import (
     Checkpoint,
     CostedModel,
     RunInfo,
+    RunProgress,
     RunRecord,
     StepInfo,
     StepRecord,
@@ -26,11 +27,12 @@ from otel_quant.records import (
 from otel_quant.resources import Resource
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.attributes import FigureAttributes, cost_identity_of, custom_of
+from otel_quant.telemetry.readings import Due, attributes_of
 from otel_quant.version import VERSION
 
 
 class LogsSink(Sink):
-    """One record of event ``quant.checkpoint`` for each checkpoint.
+    """One record of event ``quant.checkpoint`` for each checkpoint, ``quant.reading`` between them.
 
     Args:
         resources: The resources that are measured.
@@ -51,6 +53,7 @@ class LogsSink(Sink):
         self._send = send
         self._context_of = context_of
         self._run: RunInfo | None = None
+        self._due = Due()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Sends ``Start``."""
@@ -70,6 +73,26 @@ class LogsSink(Sink):
     def point(self, checkpoint: Checkpoint) -> None:
         """Sends a checkpoint that is neither the start nor the end of a step."""
         self._emit(checkpoint)
+
+    def run_progressed(self, progress: RunProgress) -> None:
+        """Sends a reading if memory has moved since the last record."""
+        run, reading = self._run, progress.reading
+        if run is None or not self._due.is_due(reading):
+            return
+        self._due.note(reading)
+        innermost = progress.steps[-1].info if progress.steps else None
+        self._logger.emit(
+            LogRecord(
+                timestamp=reading.time_ns,
+                context=self._context_of(innermost),
+                severity_number=SeverityNumber.INFO,
+                severity_text=SeverityNumber.INFO.name,
+                event_name=semconv.READING_EVENT,
+                body=innermost.label if innermost is not None else semconv.ROOT_SPAN,
+                attributes=attributes_of(progress, run, self._figures),
+            )
+        )
+        self._send()
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Sends the heaviest nodes of each model, or why it could not be costed."""
@@ -104,6 +127,7 @@ class LogsSink(Sink):
         self._run = None
 
     def _emit(self, checkpoint: Checkpoint) -> None:
+        self._due.note(checkpoint.reading)
         severity = SeverityNumber.INFO if checkpoint.error is None else SeverityNumber.ERROR
         self._logger.emit(
             LogRecord(

@@ -25,7 +25,7 @@ SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
-Place = Literal["run", "step", "cost", "checkpoint", "metric"]
+Place = Literal["run", "step", "cost", "checkpoint", "reading", "metric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Attribute:
         unit: UCUM unit, empty for values without one.
         brief: Meaning of the value.
         places: Where it is used: the run's root span, a step's span, a model cost span, a
-            checkpoint log record, metric points.
+            checkpoint log record, a log record of a reading, metric points.
         example: An example value.
     """
 
@@ -120,6 +120,16 @@ CHECKPOINT_ELAPSED: Final = "quant.checkpoint.elapsed"
 CHECKPOINT_MEMORY: Final = "quant.checkpoint.memory"
 CHECKPOINT_MEMORY_LIMIT: Final = "quant.checkpoint.memory_limit"
 
+READING_EVENT: Final = "quant.reading"
+"""Event name of the log record that is sent between two checkpoints when memory has moved."""
+
+READING_PREFIX: Final = "quant.reading."
+
+READING_ELAPSED: Final = "quant.reading.elapsed"
+READING_MEMORY_LIMIT: Final = "quant.reading.memory_limit"
+READING_MEMORY_PEAK: Final = "quant.reading.memory_peak"
+READING_OPEN_STEPS: Final = "quant.reading.open_steps"
+
 MODEL_COST_EVENT: Final = "quant.model.cost"
 """Event name of the log record with the heaviest nodes of a model."""
 
@@ -136,22 +146,22 @@ CPU_MODE: Final = "cpu.mode"
 _RUN_STEP: tuple[Place, ...] = ("run", "step")
 
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint"), "3f2a9c0e5b7d4a16"),
-    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint"), "0"),
+    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading"), "3f2a9c0e5b7d4a16"),
+    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint", "reading"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
-    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step.", ("step", "checkpoint", "metric"), "Calibration"),
-    Attribute(STEP_KIND, "string", "", "The ProfileStep constant that the step was opened with.", ("step", "checkpoint"), "Calibration"),
-    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint"), "3"),
-    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "metric"), "amd-quark"),
+    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step.", ("step", "checkpoint", "reading", "metric"), "Calibration"),
+    Attribute(STEP_KIND, "string", "", "The ProfileStep constant that the step was opened with.", ("step", "checkpoint", "reading"), "Calibration"),
+    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading"), "3"),
+    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "reading", "metric"), "amd-quark"),
     Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
-    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint"), "4711"),
+    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint", "reading"), "4711"),
     Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
-    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed (calls of the reader that returned data).", ("step",), "128"),
-    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Total number of calibration samples, where the reader has a length.", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed, at a reading so far (calls of the reader that returned data).", ("step", "reading"), "128"),
+    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Total number of calibration samples, where the reader has a length.", ("step", "reading"), "128"),
     Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples consumed per second of the step.", ("step",), "42.7"),
     Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one.", _RUN_STEP, "XINT8"),
     Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
@@ -195,6 +205,10 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),
     Attribute(CHECKPOINT_ELAPSED, "double", "s", "Time since the run's first checkpoint.", ("checkpoint",), "12.4"),
     Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
+    Attribute(READING_ELAPSED, "double", "s", "Time from the run's first checkpoint to the reading.", ("reading",), "95.2"),
+    Attribute(READING_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("reading",), "25769803776"),
+    Attribute(READING_MEMORY_PEAK, "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344"),
+    Attribute(READING_OPEN_STEPS, "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", "Value of a custom metric, by its name: on spans the last value, on checkpoints the value at that time.", ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU.", ("metric",), "GPU-8f6d7a52-..."),
 )  # fmt: skip

@@ -11,10 +11,16 @@ from otel_quant.telemetry import catalog, semconv
 
 def test_every_name_of_semconv_is_in_its_tables() -> None:
     listed = {entry.name for entry in catalog.ATTRIBUTES} | {m.name for m in catalog.METRICS}
-    events = {semconv.CHECKPOINT_EVENT, semconv.MODEL_COST_EVENT, semconv.COST_FAILED_EVENT}
+    events = {
+        semconv.CHECKPOINT_EVENT,
+        semconv.READING_EVENT,
+        semconv.MODEL_COST_EVENT,
+        semconv.COST_FAILED_EVENT,
+    }
     prefixes = {
         semconv.PREFIX,
         semconv.CHECKPOINT_PREFIX,
+        semconv.READING_PREFIX,
         semconv.GPU_DEVICE_PREFIX,
         semconv.CUSTOM_PREFIX,
     }

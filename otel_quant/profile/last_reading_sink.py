@@ -26,7 +26,9 @@ from otel_quant.records import Checkpoint, RunInfo, RunProgress, RunRecord
 
 _SCHEMA: Final = 1
 _MIB: Final = 1 << 20
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_FLAGS: Final = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
 
 
 class LastReadingSink(Sink):
@@ -59,18 +61,19 @@ class LastReadingSink(Sink):
         text = json.dumps(self._content(run, progress), default=str)
         path = profile.with_name(f"{profile.stem}.{run.id}{SUFFIX}")
         hidden = path.with_name(f".otel-quant-{secrets.token_hex(8)}")
+        is_placed = False
         try:
-            with os.fdopen(os.open(hidden, _FLAGS, 0o666), "w", encoding="utf-8") as file:
-                file.write(text + "\n")
+            _write(hidden, text.encode() + b"\n")
             with self._lock:
-                if self._run is None:
-                    return  # the run has ended meanwhile
-                hidden.replace(path)
-                if self._written not in (None, path):  # the local file has been moved
-                    self._remove()
-                self._written = path
+                if self._run is not None:  # the run may have ended meanwhile
+                    hidden.replace(path)
+                    is_placed = True
+                    if self._written not in (None, path):  # the local file has been moved
+                        self._remove()
+                    self._written = path
         finally:
-            hidden.unlink(missing_ok=True)
+            if not is_placed:
+                hidden.unlink(missing_ok=True)
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Removes the file: the local file is complete."""
@@ -118,3 +121,12 @@ class LastReadingSink(Sink):
                 for step in progress.steps
             ],
         }
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, _FLAGS, 0o666)
+    try:
+        while data:  # a disk that is nearly full takes a part
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)

@@ -233,6 +233,8 @@ def _ago(seconds: float | None) -> str:
 def _progress(last: Record) -> Iterator[str]:
     """Yields the steps that were open at a last reading, with their samples."""
     steps = last.get("open_steps")
+    if (more := last.get("more_open_steps")) is not None:
+        yield printable(f"{more} more")
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict):
             total = f" of {step['expected_samples']}" if "expected_samples" in step else ""

@@ -4,8 +4,12 @@ A local file has what was read at checkpoints. A step may last for hours: of a r
 it, this file says what the run was doing and using a second before. It is one JSON object with the
 columns of the local file, the peaks so far, the memory limit and the open steps.
 
-The file is replaced as a whole by a rename, so it can be read at any moment. It is removed when the
-run ends. Its name has the run's id, so that a later run at the same path leaves it alone.
+The file is written over in place, with one write that lies within a page: the kernel finishes such
+a write even if the process is killed in it (see :mod:`otel_quant.profile.file`). To replace it by a
+rename each time took a hundred times as long on ext4, which then writes it to the disk at once. It
+is opened for each write: a program that closes descriptors it does not know cannot mislead it. It is
+removed when the run ends. Its name has the run's id, so that a later run at the same path leaves it
+alone.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,9 +30,10 @@ from otel_quant.records import Checkpoint, RunInfo, RunProgress, RunRecord
 
 _SCHEMA: Final = 1
 _MIB: Final = 1 << 20
-_FLAGS: Final = (
-    os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-)
+_PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
+_MOST_STEPS: Final = 20
+_LONGEST_LABEL: Final = 200  # characters, each of up to 12 bytes
+_FLAGS: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class LastReadingSink(Sink):
@@ -46,7 +51,8 @@ class LastReadingSink(Sink):
         self._metrics = metrics
         self._run: RunInfo | None = None
         self._written: Path | None = None
-        # Held by the sampler's thread while it renames, and while the run ends.
+        self._length = 0  # of the file, in bytes
+        # Held by the sampler's thread while it writes, and while the run ends.
         self._lock = threading.RLock()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
@@ -54,26 +60,21 @@ class LastReadingSink(Sink):
         self._run = run
 
     def run_progressed(self, progress: RunProgress) -> None:
-        """Replaces the file."""
+        """Writes the reading over the one before."""
         run, profile = self._run, self._profile_path()
         if run is None or not profile.is_file():
             return  # the local file could not be made, or it is a device
-        text = json.dumps(self._content(run, progress), default=str)
         path = profile.with_name(f"{profile.stem}.{run.id}{SUFFIX}")
-        hidden = path.with_name(f".otel-quant-{secrets.token_hex(8)}")
-        is_placed = False
-        try:
-            _write(hidden, text.encode() + b"\n")
-            with self._lock:
-                if self._run is not None:  # the run may have ended meanwhile
-                    hidden.replace(path)
-                    is_placed = True
-                    if self._written not in (None, path):  # the local file has been moved
-                        self._remove()
-                    self._written = path
-        finally:
-            if not is_placed:
-                hidden.unlink(missing_ok=True)
+        data = _text(self._content(run, progress), _open_steps(progress)).encode()
+        with self._lock:
+            if self._run is None:
+                return  # the run has ended meanwhile
+            if self._written not in (None, path):  # the local file has been moved
+                self._remove()
+            data = data.ljust(self._length - 1) + b"\n"  # nothing of a longer one may remain
+            if self._written is None or not _overwrite(path, data):
+                _create(path, data)
+            self._written, self._length = path, len(data)
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Removes the file: the local file is complete."""
@@ -87,7 +88,7 @@ class LastReadingSink(Sink):
         self._run = self._written = None
 
     def _remove(self) -> None:
-        written, self._written = self._written, None
+        written, self._written, self._length = self._written, None, 0
         if written is not None:
             written.unlink(missing_ok=True)
 
@@ -108,25 +109,59 @@ class LastReadingSink(Sink):
             "run_started": progress.baseline.time_ns / 1_000_000_000,
             **columns,
             **{key: round(value / _MIB, 2) for key, value in megabytes.items() if value},
-            "open_steps": [
-                {
-                    key: value
-                    for key, value in (
-                        ("step", step.info.label),
-                        ("samples", step.samples),
-                        ("expected_samples", step.expected_samples),
-                    )
-                    if value is not None
-                }
-                for step in progress.steps
-            ],
         }
 
 
-def _write(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, _FLAGS, 0o666)
+def _open_steps(progress: RunProgress) -> list[dict[str, object]]:
+    return [
+        {
+            key: value
+            for key, value in (
+                ("step", step.info.label[:_LONGEST_LABEL]),
+                ("samples", step.samples),
+                ("expected_samples", step.expected_samples),
+            )
+            if value is not None
+        }
+        for step in progress.steps
+    ]
+
+
+def _text(content: Mapping[str, object], steps: Sequence[object]) -> str:
+    """Returns the object with as many of the steps that opened last as fit into a page."""
+    for cut in range(max(0, len(steps) - _MOST_STEPS), len(steps) + 1):
+        more = {"more_open_steps": cut} if cut else {}
+        text = json.dumps({**content, **more, "open_steps": steps[cut:]}, default=str)
+        if len(text) < _PAGE:  # all of it is ASCII
+            return text
+    return json.dumps({"run_started": content["run_started"]})
+
+
+def _overwrite(path: Path, data: bytes) -> bool:
+    """Writes over a file; returns False if there is none."""
     try:
-        while data:  # a disk that is nearly full takes a part
-            data = data[os.write(descriptor, data) :]
+        _write(path, _FLAGS, data)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Creates a file that has its content from the beginning."""
+    hidden = path.with_name(f".otel-quant-{secrets.token_hex(8)}")
+    is_placed = False
+    try:
+        _write(hidden, _FLAGS | os.O_CREAT | os.O_EXCL, data)
+        hidden.replace(path)
+        is_placed = True
+    finally:
+        if not is_placed:
+            hidden.unlink(missing_ok=True)
+
+
+def _write(path: Path, flags: int, data: bytes) -> None:
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        os.write(descriptor, data)
     finally:
         os.close(descriptor)

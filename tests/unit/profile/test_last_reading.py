@@ -120,6 +120,27 @@ def test_the_file_has_the_newest_reading_and_the_open_steps(run: Run, tmp_path: 
     }
 
 
+@pytest.mark.parametrize(("label", "kept"), [("x", 20), ("\U0001f600" * 300, 1)])
+def test_the_file_is_within_a_page_and_says_how_many_steps_it_leaves_out(
+    run: Run, tmp_path: Path, label: str, kept: int
+) -> None:
+    steps = [StepProgress(StepInfo(n, label, "x"), samples=n + 1) for n in range(1000)]
+    run.sink.run_progressed(progress(1, 200, *steps))
+    assert (tmp_path / NAME).stat().st_size <= 4096
+    content = content_of(tmp_path / NAME)
+    assert content["open_steps"] == [
+        {"step": label[:200], "samples": n + 1} for n in range(1000 - kept, 1000)
+    ]
+    assert content["more_open_steps"] == 1000 - kept
+
+
+def test_a_file_that_was_removed_is_made_again(run: Run, tmp_path: Path) -> None:
+    run.sink.run_progressed(progress(1, 200, StepProgress(StepInfo(0, "A", "A"))))
+    (tmp_path / NAME).unlink()
+    run.sink.run_progressed(progress(2, 300))
+    assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 300.0
+
+
 def test_what_was_not_measured_is_absent(run: Run, tmp_path: Path) -> None:
     run.sink.run_started(
         RunInfo("0123456789abcdef", 4711), Checkpoint(0, "", "start", START, START)
@@ -193,9 +214,9 @@ from tests.unit.profile.test_last_reading import Run, StepInfo, StepProgress, pr
 
 run = Run(Path("profile.yaml"))
 run.start()
-steps = [StepProgress(StepInfo(n, "x" * 500, "x")) for n in range(40)]  # several pages
+steps = [StepProgress(StepInfo(n, "x" * 200, "x")) for n in range(16)]
 for number in range(1, 10_000_000):
-    run.sink.run_progressed(progress(number, number % 1000 + 1, *steps))
+    run.sink.run_progressed(progress(number, number % 1000 + 1, *steps[number % 16 :]))
     if number == 1:
         print(flush=True)
 """
@@ -215,8 +236,10 @@ def test_a_kill_at_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:
             time.sleep(chance.uniform(0, 0.05))
             process.send_signal(signal.SIGKILL)
         content = content_of(folder / NAME)
-        assert len(content["open_steps"]) == 40
-        assert content["cpu_memory_mb"] == content["relative_time_secs"] % 1000 + 1
+        number = int(content["relative_time_secs"])
+        assert len(content["open_steps"]) == 16 - number % 16
+        assert content["cpu_memory_mb"] == number % 1000 + 1
+        assert files_in(folder) == [NAME, "profile.yaml"]
 
 
 def profile(*seconds: int, complete: bool = False) -> Profile:

@@ -4,7 +4,7 @@ The sampler of a run under way is left alone for some seconds, with 0, 1 and 16 
 children; the kernel's clock of its thread is its CPU time. mprof's engine
 (``memory_profiler.memory_usage`` of a process and its children) then watches the same
 processes at the same interval. What is shown is the share of one core, and what one
-sample takes: the sampler slows down rather than cost more than 0.5 %.
+sample takes: the sampler slows down to 0.5 %, to two samples a second at least.
 
 Run ``python benchmarks/sampler.py``; the columns for mprof want memory_profiler
 installed. Budget: 0.5 % of a core at 50 ms.

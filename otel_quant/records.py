@@ -30,6 +30,9 @@ class MemoryReading:
         reaped_high_water: Highest RSS of any descendant that has exited and been waited
             for (``ru_maxrss`` of ``RUSAGE_CHILDREN``), in bytes; None unless it is above
             every other mark that was read since the run began.
+        reaped_faults: Page faults of all descendants that have been waited for, if there is no
+            descendant now; None if there is one, or if one could end unnoticed. If two
+            successive readings have the same number, no descendant lived between them.
     """
 
     rss: int
@@ -37,6 +40,7 @@ class MemoryReading:
     high_water: int | None = None
     children: tuple[tuple[int, int, int | None], ...] = ()
     reaped_high_water: int | None = None
+    reaped_faults: int | None = None
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset.
@@ -52,6 +56,7 @@ class MemoryReading:
                 (pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children
             ),
             reaped_high_water=self.reaped_high_water,
+            reaped_faults=self.reaped_faults,
         )
 
 
@@ -189,8 +194,9 @@ class Peaks:
 
     Attributes:
         figures: By name of the figure: ``memory``, ``gpu.memory``, ``cache.disk``.
-        sources: Source of a peak, by name of the figure: ``kernel`` if it is a high-water mark
-            that rose, else ``sampled``. Only memory has one.
+        sources: Source of a peak, by name of the figure: ``kernel`` if it is certainly the
+            highest (the high-water mark of a process without children, and it rose), else
+            ``sampled``: the highest that was seen. Only memory has one.
         devices: By name of the resource, index of the device and name of the figure.
         process_memory: RSS of the main process alone, in bytes.
     """
@@ -261,6 +267,38 @@ class StepRecord:
     def duration(self) -> float:
         """Seconds from start to end."""
         return (self.end.clock_ns - self.start.clock_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """A step that is open.
+
+    Attributes:
+        info: Its description.
+        samples: Calibration samples consumed so far; None if none were counted.
+        expected_samples: How many it will consume; None if that is not known.
+    """
+
+    info: StepInfo
+    samples: int | None = None
+    expected_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """What a run does and uses at a moment between two checkpoints.
+
+    Attributes:
+        reading: The newest reading. It has only the resources that are read between checkpoints.
+        baseline: The run's first reading.
+        peaks: Highest figures of the run so far.
+        steps: The open steps, in the order in which they opened.
+    """
+
+    reading: Reading
+    baseline: Reading
+    peaks: Peaks
+    steps: tuple[StepProgress, ...]
 
 
 @dataclass(frozen=True, slots=True)

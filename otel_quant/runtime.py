@@ -28,6 +28,7 @@ from otel_quant.parent_process import PARENT
 from otel_quant.probes.gpu import GpuProbe
 from otel_quant.probes.readers import Probes
 from otel_quant.probes.registry import RESOURCES
+from otel_quant.profile.last_reading_sink import LastReadingSink
 from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
@@ -321,7 +322,9 @@ class Runtime:
                 name_service(AUTOMATIC_PROVIDERS["traces"])
             info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
             self._profile_sink = self._profile_sink_for(request, info)
-            file = (self._profile_sink,) if self._profile_sink is not None else ()
+            file: tuple[Sink, ...] = ()
+            if (sink := self._profile_sink) is not None:
+                file = (LastReadingSink(lambda: sink.path, self.metrics), sink)
             recorder = Recorder(
                 info,
                 self._probes(settings),

@@ -17,6 +17,7 @@ _PLACES = {
     "step": "step spans",
     "cost": "model cost spans",
     "checkpoint": "checkpoint records",
+    "reading": "records of readings",
     "device": "device records",
     "metric": "metrics",
 }
@@ -43,6 +44,12 @@ A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_A
 `opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
 `package.tool` for `python -m package.tool`. Code in no file (`python -c`) stays
 `unknown_service:python`.
+
+What is known of the memory of a run that is killed is at most 30 s old at the backend, and 2 s in the
+file beside the local profile (`NAME.RUN-ID.last_reading.json`, which `otel-quant show` reads and the
+end of the run removes). Both come from the sampler: there is none with
+`OTEL_QUANT_SAMPLE_INTERVAL=0`, then the last checkpoint is what is known; a longer interval
+makes them older; and while something holds the GIL no reading is taken.
 
 The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 

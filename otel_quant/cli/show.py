@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
+from otel_quant.profile.last_reading import last_reading_of
 from otel_quant.profile.reader import NotAProfileError, Profile, parse
 from otel_quant.rendering.document import Lines, Part, as_markdown, as_text
 from otel_quant.rendering.profile_data import as_csv, as_json
@@ -51,6 +52,7 @@ def _run(options: argparse.Namespace) -> int:
         try:
             text = Path(name).read_bytes().decode("utf-8", "replace")
             profile = profiles[name] = parse(text)
+            profile.last_reading = last_reading_of(Path(name), profile)
         except NotAProfileError as error:
             raise UserError(f"{printable(name)}: not a quark_profile.yaml: {error}") from error
         except OSError as error:
@@ -70,8 +72,8 @@ COMMAND: Final = Command(
     brief="print the steps of a quark_profile.yaml",
     description=(
         "Prints the steps of profiles with their time, memory and disk I/O. Reads the files of "
-        "otel-quant and of Quark's own profiler, including those of killed runs. Exits with 1 if a "
-        "file is empty or cannot be read."
+        "otel-quant and of Quark's own profiler, including those of killed runs, with the last "
+        "reading that is beside them. Exits with 1 if a file is empty or cannot be read."
     ),
     add_arguments=_add_arguments,
     run=_run,

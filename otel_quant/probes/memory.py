@@ -7,6 +7,7 @@ mark, the highest RSS so far. Elsewhere they come from psutil.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Collection
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 import psutil
 
 from otel_quant.probes.kernel_files import SELF, read_process
+from otel_quant.probes.tree import descendants
 from otel_quant.records import MemoryReading
 from otel_quant.resources import LEVEL, Column, Figure, Metric, Resource, Series
 
@@ -68,6 +70,8 @@ class MemoryProbe:
             high_water=high_water,
             children=children,
             reaped_high_water=reaped if self._is_above_all_marks(reaped) else None,
+            # Last: the children that have begun since the list was made must not be missed.
+            reaped_faults=None if children or high_water is None else _reaped_faults(),
         )
 
     def _is_above_all_marks(self, reaped: int | None) -> bool:
@@ -181,6 +185,17 @@ def _reaped_high_water() -> int | None:
     mark = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     # Kibibytes on Linux and the BSDs, bytes on macOS; 0 means that no child was waited for.
     return mark * (1 if sys.platform == "darwin" else 1024) if mark else None
+
+
+def _reaped_faults() -> int | None:
+    """Returns ``MemoryReading.reaped_faults`` of this moment."""
+    # With SIGCHLD ignored, the kernel adds nothing of an exited child to its parent's figures.
+    if sys.platform == "win32" or signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        return None
+    # In this order: a child that exits between the two calls is in the second answer.
+    if descendants():
+        return None
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
 _PEAKS: Final = Metric(

@@ -1,14 +1,16 @@
 """The thread that takes readings between checkpoints.
 
-It measures its own CPU time, waking up included, and waits long enough to use at most
-:data:`SHARE` of one core, whatever the machine and the number of processes and GPUs. The
-interval that the user sets is therefore a minimum.
+It measures its own CPU time, waking up included, and waits long enough to use about
+:data:`SHARE` of one core. The interval that the user sets is therefore a minimum. No pause is
+longer than :data:`LONGEST_PAUSE` (or that interval): a child process that holds gigabytes for a
+second must be seen, so expensive samples cost more than the share.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -16,8 +18,15 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.threads import start_thread
 
 SHARE: Final = 0.0045
-"""Part of one core that the sampler aims at. The documented limit is 0.005; costs vary."""
+"""Part of one core that the sampler aims at. The documented share is 0.005; costs vary."""
 
+LONGEST_PAUSE: Final = 0.4
+"""Seconds. With this, two samples are less than 0.5 s apart on a busy machine too, where a thread
+that wakes up may wait for a core."""
+
+_COMPARED: Final = 3
+"""Samples of which the one with the middle cost is charged. A single one that took 50 times as
+long, as happens on a busy machine, says nothing about the next."""
 
 _LARGEST_CREDIT: Final = 1.0
 """Seconds by which sampling may be ahead of its budget, so that one expensive sample after
@@ -25,12 +34,12 @@ cheap ones needs no pause."""
 
 
 class Pace:
-    """Computes the pause after each sample that keeps sampling within its CPU budget.
+    """Computes the pause after each sample that keeps sampling near its CPU budget.
 
     The budget grows by :data:`SHARE` seconds of CPU time in each second of elapsed time. A
     sample that took ``cost`` seconds of CPU time needs ``cost / SHARE`` seconds of elapsed time.
     The sample's own duration counts as elapsed time, not only the pause: a sample may wait a
-    second for the GIL.
+    second for the GIL. What a pause of :data:`LONGEST_PAUSE` does not pay is forgotten.
 
     Args:
         interval: Shortest pause, in seconds.
@@ -38,6 +47,7 @@ class Pace:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
+        self._costs: deque[float] = deque(maxlen=_COMPARED)
         # Elapsed time still needed to pay for the samples so far, in seconds; negative: credit.
         self._missing = 0.0
 
@@ -48,7 +58,10 @@ class Pace:
             cost: CPU time of the last sample, waking up included, in seconds.
             elapsed: Time since the sample before it, in seconds.
         """
-        self._missing = max(-_LARGEST_CREDIT, self._missing + cost / SHARE - elapsed)
+        self._costs.append(cost)
+        usual = sorted(self._costs)[len(self._costs) // 2]
+        missing = self._missing + usual / SHARE - elapsed
+        self._missing = min(LONGEST_PAUSE, max(-_LARGEST_CREDIT, missing))
         return max(self._interval, self._missing)
 
 

@@ -48,6 +48,8 @@ class Profile:
         run: What made the run and how it went; of a run that has no End, what was known so far.
         complete: Whether the file has its End record, summary and definitions. False for
             a run that still runs or was killed.
+        last_reading: What the run was doing and using after its last checkpoint, from the file
+            that :mod:`otel_quant.profile.last_reading` finds; None if there is none.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Profile:
     costs: list[Record] = field(default_factory=list)
     run: Record = field(default_factory=dict)
     complete: bool = True
+    last_reading: Record | None = None
 
 
 def parse(text: str) -> Profile:

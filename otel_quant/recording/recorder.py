@@ -31,7 +31,9 @@ from otel_quant.records import (
     Phase,
     Reading,
     RunInfo,
+    RunProgress,
     StepInfo,
+    StepProgress,
     StepRecord,
     error_type,
 )
@@ -51,13 +53,13 @@ class OpenStep:
         attributes: Attributes of its span; more may be added until the step closes.
         samples: Calibration samples consumed so far.
         items: Items in these samples; None if one of them did not tell.
-        expects_samples: Whether it is known how many there will be.
+        expected_samples: How many samples it will consume; None if that is not known.
     """
 
     __slots__ = (
         "_closed",
         "attributes",
-        "expects_samples",
+        "expected_samples",
         "info",
         "items",
         "parent",
@@ -82,7 +84,7 @@ class OpenStep:
         self.attributes = dict(attributes)
         self.samples = 0
         self.items: int | None = 0
-        self.expects_samples = False
+        self.expected_samples: int | None = None
         self.tracker = recorder.tracker_from(start)
         self._closed = False
 
@@ -96,6 +98,10 @@ class OpenStep:
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for the checkpoints of other threads: a driver may hang."""
+
+_BETWEEN_PROGRESS: Final = 1_000_000_000
+"""Nanoseconds between two reports of progress. With the sampler's longest pause the last one of a
+run that is killed is less than 2 s old."""
 
 _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
 
@@ -139,6 +145,7 @@ class Recorder:
         self._sinks = Sinks(sinks)
         self._values = ProgramValues(metrics)
         self._sampler = Sampler(self._sample, sample_interval)
+        self._progress_told = 0  # monotonic clock of the last report, in nanoseconds
         self._exact_peaks = exact_peaks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
@@ -469,8 +476,8 @@ class Recorder:
             total: Number of samples, if it consumes them all.
         """
         with self._lock:  # a second thread counts nothing before the sinks know of the total
-            if not step.expects_samples:
-                step.expects_samples = True
+            if step.expected_samples is None:
+                step.expected_samples = total
                 self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
     def count_samples(self, step: OpenStep, count: int = 1, *, items: int | None = None) -> None:
@@ -526,7 +533,25 @@ class Recorder:
         self._sinks.each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
 
     def _sample(self) -> None:
-        self._take(self._probes.sample)
+        reading = self._take(self._probes.sample)
+        with self._lock:
+            whole = self._whole
+            if whole is None or self._ending:
+                return
+            latest = max(self._progress_told, whole.start.clock_ns)
+            if reading.clock_ns - latest < _BETWEEN_PROGRESS:
+                return
+            self._progress_told = reading.clock_ns
+            progress = RunProgress(
+                reading,
+                whole.start,
+                whole.tracker.result(),
+                tuple(
+                    StepProgress(step.info, step.samples or None, step.expected_samples)
+                    for step in self._open.values()
+                ),
+            )
+        self._sinks.each(lambda sink: sink.run_progressed(progress))
 
     def _take(self, read: Callable[[], Reading]) -> Reading:
         reading = read()

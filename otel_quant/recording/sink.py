@@ -11,6 +11,7 @@ from otel_quant.records import (
     Checkpoint,
     CostedModel,
     RunInfo,
+    RunProgress,
     RunRecord,
     StepInfo,
     StepRecord,
@@ -60,6 +61,15 @@ class Sink:
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """A step has consumed ``count`` more calibration samples."""
+
+    def run_progressed(self, progress: RunProgress) -> None:
+        """The run goes on; checkpoints may be far apart.
+
+        Called about once a second, on the sampler's thread and without the recorder's lock, so at
+        the same time as other methods, and perhaps once more after ``run_ended``. It is not
+        called while the sampler is switched off or something holds the GIL. While it runs no
+        sample is taken: it must return soon.
+        """
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """The static cost of models is known."""

@@ -41,6 +41,7 @@ def as_json(profiles: Mapping[str, Profile]) -> str:
                 ],
                 "summary": profile.summary,
                 "onnx_model_cost": with_ratios(profile.costs),
+                **({"last_reading": profile.last_reading} if profile.last_reading else {}),
             }
         )
     return json.dumps(_finite(documents), indent=2, default=str) + "\n"

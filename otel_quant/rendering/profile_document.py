@@ -11,6 +11,7 @@ from otel_quant.rendering.document import Facts, Lines, Part, Table
 from otel_quant.rendering.model_cost import cost_facts, with_ratios
 from otel_quant.rendering.step_columns import (
     GPU,
+    GPU_PEAK,
     MEMORY,
     MESSAGE,
     PEAK,
@@ -21,6 +22,17 @@ from otel_quant.rendering.step_columns import (
     number,
 )
 from otel_quant.rendering.table import listed, shortened
+
+_UP_TO: Final = frozenset({"checkpoints", "last reading"})
+"""Sources of a peak that may have been higher: what a run without an End has shown until then."""
+
+_LAST_FIGURES: Final = ((TIME, "{:.2f} s"), (MEMORY, "{:.2f} MiB"), (GPU, "{:.2f} MiB on GPUs"))
+_READING_FIGURES: Final = (
+    *_LAST_FIGURES,
+    (PEAK, "peak {:.2f} MiB"),
+    (GPU_PEAK, "peak on GPUs {:.2f} MiB"),
+    ("memory_limit_mb", "limit {:.2f} MiB"),
+)
 
 _SEEN: Final = "(SEEN is the highest at the checkpoints, not between them)"
 _LONGEST_STATUS: Final = 72
@@ -43,16 +55,20 @@ def run_facts(profile: Profile) -> Record:
 
     Returns:
         The keys of the sections ``run`` and ``run_end``; none if the profile has neither. Where
-        ``tree_peak_memory_source`` is ``checkpoints``, the peak may have been higher.
+        ``tree_peak_memory_source`` is ``checkpoints`` or ``last reading``, the peak may have been
+        higher.
     """
     facts = dict(profile.run)
-    seen = highest(profile.records, MEMORY, PEAK)
+    seen, source = highest(profile.records, MEMORY, PEAK), "checkpoints"
+    later = number(profile.last_reading or {}, PEAK)
+    if later is not None and (seen is None or later > seen):
+        seen, source = later, "last reading"
     if not facts or "tree_peak_memory_mb" in facts or seen is None:
         return facts
     limit = number(facts, "memory_limit_mb")
     share = {"memory_limit_share": round(seen / limit, 4)} if limit else {}
     return {
-        **facts, "tree_peak_memory_mb": seen, "tree_peak_memory_source": "checkpoints", **share,
+        **facts, "tree_peak_memory_mb": seen, "tree_peak_memory_source": source, **share,
     }  # fmt: skip
 
 
@@ -75,7 +91,7 @@ def _parts(profile: Profile) -> Iterator[Part]:
     if last.get("step") == "End" and "error" in last and "ended" not in profile.run:
         yield Lines((f"the run ended with {last['error']}",))
     if not profile.complete:
-        yield Lines(tuple(_missing(profile.records, steps)))
+        yield Lines(tuple(_missing(profile, steps)))
 
 
 def _steps_table(profile: Profile, steps: Sequence[Step]) -> Table:
@@ -109,7 +125,7 @@ def _facts(run: Record) -> Iterator[tuple[str, str]]:
     peak, share = number(run, "tree_peak_memory_mb"), number(run, "memory_limit_share")
     limit = number(run, "memory_limit_mb")
     if peak is not None:
-        at_least = "at least " if run.get("tree_peak_memory_source") == "checkpoints" else ""
+        at_least = "at least " if run.get("tree_peak_memory_source") in _UP_TO else ""
         of_limit = f", {100 * share:.1f} % of the limit" if share is not None else ""
         yield "memory peak", f"{at_least}{peak:,.1f} MiB{of_limit}"
     if limit is not None:
@@ -141,21 +157,49 @@ _FORMS: Final[Mapping[str, str]] = {
 }
 
 
-def _missing(records: Sequence[Record], steps: Sequence[Step]) -> Iterator[str]:
+def _missing(profile: Profile, steps: Sequence[Step]) -> Iterator[str]:
     """Yields what the file lacks, the open steps and the last figures."""
+    records, reading = profile.records, profile.last_reading
     if not records:
         yield "truncated: the file has no complete checkpoint"
         return
     if records[-1].get("step") == "End":
         yield "truncated: all checkpoints are complete, but the text after them is not"
         return
-    open_steps = " > ".join(step.name for step in steps if step.state == "open")
-    figures = ", ".join(
-        f"{value:.2f} {unit}"
-        for key, unit in ((TIME, "s"), (MEMORY, "MiB"), (GPU, "MiB on GPUs"))
-        if (value := number(records[-1], key)) is not None
-    )
+    open_steps = [step.name for step in steps if step.state == "open"]
+    if reading is not None:
+        open_steps = list(_progress(reading))
+    figures = _figures(records[-1], _LAST_FIGURES)
     yield "truncated: the run has no End: it is still running, or it was killed"
-    yield f"  open steps:      {open_steps or 'none'}"
+    yield f"  open steps:      {' > '.join(open_steps) or 'none'}"
     last = str(records[-1].get("step", ""))
     yield f"  last checkpoint: {last}{f' ({figures})' if figures else ''}"
+    if reading is not None:
+        age = _shown_age(number(reading, "age_secs") or 0.0)
+        yield f"  last reading:    {age} ago ({_figures(reading, _READING_FIGURES)})"
+
+
+def _figures(record: Record, shown: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(
+        text.format(value) for key, text in shown if (value := number(record, key)) is not None
+    )
+
+
+def _progress(reading: Record) -> Iterator[str]:
+    """Yields the steps that were open at a last reading, with their samples."""
+    steps = reading.get("open_steps")
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            total = f" of {step['expected_samples']}" if "expected_samples" in step else ""
+            samples = f" ({step['samples']}{total} samples)" if "samples" in step else ""
+            yield f"{step.get('step', '')}{samples}"
+
+
+_SPANS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"))
+
+
+def _shown_age(seconds: float) -> str:
+    for length, unit in _SPANS:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

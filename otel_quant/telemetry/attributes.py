@@ -95,11 +95,9 @@ class FigureAttributes:
             if resource.device_figures
             for stem in (device_stem(resource),)
         )
-        self._of_checkpoints = tuple(
-            (resource.name, semconv.CHECKPOINT_PREFIX + figure.checkpoint, figure)
-            for resource in resources
-            for figure in resource.figures
-            if figure.checkpoint
+        self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
+        self._of_readings = _on_records(
+            [resource for resource in resources if resource.is_sampled], semconv.READING_PREFIX
         )
 
     def between(
@@ -164,14 +162,16 @@ class FigureAttributes:
             reading: The reading at the checkpoint.
             baseline: The run's first.
         """
-        found: dict[str, AttributeValue] = {}
-        for resource, name, figure in self._of_checkpoints:
-            now = reading.resources.get(resource)
-            if now is not None:
-                value = figure.since(baseline.resources.get(resource), now)
-                if value is not None:
-                    found[name] = value
-        return found
+        return _since(baseline, reading, self._of_checkpoints)
+
+    def at_reading(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
+        """Returns what was in use at a reading between checkpoints.
+
+        Args:
+            reading: The reading.
+            baseline: The run's first.
+        """
+        return _since(baseline, reading, self._of_readings)
 
 
 def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
@@ -238,6 +238,28 @@ def _first(
 @functools.cache  # says it once
 def _say_that_some_are_left_out(what: str, most: int) -> None:
     _log.warning("only the first %d %s are on spans and log records", most, what)
+
+
+def _on_records(resources: Sequence[Resource], prefix: str) -> tuple[tuple[str, str, Figure], ...]:
+    return tuple(
+        (resource.name, prefix + figure.checkpoint, figure)
+        for resource in resources
+        for figure in resource.figures
+        if figure.checkpoint
+    )
+
+
+def _since(
+    baseline: Reading, reading: Reading, figures: tuple[tuple[str, str, Figure], ...]
+) -> dict[str, AttributeValue]:
+    found: dict[str, AttributeValue] = {}
+    for resource, name, figure in figures:
+        now = reading.resources.get(resource)
+        if now is not None:
+            value = figure.since(baseline.resources.get(resource), now)
+            if value is not None:
+                found[name] = value
+    return found
 
 
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:

@@ -97,14 +97,18 @@ def _attributes_of(resource: Resource) -> Iterator[Attribute]:
     for figure in resource.figures:
         if figure.checkpoint:
             since = ", since the run began" if figure.is_total else ""
-            yield Attribute(
-                semconv.CHECKPOINT_PREFIX + figure.checkpoint,
-                "double" if figure.unit == "s" else "int",
-                figure.unit,
-                f"{figure.brief}{since}.",
-                ("checkpoint",),
-                figure.example,
-            )
+            records: list[tuple[str, Place]] = [(semconv.CHECKPOINT_PREFIX, "checkpoint")]
+            if resource.is_sampled:
+                records.append((semconv.READING_PREFIX, "reading"))
+            for prefix, place in records:
+                yield Attribute(
+                    prefix + figure.checkpoint,
+                    "double" if figure.unit == "s" else "int",
+                    figure.unit,
+                    f"{figure.brief}{since}.",
+                    (place,),
+                    figure.example,
+                )
 
 
 def _labels_of(resources: Sequence[Resource]) -> Iterator[Attribute]:

@@ -1,9 +1,9 @@
-"""Sink that sends log records: for each checkpoint, for each start of a run's span, for devices.
+"""Sink that sends log records: for checkpoints, readings, starts of a run's span, and devices.
 
 A tracer sends a span only after it has ended, so the open spans of a killed process are lost.
 Under automatic instrumentation these records are sent at once: with them the backend still has the
-open steps, the memory of the run, and the identity of the run's span, which is the parent of the
-steps' spans that did arrive.
+open steps, the memory of the run, also in a step of hours, and the identity of the run's span, which
+is the parent of the steps' spans that did arrive.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from otel_quant.records import (
     Checkpoint,
     CostedModel,
     RunInfo,
+    RunProgress,
     RunRecord,
     StepInfo,
     StepRecord,
@@ -28,6 +29,7 @@ from otel_quant.records import (
 from otel_quant.resources import Resource
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.attributes import FigureAttributes, cost_identity_of, custom_of
+from otel_quant.telemetry.readings import Due, attributes_of
 from otel_quant.version import VERSION
 
 
@@ -56,6 +58,7 @@ class LogsSink(Sink):
         self._send = send
         self._context_of = context_of
         self._run: RunInfo | None = None
+        self._due = Due()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Sends ``Start``."""
@@ -98,6 +101,22 @@ class LogsSink(Sink):
         """Sends a checkpoint that is neither the start nor the end of a step."""
         self._emit(checkpoint)
 
+    def run_progressed(self, progress: RunProgress) -> None:
+        """Sends a reading if memory has moved since the last record."""
+        run, reading = self._run, progress.reading
+        if run is None or not self._due.is_due(reading):
+            return
+        self._due.note(reading)
+        innermost = progress.steps[-1].info if progress.steps else None
+        self._send_event(
+            semconv.READING_EVENT,
+            innermost.label if innermost is not None else semconv.ROOT_SPAN,
+            attributes_of(progress, run, self._figures),
+            self._context_of(innermost),
+            reading.time_ns,
+        )
+        self._send()
+
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in costs:
@@ -125,6 +144,7 @@ class LogsSink(Sink):
         self._run = None
 
     def _emit(self, checkpoint: Checkpoint) -> None:
+        self._due.note(checkpoint.reading)
         self._send_event(
             semconv.CHECKPOINT_EVENT,
             checkpoint.name,

@@ -25,7 +25,7 @@ SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
-Place = Literal["run", "step", "cost", "checkpoint", "device", "metric"]
+Place = Literal["run", "step", "cost", "checkpoint", "reading", "device", "metric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Attribute:
         unit: UCUM unit, empty for values without one.
         brief: Meaning of the value.
         places: Where it is used: the run's root span, a step's span, a model cost span, a
-            checkpoint log record, a log record of one device, metric points.
+            checkpoint log record, a log record of a reading or of one device, metric points.
         example: An example value.
     """
 
@@ -135,6 +135,14 @@ CHECKPOINT_ELAPSED: Final = "quant.checkpoint.elapsed"
 CHECKPOINT_MEMORY: Final = "quant.checkpoint.memory"
 CHECKPOINT_MEMORY_LIMIT: Final = "quant.checkpoint.memory_limit"
 
+READING_EVENT: Final = "quant.reading.taken"
+READING_PREFIX: Final = "quant.reading."
+
+READING_ELAPSED: Final = "quant.reading.elapsed"
+READING_MEMORY_LIMIT: Final = "quant.reading.memory_limit"
+READING_MEMORY_PEAK: Final = "quant.reading.memory_peak"
+READING_OPEN_STEPS: Final = "quant.reading.open_steps"
+
 CUSTOM_PREFIX: Final = "quant.custom."
 
 HW_ID: Final = "hw.id"
@@ -144,27 +152,28 @@ CPU_MODE: Final = "cpu.mode"
 
 _RUN_STEP: tuple[Place, ...] = ("run", "step")
 _CUSTOM: Final = (
-    "Value of a custom metric, by its name: on spans the last one, elsewhere the one at that time."
+    "Value of a custom metric, by its name: on spans the last one, elsewhere the one at that time. In "
+    "a metric's name, what an instrument's name may not have is `_`."
 )
 
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "device"), "3f2a9c0e5b7d4a16"),
-    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint"), "0"),
+    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "device"), "3f2a9c0e5b7d4a16"),
+    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint", "reading"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
-    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "device", "metric"), "Calibration"),
-    Attribute(STEP_KIND, "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "device", "metric"), "Calibration"),
-    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "device"), "3"),
-    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "device", "metric"), "amd-quark"),
+    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "device", "metric"), "Calibration"),
+    Attribute(STEP_KIND, "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "device", "metric"), "Calibration"),
+    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "device"), "3"),
+    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "reading", "device", "metric"), "amd-quark"),
     Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
-    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint"), "4711"),
+    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint", "reading"), "4711"),
     Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
-    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading"), "128"),
     Attribute(CALIBRATION_ITEM_COUNT, "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024"),
-    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step",), "128"),
+    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading"), "128"),
     Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7"),
     Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one.", _RUN_STEP, "XINT8"),
     Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
@@ -177,7 +186,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161"),
     Attribute(INPUT_PATH, "string", "", "File of the float model; on the run, that of the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx"),
     Attribute(OUTPUT_PATH, "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx"),
-    Attribute(MEMORY_PEAK_SOURCE, "string", "", "Where the peak comes from: `kernel` (a high-water mark that rose during the step: exact) or `sampled` (the largest sample).", _RUN_STEP, "kernel"),
+    Attribute(MEMORY_PEAK_SOURCE, "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be higher.", _RUN_STEP, "kernel"),
     Attribute(MEMORY_PROCESS_PEAK, "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344"),
     Attribute(MEMORY_LIMIT, "int", "By", "Memory the process may use: the smaller of the cgroup's limit and physical memory.", ("run",), "25769803776"),
     Attribute(MEMORY_LIMIT_SOURCE, "string", "", "Which of the two is the smaller: `cgroup` or `physical`.", ("run",), "cgroup"),
@@ -205,6 +214,10 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),
     Attribute(CHECKPOINT_ELAPSED, "double", "s", "Time since the run's first checkpoint.", ("checkpoint",), "12.4"),
     Attribute(CHECKPOINT_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("checkpoint",), "25769803776"),
+    Attribute(READING_ELAPSED, "double", "s", "Time from the run's first checkpoint to the reading.", ("reading",), "95.2"),
+    Attribute(READING_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("reading",), "25769803776"),
+    Attribute(READING_MEMORY_PEAK, "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344"),
+    Attribute(READING_OPEN_STEPS, "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("device", "metric"), "GPU-8f6d7a52-..."),
     Attribute(HW_NAME, "string", "", "Product name of the GPU.", ("device",), "NVIDIA H200"),
@@ -222,6 +235,7 @@ COST_FAILED_EVENT: Final = "quant.model.cost_failed"
 EVENTS: Final[tuple[Event, ...]] = (
     Event(RUN_STARTED_EVENT, "The run's span has started: its ids, and the attributes that it has by then."),
     Event(CHECKPOINT_EVENT, "One checkpoint."),
+    Event(READING_EVENT, "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record."),
     Event(DEVICE_EVENT, "What a step, or the run, used of one GPU; sent when it ends."),
     Event(MODEL_COST_EVENT, "The heaviest nodes of a costed model."),
     Event(COST_FAILED_EVENT, "A warning: why a model could not be costed (`message`). The model's span has an event of that name too."),

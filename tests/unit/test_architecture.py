@@ -124,7 +124,13 @@ def importers_of(target: str) -> set[str]:
 
 
 def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
-    sinks = {"telemetry.spans", "telemetry.metrics", "telemetry.logs", "profile.sink"}
+    sinks = {
+        "telemetry.spans",
+        "telemetry.metrics",
+        "telemetry.logs",
+        "profile.sink",
+        "profile.last_reading_sink",
+    }
     assert importers_of("recording.kept_run") == {"__init__", "measured_run", "runtime"}
     for sink in sinks:
         assert importers_of(sink) == {"runtime"}, sink
@@ -132,7 +138,7 @@ def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
 
 
 def test_the_reader_of_a_file_does_not_import_its_writer() -> None:
-    reading = {"profile.reader", "profile.profile_steps"}
+    reading = {"profile.reader", "profile.profile_steps", "profile.last_reading"}
     for module in reading:
         assert set(imports_of(module)) <= reading, module
     used_by_commands = {

@@ -12,7 +12,12 @@ from otel_quant.telemetry import catalog, semconv
 def test_every_name_of_semconv_is_in_its_tables() -> None:
     listed = {entry.name for entry in catalog.ATTRIBUTES} | {m.name for m in catalog.METRICS}
     events = {event.name for event in semconv.EVENTS}
-    prefixes = {semconv.PREFIX, semconv.CHECKPOINT_PREFIX, semconv.CUSTOM_PREFIX}
+    prefixes = {
+        semconv.PREFIX,
+        semconv.CHECKPOINT_PREFIX,
+        semconv.READING_PREFIX,
+        semconv.CUSTOM_PREFIX,
+    }
     named = {
         value
         for name, value in vars(semconv).items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -188,3 +189,38 @@ def test_a_forked_child_has_memory_of_its_own_at_once(reset: bool) -> None:
     os.waitpid(pid, 0)
     assert [child for child, _, _ in found.children] == [pid]
     assert found.tree_rss > found.rss
+
+
+@on_linux
+def test_readings_show_whether_a_descendant_lived_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "descendants", lambda: set(descendants_now()) - earlier)
+    earlier = set(descendants_now())
+    probe = MemoryProbe()
+    reading, writing = os.pipe()
+    before = probe().reaped_faults
+    assert before is not None
+    assert probe().reaped_faults == before
+    pid = os.fork()
+    if pid == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    assert probe((pid,)).reaped_faults is None
+    assert probe().reaped_faults is None, "it is not in a list that was made before it began"
+    os.write(writing, b"x")
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert probe((pid,)).reaped_faults is None, "a zombie has lived until now"
+    os.waitpid(pid, 0)
+    after = probe((pid,)).reaped_faults
+    assert after is not None
+    assert after > before
+
+
+@on_linux
+def test_with_sigchld_ignored_a_descendant_may_have_lived_unnoticed() -> None:
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert MemoryProbe()().reaped_faults is None
+    finally:
+        signal.signal(signal.SIGCHLD, previous)

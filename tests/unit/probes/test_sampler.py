@@ -1,4 +1,4 @@
-"""The sampler keeps to its share of a core, by its own measure of what each sample costs."""
+"""The sampler aims at its share of a core and is never blind for longer than half a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from otel_quant.probes import sampler as sampler_module
-from otel_quant.probes.sampler import SHARE, Pace, Sampler
+from otel_quant.probes.sampler import LONGEST_PAUSE, SHARE, Pace, Sampler
 
 
 def wait_for(event: threading.Event) -> None:
@@ -92,8 +92,29 @@ def test_after_cheap_samples_an_expensive_one_needs_no_pause_up_to_one_second() 
     pace = Pace(0.05)
     for _ in range(1000):
         assert pace.pause(0.0, 0.05) == 0.05
-    assert pace.pause(SHARE, 0.05) == 0.05
-    assert pace.pause(SHARE, 0.05) == pytest.approx(0.9)
+    pauses = [pace.pause(0.7 * SHARE, 0.05) for _ in range(3)]
+    assert pauses == [0.05, 0.05, pytest.approx(0.3)]
+
+
+@pytest.mark.parametrize("cost", [0.017, 0.05, 10.0])
+def test_a_single_expensive_sample_does_not_change_the_pause(cost: float) -> None:
+    pace = Pace(0.05)
+    for _ in range(1000):
+        usual = pace.pause(0.0004, 0.0004 / SHARE)
+    assert [pace.pause(cost, 0.0004 / SHARE), pace.pause(0.0004, 0.0004 / SHARE)] == [usual, usual]
+
+
+@pytest.mark.parametrize("cost", [0.017, 0.05, 10.0])
+def test_no_pause_is_longer_than_half_a_second_whatever_samples_cost(cost: float) -> None:
+    pace = Pace(0.05)
+    pauses = [pace.pause(cost, 0.05)] + [pace.pause(cost, LONGEST_PAUSE) for _ in range(10)]
+    assert pauses == [0.4] * 11
+    # What the longest pause did not pay is not paid later.
+    assert [pace.pause(0.0, 0.5) for _ in range(3)][1:] == [0.05, 0.05]
+
+
+def test_a_longer_interval_of_the_user_is_kept() -> None:
+    assert Pace(2.0).pause(0.017, 2.0) == 2.0
 
 
 def test_sampling_continues_after_a_sample_that_fails() -> None:

@@ -78,6 +78,8 @@ def recorder_of(
     sinks: Sequence[Sink],
     memory: Callable[[Collection[int]], MemoryReading | None] = lambda pids: None,
     metrics: ProgramMetrics | None = None,
+    *,
+    sample_interval: float = 0,
     **probes: Any,
 ) -> Recorder:
     """Returns a recorder that reads memory as a test says, and no disk or CPU time."""
@@ -87,7 +89,7 @@ def recorder_of(
         Probes(memory=memory, **nothing, **probes),
         sinks,
         metrics,
-        sample_interval=0,
+        sample_interval=sample_interval,
     )
 
 

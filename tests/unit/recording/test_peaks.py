@@ -12,7 +12,11 @@ Child = tuple[int, int, int | None]
 
 
 def memory(
-    rss: int, mark: int | None, *children: Child, reaped: int | None = None
+    rss: int,
+    mark: int | None,
+    *children: Child,
+    reaped: int | None = None,
+    faults: int | None = 0,
 ) -> MemoryReading:
     return MemoryReading(
         rss=rss * MIB,
@@ -22,6 +26,7 @@ def memory(
             (pid, used * MIB, own * MIB if own is not None else None) for pid, used, own in children
         ),
         reaped_high_water=reaped * MIB if reaped is not None else None,
+        reaped_faults=None if children else faults,
     )
 
 
@@ -74,7 +79,7 @@ def test_without_marks_the_largest_sample_is_the_peak() -> None:
 
 def test_a_childs_mark_is_added_to_the_memory_of_the_other_processes() -> None:
     assert peaks_of(memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))) == peak(
-        650, "kernel", 105
+        650, "sampled", 105
     )
 
 
@@ -87,16 +92,16 @@ def test_the_smaller_memory_of_the_other_processes_at_two_readings_is_added() ->
 def test_the_present_memory_of_the_others_is_added_if_a_process_is_at_its_mark() -> None:
     start = memory(100, 100)
     assert peaks_of(start, memory(104, 104, (7, 500, 500)), memory(104, 104)) == peak(
-        604, "kernel", 104
+        604, "sampled", 104
     )
     start = memory(100, 100, (7, 50, 50))
     assert peaks_of(start, memory(600, 600, (7, 54, 54)), memory(100, 600, (7, 54, 54))) == peak(
-        654, "kernel", 600
+        654, "sampled", 600
     )
 
 
 def test_the_mark_of_a_new_child_counts() -> None:
-    assert peaks_of(memory(100, 100), memory(100, 100, (7, 20, 500))) == peak(600, "kernel", 100)
+    assert peaks_of(memory(100, 100), memory(100, 100, (7, 20, 500))) == peak(600, "sampled", 100)
 
 
 def test_the_mark_that_a_child_had_before_the_step_does_not_count() -> None:
@@ -106,13 +111,29 @@ def test_the_mark_that_a_child_had_before_the_step_does_not_count() -> None:
 
 
 def test_the_mark_of_reaped_children_counts_if_it_rose() -> None:
-    assert peaks_of(memory(100, 100), memory(100, 100, reaped=500)) == peak(600, "kernel", 100)
+    assert peaks_of(memory(100, 100), memory(100, 100, reaped=500, faults=9)) == peak(
+        600, "sampled", 100
+    )
 
 
 def test_the_mark_of_children_reaped_before_the_step_does_not_count() -> None:
     assert peaks_of(memory(100, 100, reaped=500), memory(101, 101, reaped=500)) == peak(
         101, "kernel", 101
     )
+
+
+def test_a_peak_is_not_said_to_be_the_kernels_if_a_child_may_have_lived_meanwhile() -> None:
+    for between in (
+        (memory(100, 600, (7, 1, 1)),),  # it was read
+        (memory(100, 600, faults=9),),  # it was waited for
+        (memory(100, 600, faults=None),),  # it is a zombie, or could have ended unnoticed
+        (memory(100, 600), memory(100, 600, faults=9), memory(100, 600, faults=9)),
+    ):
+        expected = peak(600, "sampled", 600)
+        assert peaks_of(memory(100, 100), *between, memory(100, 600)) == expected
+    # One that had ended before the step says nothing about the step.
+    before = memory(100, 100, faults=9)
+    assert peaks_of(before, memory(100, 600, faults=9)) == peak(600, "kernel", 600)
 
 
 def test_a_process_tree_that_cannot_be_read_has_no_peak() -> None:
@@ -150,7 +171,7 @@ def test_after_a_reset_the_lowered_mark_of_a_child_counts_when_it_rises() -> Non
     tracker = tracker_from(reading(before))
     lower(tracker, before, frozenset({7}))
     tracker.fold(reading(memory(100, 100, (7, 50, 400))))
-    assert tracker.result() == peak(500, "kernel", 100)
+    assert tracker.result() == peak(500, "sampled", 100)
 
 
 def test_after_a_reset_a_childs_mark_that_was_not_lowered_does_not_count() -> None:
@@ -158,7 +179,7 @@ def test_after_a_reset_a_childs_mark_that_was_not_lowered_does_not_count() -> No
     tracker = tracker_from(reading(before))
     lower(tracker, before)
     tracker.fold(reading(memory(100, 100, (7, 50, 800))))
-    assert tracker.result() == peak(150, "kernel", 100)
+    assert tracker.result() == peak(150, "sampled", 100)
 
 
 def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:

@@ -229,7 +229,7 @@ def test_a_childs_mark_that_only_the_last_reading_of_a_step_has_is_its_peak() ->
     children = ((7, 10, 800),)
     recorder.close(step)
     peaks = received.steps[0].peaks
-    assert (peaks.figures, peaks.sources) == ({"memory": 900}, {"memory": "kernel"})
+    assert (peaks.figures, peaks.sources) == ({"memory": 900}, {"memory": "sampled"})
 
 
 def test_a_value_that_arrives_late_does_not_replace_a_newer_one() -> None:

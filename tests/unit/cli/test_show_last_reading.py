@@ -1,0 +1,128 @@
+"""``otel-quant show`` of a run that was killed in a step, with the reading that is beside its file."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from otel_quant.cli import main
+
+KILLED = """\
+# Quark Profiling Results
+
+memory_usage:
+- step: "Start"
+  timestamp: 1700000000.5
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+- step: "Model Quantization Start"
+  timestamp: 1700000001.5
+  relative_time_secs: 1.0
+  cpu_memory_mb: 101.5
+- step: "Calibration Start"
+  timestamp: 1700000002.5
+  relative_time_secs: 2.0
+  cpu_memory_mb: 153.0
+"""
+READING = {
+    "schema": 1,
+    "run_id": "0123456789abcdef",
+    "pid": 4711,
+    "run_started": 1700000000.5,
+    "timestamp": 1700000062.5,
+    "relative_time_secs": 62.0,
+    "cpu_memory_mb": 403.25,
+    "gpu_memory_mb": 35.0,
+    "peak_memory_mb": 410.5,
+    "peak_gpu_memory_mb": 40.0,
+    "memory_limit_mb": 8000.0,
+    "open_steps": [
+        {"step": "Model Quantization"},
+        {"step": "Calibration", "samples": 37, "expected_samples": 512},
+    ],
+}
+
+
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + 300)
+    path = tmp_path / "profile.1.yaml"
+    path.write_text(KILLED)
+    (tmp_path / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(READING))
+    return path
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["show", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def end_of(text: str) -> str:
+    return text[text.index("truncated:") :]
+
+
+def test_the_last_reading_is_printed_with_its_age_and_the_samples(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end_of(show(capsys, str(killed))) == (
+        "truncated: the run has no End: it is still running, or it was killed\n"
+        "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
+        "  last checkpoint: Calibration Start (2.00 s, 153.00 MiB)\n"
+        "  last reading:    5 min ago (62.00 s, 403.25 MiB, 35.00 MiB on GPUs, peak 410.50 MiB, "
+        "peak on GPUs 40.00 MiB, limit 8000.00 MiB)\n"
+    )
+
+
+def test_json_has_the_whole_reading_and_its_age(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (document,) = json.loads(show(capsys, str(killed), "--format", "json"))
+    assert document["last_reading"] == {**READING, "age_secs": 300.0}
+
+
+def test_it_says_how_many_steps_the_reading_leaves_out(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = killed.parent / "profile.0123456789abcdef.last_reading.json"
+    path.write_text(json.dumps({**READING, "more_open_steps": 30}))
+    expected = "  open steps:      30 more > Model Quantization > Calibration (37 of 512 samples)\n"
+    assert expected in show(capsys, str(killed))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"run_started": 1.5}', '{"open_steps": {}}', ""])
+def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
+    killed: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(content)
+    assert end_of(show(capsys, str(killed))) == (
+        "truncated: the run has no End: it is still running, or it was killed\n"
+        "  open steps:      Model Quantization > Calibration\n"
+        "  last checkpoint: Calibration Start (2.00 s, 153.00 MiB)\n"
+    )
+
+
+def test_values_of_another_type_are_left_out(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {**READING, "cpu_memory_mb": "\x1b[31m", "open_steps": ["x", {"step": "\x1b[31m"}]}
+    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(odd))
+    text = end_of(show(capsys, str(killed)))
+    assert "\x1b" not in text
+    assert "(62.00 s, 35.00 MiB on GPUs, peak 410.50 MiB" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1, "1 s"), (119, "119 s"), (7199, "120 min"), (7200, "2 h"), (200_000, "2 days")],
+)  # fmt: skip
+def test_the_age_is_in_the_unit_that_fits(
+    killed: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    text: str,
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
+    assert f"last reading:    {text} ago (" in show(capsys, str(killed))

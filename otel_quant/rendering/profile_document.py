@@ -188,6 +188,8 @@ def _figures(record: Record, shown: Sequence[tuple[str, str]]) -> str:
 def _progress(reading: Record) -> Iterator[str]:
     """Yields the steps that were open at a last reading, with their samples."""
     steps = reading.get("open_steps")
+    if (more := reading.get("more_open_steps")) is not None:
+        yield f"{more} more"
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict):
             total = f" of {step['expected_samples']}" if "expected_samples" in step else ""

@@ -113,14 +113,14 @@ def test_the_last_reading_is_at_the_endpoint(workshop: Workshop, otlp: OtlpRecei
     process = workshop.script(SCRIPT).start(otlp.environment("http/protobuf"))
     assert process.stdout is not None
     held = int(process.stdout.readline())
-    assert otlp.wait_for(lambda at: bool(at.records_of("quant.reading")), 100)
+    assert otlp.wait_for(lambda at: bool(at.records_of("quant.reading.taken")), 100)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    (record,) = otlp.records_of("quant.reading")
+    (record,) = otlp.records_of("quant.reading.taken")
     attributes = record.attributes
     assert attributes["process.pid"] == process.pid
     assert attributes["quant.step.name"] == "Calibration"
     assert list(attributes["quant.reading.open_steps"]) == ["Model Quantization", "Calibration"]
     assert attributes["quant.reading.memory"] == pytest.approx(held, abs=TOLERANCE)
-    start = otlp.records_of("quant.checkpoint")[-1].attributes["quant.checkpoint.memory"]
+    start = otlp.records_of("quant.checkpoint.taken")[-1].attributes["quant.checkpoint.memory"]
     assert start < SIZE / 2, "without the record, the start of the step would be what is known"

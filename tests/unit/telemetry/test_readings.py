@@ -66,7 +66,7 @@ class Run:
         return [
             (record.event_name, record.body, record.severity_text, record.timestamp, dict(record.attributes or {}))
             for record in (exported.log_record for exported in self.exporter.get_finished_logs())
-            if record.event_name != "quant.checkpoint"
+            if record.event_name != "quant.checkpoint.taken"
         ]  # fmt: skip
 
     def times(self) -> list[float]:
@@ -84,7 +84,7 @@ def test_a_reading_is_a_log_record_with_memory_and_the_open_steps(run: Run) -> N
     assert run.sent == before + 1
     assert run.records() == [
         (
-            "quant.reading", "My calibration", "INFO", BEGAN + 29 * SECOND,
+            "quant.reading.taken", "My calibration", "INFO", BEGAN + 29 * SECOND,
             {
                 "quant.run.id": "0123456789abcdef",
                 "process.pid": 4711,

@@ -1,7 +1,8 @@
 """Catches the failures of otel-quant itself; the only module that catches ``Exception``.
 
 A failure of ours must not affect the measured program, and its user must learn of it, once. All
-code of ours that runs inside the user's program runs within :meth:`Faults.kept_in`.
+code of ours that runs inside the user's program runs within :meth:`Faults.kept_in`; a command of
+ours runs within :class:`LastResort`.
 """
 
 from __future__ import annotations
@@ -83,6 +84,42 @@ class Boundary:
         self.failed = True
         self._faults.report(self._origin, error)
         return True
+
+
+class LastResort:
+    """The outermost frame of a command: ends it at an error that nothing in it has handled.
+
+    Attributes:
+        error: The error; None if there was none.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> LastResort:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        return True
+
+    def place(self) -> str:
+        """Returns the file and line where the error was raised."""
+        traceback = self.error.__traceback__ if self.error is not None else None
+        place = "an unknown place"
+        while traceback is not None:
+            place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+            traceback = traceback.tb_next
+        return place
 
 
 FAULTS: Final = Faults()

@@ -14,15 +14,24 @@ from __future__ import annotations
 
 from otel_quant.cost.analysis import cost_of
 from otel_quant.cost.errors import CostError
-from otel_quant.cost.inputs import InputSpec, parse_inputs
-from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
+from otel_quant.cost.inputs import InputSpec, parse_dims, parse_inputs
+from otel_quant.cost.results import (
+    Assumption,
+    ModelCost,
+    NodeCost,
+    UnknownNodes,
+    WeightSparsity,
+)
 
 __all__ = [
+    "Assumption",
     "CostError",
     "InputSpec",
     "ModelCost",
     "NodeCost",
+    "UnknownNodes",
     "WeightSparsity",
     "cost_of",
+    "parse_dims",
     "parse_inputs",
 ]

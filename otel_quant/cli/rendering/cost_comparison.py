@@ -32,8 +32,11 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """After by before; None if there was nothing before."""
-        return self.after / self.before if self.before else None
+        """After by before; None if there was nothing before, or it is no number of 64 bits."""
+        try:
+            return self.after / self.before if self.before else None
+        except OverflowError:
+            return None
 
 
 _FIGURES: Final[tuple[tuple[str, str, Callable[[ModelCost], int], Change], ...]] = (

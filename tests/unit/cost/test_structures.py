@@ -246,6 +246,7 @@ def test_the_json_is_exactly_the_contract() -> None:
     assert cost.to_json_dict() == {
         "path": "<bytes>",
         "rules": "corrected",
+        "assumed": {"N": {"length": 1, "option": "--dim N=1"}},
         "total": {
             "macs": 32,
             "macs_contraction": 32,

@@ -110,7 +110,10 @@ def test_a_size_that_depends_on_data_is_the_reason() -> None:
 
 
 def test_a_target_shape_that_is_not_known_is_the_reason_for_what_follows() -> None:
-    depends = "node 'r' (Reshape): the size of its result depends on data"
+    depends = (
+        "node 'r' (Reshape): the size of its result depends on data; "
+        "--input target:int64:2:VALUES gives the elements of that input"
+    )
     assert reasons(
         """g (float[4, 6] x, int64[2] target) => (float[] z) {
             [r] a = Reshape (x, target) [t] z = Tanh (a) }"""
@@ -118,7 +121,10 @@ def test_a_target_shape_that_is_not_known_is_the_reason_for_what_follows() -> No
 
 
 def test_a_body_of_a_loop_of_unknown_length_names_the_loop() -> None:
-    often = "node 'again' (Loop): how often it runs its body is not known"
+    often = (
+        "node 'again' (Loop): how often it runs its body is not known; "
+        "--input trips:int64::VALUES gives the elements of that input"
+    )
     assert reasons(
         """g (float[4] x, int64 trips, bool go) => (float[4] y) {
             [again] y = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] h)

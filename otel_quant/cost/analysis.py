@@ -289,6 +289,7 @@ def _summed(
             count for kind, count in counts.items() if operator_of(kind).precision.dequantizes
         ),
         precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
+        input_shapes={name: value.shape for name, value in bound.values.items()},
         assumed=bound.assumed,
         overridden_dims=dict(bound.overridden),
         unused_dims=(),

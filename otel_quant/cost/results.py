@@ -135,6 +135,7 @@ class ModelCost:
         quantize_nodes: Nodes that only quantize: QuantizeLinear and others like it.
         dequantize_nodes: Nodes that only dequantize: DequantizeLinear and others like it.
         precision: Share of ``macs_contraction`` by what it executes in.
+        input_shapes: Shapes of the model's inputs as they were costed.
         assumed: The lengths of inputs that neither the model nor the caller gives.
         overridden_dims: The model's length and the caller's for each dimension that the
             model fixes and the caller gave otherwise; by input and axis, ``input[0]``.
@@ -163,6 +164,7 @@ class ModelCost:
     quantize_nodes: int
     dequantize_nodes: int
     precision: Mapping[str, float]
+    input_shapes: Mapping[str, Shape | None]
     assumed: tuple[Assumption, ...]
     overridden_dims: Mapping[str, tuple[int, int]]
     unused_dims: tuple[str, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.arguments import with_argument
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import enclosing_steps
+from otel_quant.instruments.shared.operations import around
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation
@@ -27,6 +28,9 @@ else:
 COUNTING_SAMPLES: Final = "counting calibration samples"
 """Origin of a failure, for :meth:`Faults.kept_in`."""
 
+_ARRAYS: Final = frozenset({("numpy", "ndarray"), ("torch", "Tensor")})
+"""Module and name of the classes of arrays, neither of which is to be imported for them."""
+
 OpenPass = Callable[[], OpenStep | None]
 """Opens the step that one pass over a data loader is."""
 
@@ -39,6 +43,7 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
         result = function(*args, **kwargs)
         if result is not None:
             count_sample(args[0])
+            note_shapes(result)
         return result
 
     return wrapper
@@ -75,6 +80,26 @@ def count_sample(source: object) -> None:
                         step.recorder.expect_samples(step, total)
                 step.recorder.count_samples(step)
                 return
+
+
+def note_shapes(sample: object) -> None:
+    """Keeps the shapes of the first sample for the cost of the models of the operations around.
+
+    Args:
+        sample: A model's inputs by name. Those that are no arrays of numpy or torch are left
+            out: to ask another object for its shape may run the program's code.
+    """
+    with FAULTS.kept_in("shapes of calibration samples"):
+        waiting = [operation for operation in around() if not operation.input_shapes]
+        if not waiting or not isinstance(sample, Mapping):
+            return
+        shapes = {
+            name: tuple(value.shape)
+            for name, value in sample.items()
+            if isinstance(name, str) and (type(value).__module__, type(value).__name__) in _ARRAYS
+        }
+        for operation in waiting:
+            operation.input_shapes = shapes
 
 
 class CountedLoader(_Proxy):

@@ -22,7 +22,9 @@ def is_anonymous(text: str) -> bool:
     """Whether a text names nothing, so that each occurrence is a length for itself."""
     if text.lower() in _NO_NAMES:
         return True
-    return not text.isdecimal() and not any(letter.isalpha() or letter == "_" for letter in text)
+    if any(letter.isalpha() or letter == "_" for letter in text):
+        return False
+    return Symbols({}).length(text) is None  # a number is its own length
 
 
 def is_generated(text: str) -> bool:

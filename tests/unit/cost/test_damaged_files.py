@@ -93,7 +93,10 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
         (b"\xff\xd8\xff\xe0", "is a JPEG image"),
         (b"%PDF-1.7", "is a PDF document"),
         (b"\x7fELF\2\1", "is a program or library"),
-        (b"\3\4\5" * 9, "m.onnx: is not an ONNX model, or only a part of one: field number 0 at byte 0"),
+        (
+            b"\3\4\5" * 9,
+            "m.onnx: is not an ONNX model, or only a part of one: field number 0 at byte 0",
+        ),
         (b"\x08\xff", "the file ends inside a field"),
     ],
 )

@@ -86,20 +86,29 @@ def note_shapes(sample: object) -> None:
     """Keeps the shapes of the first sample for the cost of the models of the operations around.
 
     Args:
-        sample: A model's inputs by name. Those that are no arrays of numpy or torch are left
-            out: to ask another object for its shape may run the program's code.
+        sample: A model's inputs by name. Those that are no arrays of numpy or torch and no
+            lists are left out: to ask another object for its shape may run the program's code.
     """
     with FAULTS.kept_in("shapes of calibration samples"):
         waiting = [operation for operation in around() if not operation.input_shapes]
         if not waiting or not isinstance(sample, Mapping):
             return
-        shapes = {
-            name: tuple(value.shape)
-            for name, value in sample.items()
-            if isinstance(name, str) and (type(value).__module__, type(value).__name__) in _ARRAYS
-        }
+        found = {name: _shape_of(value) for name, value in sample.items() if isinstance(name, str)}
+        shapes = {name: shape for name, shape in found.items() if shape is not None}
         for operation in waiting:
             operation.input_shapes = shapes
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """Shape of an array or of lists within lists, which are as long as the first of them."""
+    if (type(value).__module__, type(value).__name__) in _ARRAYS:
+        return tuple(value.shape)
+    if type(value) in (int, float, bool):
+        return ()
+    if type(value) is not list:
+        return None
+    inner = _shape_of(value[0]) if value else ()
+    return None if inner is None else (len(value), *inner)
 
 
 class CountedLoader(_Proxy):

@@ -7,21 +7,24 @@ ours runs within :class:`LastResort`.
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_log = logging.getLogger("otel_quant")
+if TYPE_CHECKING:
+    import logging
 
 
 class Faults:
     """Suppresses exceptions and logs the first of each origin.
 
+    Args:
+        log: Where to; None for the package's own logger.
+
     Attributes:
         counts: Number of failures by origin.
     """
 
-    def __init__(self, log: logging.Logger = _log) -> None:
+    def __init__(self, log: logging.Logger | None = None) -> None:
         self._log = log
         self.counts: dict[str, int] = {}
 
@@ -47,13 +50,16 @@ class Faults:
         count = self.counts.get(origin, 0)
         self.counts[origin] = count + 1
         if count == 0:
-            self._log.warning(
+            import logging  # not loaded for a command that does not fail
+
+            log = self._log or logging.getLogger("otel_quant")
+            log.warning(
                 "%s failed and is skipped; the program goes on without it: %s: %s",
                 origin,
                 type(error).__name__,
                 error,
                 exc_info=(type(error), error, error.__traceback__)
-                if self._log.isEnabledFor(logging.DEBUG)
+                if log.isEnabledFor(logging.DEBUG)
                 else None,
             )
 

@@ -24,10 +24,9 @@ from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
+from otel_quant.cost.results import ModelCost, NodeCost, UnknownNodes, WeightSparsity
 from otel_quant.cost.rule_sets import MAX_MACS, RULE_SETS, TOO_MANY_MACS, RuleSet
 from otel_quant.cost.structure import Model
-from otel_quant.cost.unknowns import unknown_nodes, unread
 from otel_quant.cost.values import Value
 
 
@@ -87,7 +86,11 @@ def cost_of(
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, model, walk)
-    unused = unread(structure, walk.weights, weights.seen)
+    unused = [value for value in walk.weights if id(value) not in weights.seen]
+    if unused:
+        from otel_quant.cost.unknowns import never_read  # most models have no such constants
+
+        unused = never_read(structure, unused)
     cost = _summed(structure, rule_set, nodes, walk, executed, bound, unused, zeros)
     if not dims:
         return cost
@@ -243,6 +246,14 @@ def _result_bytes(op: Operation, rules: RuleSet) -> int | None:
     return total
 
 
+def _unknown_nodes(nodes: tuple[NodeCost, ...]) -> tuple[UnknownNodes, ...]:
+    if all(node.macs is not None for node in nodes):
+        return ()
+    from otel_quant.cost.unknowns import unknown_nodes
+
+    return unknown_nodes(nodes)
+
+
 def _summed(
     model: Model,
     rules: RuleSet,
@@ -294,7 +305,7 @@ def _summed(
         overridden_dims=dict(bound.overridden),
         unused_dims=(),
         uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
-        unknown_nodes=unknown_nodes(nodes),
+        unknown_nodes=_unknown_nodes(nodes),
         unsized_tensors=sum(
             value.bytes is None
             for node, op in zip(nodes, executed, strict=True)

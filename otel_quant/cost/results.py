@@ -55,7 +55,7 @@ class Assumption:
         return option_text("--dim", f"{self.name}={self.length}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UnknownNodes:
     """Nodes without known MACs, all for want of a rule or all for want of a shape.
 
@@ -108,7 +108,7 @@ class NodeCost:
     unknown_reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelCost:
     """What a model costs.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from otel_quant.cost.operators import operator_of
@@ -34,22 +34,14 @@ def unknown_nodes(nodes: Iterable[NodeCost]) -> tuple[UnknownNodes, ...]:
     )
 
 
-def unread(model: Model, weights: Sequence[Value], taken: set[int]) -> list[Value]:
-    """Returns the constants that no node of the model reads and that are no output of it.
+def never_read(model: Model, constants: Iterable[Value]) -> list[Value]:
+    """Returns those of some constants that no node of the model reads and no output is.
 
     A branch that is not taken reads its constants too.
-
-    Args:
-        model: The model.
-        weights: The value of every constant.
-        taken: ``id`` of those that a node which was costed reads.
     """
-    candidates = [value for value in weights if id(value) not in taken]
-    if not candidates:
-        return []
     read = set(_read_by([node for f in model.functions.values() for node in f.nodes], []))
     read.update(_read_by([], [model.graph]))
-    return [value for value in candidates if value.name not in read]
+    return [value for value in constants if value.name not in read]
 
 
 def _read_by(nodes: Iterable[Node], graphs: list[Graph]) -> Iterable[str]:

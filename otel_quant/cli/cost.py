@@ -165,10 +165,11 @@ def _run(options: argparse.Namespace) -> int:
     problems += _of_no_model(dims, costs)
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        if options.format == "csv" and sys.stderr is not None:  # CSV has no place for them
-            sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
         sys.stdout.write(report(costs, options.format, choices))
         sys.stdout.flush()
+        if options.format == "csv" and not options.strict and sys.stderr is not None:
+            # CSV has no place for them; --strict says them anyway.
+            sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
     if problems:
         raise UserError("\notel-quant: ".join(problems), FAILED)
     if options.strict:

@@ -9,7 +9,7 @@ from typing import Final
 from otel_quant.cost import dtypes
 from otel_quant.cost.dimensions import Symbols, is_anonymous, is_generated, parts_of
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.inputs import MAX_LENGTH, InputShape, InputSpec, option_text
+from otel_quant.cost.inputs import MAX_GIVEN_RANK, MAX_LENGTH, InputShape, InputSpec, option_text
 from otel_quant.cost.results import Assumption
 from otel_quant.cost.structure import Dim, Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
@@ -240,6 +240,12 @@ def _check_length(what: str, name: str, length: int) -> None:
 
 def _spec(name: str, shape: InputShape) -> InputSpec:
     spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
+    if len(spec.shape) > MAX_GIVEN_RANK:
+        raise CostError(
+            "input shape",
+            f"{printable(name)!r} has {len(spec.shape):,} dimensions{_by(spec)}",
+            expected=f"at most {MAX_GIVEN_RANK}",
+        )
     for length in spec.shape:
         _check_length("input shape", name, length)
     return spec

@@ -18,6 +18,9 @@ from otel_quant.cost.errors import CostError, printable
 MAX_LENGTH: Final = 1 << 40
 """Largest length that a dimension may be given."""
 
+MAX_GIVEN_RANK: Final = 64
+"""Dimensions that an input may be given, as many as a model may declare."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from otel_quant.cost import Assumption, CostError, InputSpec, ModelCost, cost_of, parse_dims
@@ -213,6 +215,8 @@ def test_an_input_without_a_declared_shape_says_what_gives_it_one() -> None:
     (node,) = cost_of(model).nodes
     assert node.unknown_reason == ("input 'x' has no declared shape; --input x=SHAPE gives it one")
     assert results(cost_of(model, inputs={"x": (2, 3)})) == [(2, 3)]
+    with pytest.raises(CostError, match="'x' has 5,000 dimensions; expected at most 64"):
+        cost_of(model, inputs={"x": (MAX_LENGTH,) * 5000})
 
 
 @pytest.mark.parametrize(
@@ -234,6 +238,41 @@ def test_a_shape_that_is_given_if_it_fits_is_left_out_where_it_does_not(
 def test_shapes_that_disagree_on_a_name_are_left_out_if_they_need_not_fit() -> None:
     inputs = {"x0": InputSpec((4,), if_fits=True), "x1": InputSpec((5, 2), if_fits=True)}
     assert results(cost_of(elementwise(["N"], ["N", 2]), inputs=inputs)) == [(4,), (4, 2)]
+
+
+NUMBERS = st.sampled_from(["a", "b", "0", "1", "7"])
+ARITHMETIC = st.recursive(
+    NUMBERS,
+    lambda inner: st.tuples(
+        inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner, st.sampled_from(["", " "])
+    ).map(lambda parts: f"({parts[0]}{parts[3]}{parts[1]}{parts[3]}{parts[2]})"),
+    max_leaves=12,
+)
+
+
+@settings(derandomize=True, deadline=None)
+@given(text=ARITHMETIC, a=st.integers(0, 1000), b=st.integers(0, 1000))
+def test_an_expression_is_computed_as_python_does(text: str, a: int, b: int) -> None:
+    try:
+        expected = eval(text, {"a": a, "b": b})  # of numbers and operators
+    except ZeroDivisionError:
+        expected = -1
+    length = Symbols({"a": a, "b": b}).length(text)
+    assert length == (expected if expected >= 0 else None)
+
+
+@settings(derandomize=True, deadline=None)
+@given(text=st.text(st.sampled_from("ab19+-*/%(), ._?:") | st.characters(), max_size=40))
+@example(text="a**64**64")
+@example(text="--" * 400 + "a")
+@example(text="(" * 1000)
+@example(text="1" * 1000)
+@example(text="\u0663+a")
+def test_any_text_is_a_length_or_is_not_known(text: str) -> None:
+    length = Symbols({"a": 3, "b": 1 << 40}).length(text)
+    assert length is None or 0 <= length < 1 << 63
+    shapes = [node.outputs[0] for node in cost_of(elementwise([text], ["a"])).nodes]
+    assert shapes[1] == (1,)
 
 
 def test_a_symbol_is_looked_up_as_a_whole_before_it_is_computed() -> None:

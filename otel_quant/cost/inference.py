@@ -35,6 +35,8 @@ from otel_quant.cost.structure import (
 from otel_quant.cost.values import Value
 
 _CARRIES_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
+_FIRST_CARRIES_SHAPES: Final = frozenset({"ConstantOfShape", "Loop", "Range"})
+"""Operators whose first operand decides on a size; that of others is what they work on."""
 _MOST_VALUES: Final = 64
 """Elements of an input that a user may be asked for."""
 
@@ -292,20 +294,23 @@ class Walk:
         return outputs
 
     def _option_for_data(self, op: Operation) -> str:
-        """What gives the elements of an input on which a node depends, as part of a reason."""
-        for value in op.inputs:
+        """What gives the elements of the inputs on which a node depends, as part of a reason."""
+        options: list[str] = []
+        for i, value in enumerate(op.inputs):
             if (
                 value is not None
                 and value.data is None
+                and (i > 0 or op.kind in _FIRST_CARRIES_SHAPES)
                 and self.inputs.get(value.name) is value
                 and value.dtype in _CARRIES_SHAPES
                 and value.size is not None
                 and value.size <= _MOST_VALUES
+                and len(value.shape or ()) < 2
             ):
                 shape = "x".join(map(str, value.shape or ()))
                 name = f"{value.name}:{dtypes.name_of(value.dtype)}:{shape}:VALUES"
-                return f"; {option_text('--input', name)} gives the elements of that input"
-        return ""
+                options.append(option_text("--input", name))
+        return f"; what it depends on is set with {' '.join(options)}" if options else ""
 
     def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""

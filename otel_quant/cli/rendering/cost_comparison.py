@@ -11,7 +11,7 @@ from otel_quant.cost import ModelCost
 Change = Literal["ratio", "difference", "points"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Difference:
     """One figure of two models.
 

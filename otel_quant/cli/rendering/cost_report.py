@@ -35,7 +35,7 @@ _LINE_DEPTH: Final = 4
 """How deep in the document a node is: document, models, model, nodes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choices:
     """What the user wants to see.
 
@@ -67,7 +67,7 @@ def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
     return _FORMATS[form](models, choices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Section:
     """A table with a heading, for any renderer.
 

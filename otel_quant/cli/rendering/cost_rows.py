@@ -11,7 +11,7 @@ from otel_quant.cost import ModelCost, NodeCost, WeightSparsity
 Cell: TypeAlias = str | int | float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpCost:
     """What the nodes of one operator cost together.
 
@@ -32,7 +32,7 @@ class OpCost:
     params: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Line:
     """A node or an operator, and the model whose shares it has.
 
@@ -60,7 +60,7 @@ class Line:
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column(Generic[_Row]):
     """One column.
 

@@ -42,6 +42,9 @@ class InputSpec:
     if_fits: bool = False
 
 
+_BEYOND: Final = 1 << 64
+"""Size of a number that no integer type holds."""
+
 _LONGEST: Final = 4000
 """Digits of a number that Python reads; it is beyond ``MAX_LENGTH`` long before."""
 
@@ -148,7 +151,10 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
     try:
         if dtype in dtypes.FLOATS:
             return tuple(float(part) for part in re.split("[x,]", text))
-        return tuple(int(part) for part in re.split("[x,]", text))
+        numbers = tuple(int(part) for part in re.split("[x,]", text))
+        if all(abs(number) < _BEYOND for number in numbers):
+            return numbers
+        raise ValueError(text)
     except ValueError:
         raise CostError(
             "input shape",

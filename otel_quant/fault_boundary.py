@@ -1,22 +1,26 @@
 """Catches the failures of otel-quant itself; the only module that catches ``Exception``.
 
 A failure of ours must not affect the measured program, and its user must learn of it, once. All
-code of ours that runs inside the user's program runs within :meth:`Faults.kept_in`.
+code of ours that runs inside the user's program runs within :meth:`Faults.kept_in`; a command of
+ours runs within :class:`LastResort`.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
+from _thread import RLock
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_log = logging.getLogger("otel_quant")
+if TYPE_CHECKING:
+    import logging
 
 
 class Faults:
     """Suppresses exceptions and logs the first of each origin.
+
+    Args:
+        log: Where to; None for the package's own logger.
 
     Attributes:
         counts: Number of failures by origin.
@@ -24,13 +28,13 @@ class Faults:
             file: log records can be telemetry.
     """
 
-    def __init__(self, log: logging.Logger = _log) -> None:
+    def __init__(self, log: logging.Logger | None = None) -> None:
         self._log = log
         self.counts: dict[str, int] = {}
         self._boundaries: dict[str, Boundary] = {}
         self.names_paths = True
         # Reentrant: a signal handler may report a failure in the middle of a report.
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     def kept_in(self, origin: str) -> Boundary:
         """Returns a context manager that suppresses every ``Exception``.
@@ -58,8 +62,11 @@ class Faults:
             count = self.counts.get(origin, 0)
             self.counts[origin] = count + 1
         if count == 0:
-            with_traceback = self.names_paths and self._log.isEnabledFor(logging.DEBUG)
-            self._log.warning(
+            import logging  # not loaded for a command that does not fail
+
+            log = self._log or logging.getLogger("otel_quant")
+            with_traceback = self.names_paths and log.isEnabledFor(logging.DEBUG)
+            log.warning(
                 "%s failed and is skipped; the program goes on without it: %s",
                 origin,
                 self._text_of(error),
@@ -72,7 +79,7 @@ class Faults:
 
     def after_fork_in_child(self) -> None:
         """In a forked child: the lock may be held by a thread that does not exist here."""
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
 
 class Boundary:
@@ -102,6 +109,42 @@ class Boundary:
             )
         self._faults.report(self._origin, error)
         return True
+
+
+class LastResort:
+    """The outermost frame of a command: ends it at an error that nothing in it has handled.
+
+    Attributes:
+        error: The error; None if there was none.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> LastResort:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        return True
+
+    def place(self) -> str:
+        """Returns the file and line where the error was raised."""
+        traceback = self.error.__traceback__ if self.error is not None else None
+        place = "an unknown place"
+        while traceback is not None:
+            place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+            traceback = traceback.tb_next
+        return place
 
 
 FAULTS: Final = Faults()

@@ -29,6 +29,8 @@ FIGURES = {
     "integer_mac_share": ("Integer MACs", "percentunit"),
     "max_memory_node": ("Heaviest node", None),
     "uncosted_ops": ("Not costed", None),
+    "input_shapes": ("Shapes of inputs", None),
+    "assumed": ("Assumed lengths", None),
 }
 
 

@@ -10,10 +10,20 @@ from typing import Final
 
 from otel_quant.cli import cost, show
 from otel_quant.cli.command import Command, UserError
+from otel_quant.fault_boundary import LastResort
+from otel_quant.rendering.table import printable
 from otel_quant.version import VERSION
 
 COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, cost.COMMAND)
 """The subcommands, in the order of the help."""
+
+
+FAULTY: Final = 70
+"""Exit code of an error of otel-quant itself; BSD's sysexits.h has it for errors of software."""
+
+
+_SHOWN: Final = 300
+"""Characters of an error that are shown."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments after the program's name; None for those of the process.
 
     Returns:
-        The exit code: 0 for success, 2 for an invalid command line, otherwise that of the error.
+        The exit code: 0 for success, 2 for an invalid command line, ``FAULTY`` for an error of
+        our own, otherwise that of the error.
     """
     parser = argparse.ArgumentParser(
         prog="otel-quant", description="Looks at what quantization runs and their models cost."
@@ -35,6 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.name, help=command.brief, description=command.description or command.brief
         )
         command.add_arguments(subparser)
+        subparser.add_argument(
+            "--traceback",
+            action="store_true",
+            help="show where an error of otel-quant itself was raised",
+        )
         subparser.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
     if sys.stdout is None:
@@ -43,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # A name that the terminal cannot show must not be an error.
         sys.stdout.reconfigure(errors="backslashreplace")
+    with LastResort() as end:
+        return _run(options)
+    return _report_fault(end, with_traceback=options.traceback)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -57,6 +79,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"otel-quant: standard output: {error.strerror}", file=sys.stderr)
         return 1
     return code
+
+
+def _report_fault(end: LastResort, *, with_traceback: bool) -> int:
+    """Says in one line what went wrong in otel-quant, and how to report it."""
+    if with_traceback:
+        import traceback
+
+        traceback.print_exception(end.error)
+    text = f"{type(end.error).__name__}: {end.error}"
+    asked = "all of this" if with_traceback else "what --traceback shows"
+    print(
+        f"otel-quant: {printable(text[:_SHOWN])} (at {printable(end.place())}); this is an error of "
+        f"otel-quant {VERSION} itself: please send {asked}, the command and, if you may, the file "
+        "to where you have otel-quant from",
+        file=sys.stderr,
+    )
+    return FAULTY
 
 
 def _discard_output() -> None:

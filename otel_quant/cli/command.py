@@ -20,7 +20,7 @@ class UserError(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Command:
     """One subcommand.
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
-    from otel_quant.cost import ModelCost
+    from otel_quant.cost import CostError, InputSpec, ModelCost
 
 FAILED: Final = 1
 """A model could not be read or costed."""
@@ -19,9 +21,10 @@ MISUSED: Final = 2
 """The command line makes no sense; argparse exits with the same."""
 
 INCOMPLETE: Final = 3
-"""With ``--strict``: costs of some node are not known, so that the totals are too low."""
+"""With ``--strict``: costs of some node are not known, or a length of an input was assumed."""
 
 _MAX_SECONDS: Final = 86_400.0
+_MAX_NODES: Final = 100_000_000
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,12 +50,22 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         action="append",
         default=[],
-        metavar="NAME=SHAPE",
+        metavar="[MODEL:]NAME=SHAPE",
         dest="inputs",
         help="shape of an input with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool "
-        "writes it, image:f32:1x3x224x224, with values behind a further colon; what is not given "
-        "is taken as 1; a length that the model fixes may be overridden, and the report says so; "
-        "may be repeated",
+        "writes it, image:f32:1x3x224x224, with values behind a further colon; for one of several "
+        "models only, int8.onnx:image=1x3x224x224; what is not given is assumed to be 1, and the "
+        "report begins with it; a length that the model fixes may be overridden, and the report "
+        "says so; may be repeated",
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=LENGTH",
+        dest="dims",
+        help="length of a dimension that has a name, wherever any of the models has it; may be "
+        "repeated",
     )
     parser.add_argument(
         "--view",
@@ -86,15 +99,32 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give up on a model after this time (default: %(default).0f)",
     )
     parser.add_argument(
+        "--max-nodes",
+        type=_nodes,
+        default=200_000,
+        metavar="N",
+        help="give up on a model with more nodes, those of functions and bodies included "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--strict",
         action="store_true",
-        help=f"exit with {INCOMPLETE} if the costs of some node are not known",
+        help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an "
+        "input was assumed",
     )
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 19 and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines from 1")
+    return int(text)
+
+
+def _nodes(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= _MAX_NODES):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of nodes from 1 to {_MAX_NODES}"
+        )
     return int(text)
 
 
@@ -112,14 +142,14 @@ def _seconds(text: str) -> float:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.cost import CostError, cost_of, parse_inputs
-    from otel_quant.rendering.cost_report import Choices, report
+    from otel_quant.cost import CostError, cost_of, parse_dims
+    from otel_quant.rendering.cost_report import Choices, all_assumptions, report
 
+    inputs = _inputs(options.inputs, options.models)
     try:
-        inputs = parse_inputs(options.inputs, option="--input")
+        dims = parse_dims(options.dims)
     except CostError as error:
-        wanted = f"; expected {error.expected}" if error.expected else ""
-        raise UserError(f"--input: {printable(error.problem + wanted)}", MISUSED) from error
+        raise _misused("--dim", error) from error
     if options.by == "comparison" and len(options.models) < 2:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
     costs: list[ModelCost] = []
@@ -130,18 +160,24 @@ def _run(options: argparse.Namespace) -> int:
                 cost_of(
                     path,
                     rules=options.rules,
-                    inputs=inputs,
+                    inputs=inputs[""] | inputs.get(path, {}),
+                    dims=dims,
                     view=options.view,
                     sparsity=options.sparsity,
                     time_limit=options.time_limit,
+                    max_nodes=options.max_nodes,
                 )
             )
         except CostError as error:
             problems.append(printable(str(error)))
+    problems += _of_no_model(dims, costs)
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
         sys.stdout.write(report(costs, options.format, choices))
         sys.stdout.flush()
+        if options.format == "csv" and not options.strict and sys.stderr is not None:
+            # CSV has no place for them; --strict says them anyway.
+            sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
     if problems:
         raise UserError("\notel-quant: ".join(problems), FAILED)
     if options.strict:
@@ -149,8 +185,50 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[str, InputSpec]]:
+    """Returns the shapes that are given for all models, under an empty name, and for one each."""
+    from otel_quant.cost import CostError, parse_inputs
+
+    names = {path: path for path in models}
+    files = [Path(path).name for path in models]
+    names |= {
+        file: path for file, path in zip(files, models, strict=True) if files.count(file) == 1
+    }
+    groups: dict[str, list[str]] = {"": []}
+    for text in texts:
+        named = [name for name in names if text.startswith(f"{name}:")]
+        name = max(named, key=len, default="")
+        shape = text.removeprefix(f"{name}:") if name else text
+        groups.setdefault(names.get(name, ""), []).append(shape)
+    try:
+        return {
+            path: parse_inputs(shapes, option=f"--input for {path}:" if path else "--input")
+            for path, shapes in groups.items()
+        }
+    except CostError as error:
+        raise _misused("--input", error) from error
+
+
+def _misused(option: str, error: CostError) -> UserError:
+    wanted = f"; expected {error.expected}" if error.expected else ""
+    return UserError(f"{option}: {printable(error.problem + wanted)}", MISUSED)
+
+
+def _of_no_model(dims: Mapping[str, int], costs: Sequence[ModelCost]) -> list[str]:
+    """What to say of dimensions that no model has."""
+    return [
+        f"--dim: no model has a dimension {printable(repr(name))}; expected a name from a model's "
+        "inputs or results, as the report lists those of inputs that were assumed"
+        for name in dims
+        if costs and all(name in cost.unused_dims for cost in costs)
+    ]
+
+
 def _refuse_unknown(costs: list[ModelCost]) -> None:
-    problems = [
+    from otel_quant.rendering.cost_report import all_assumptions
+
+    problems = all_assumptions(costs)
+    problems += [
         f"{printable(cost.path)}: nodes without known MACs: {nodes}, results of unknown size: "
         f"{cost.unsized_tensors}; the totals leave them out"
         for cost in costs
@@ -167,7 +245,7 @@ COMMAND: Final = Command(
         "Prints what ONNX models cost: MACs, parameters, memory, precision. The models are not "
         "run and their weights are not read; --sparsity reads them. Exit codes: 0 all were "
         f"costed, {FAILED} one could not be, {MISUSED} the command line makes no sense, "
-        f"{INCOMPLETE} --strict was given and something is not known."
+        f"{INCOMPLETE} --strict was given and something is not known or was assumed."
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -10,18 +10,21 @@ from time import monotonic
 from typing import Any, Final
 
 from otel_quant.cost import dtypes
+from otel_quant.cost.binding import BoundInputs, bind_inputs
+from otel_quant.cost.budget import MAX_OPS
+from otel_quant.cost.dimensions import names_of
 from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.execution import Run, executions
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
+from otel_quant.cost.inputs import InputShape
 from otel_quant.cost.memory import VIEWS, MemoryView, memory_views
 from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.results import ModelCost, NodeCost, WeightSparsity
-from otel_quant.cost.rule_sets import RULE_SETS, RuleSet
+from otel_quant.cost.results import ModelCost, NodeCost, UnknownNodes, WeightSparsity
+from otel_quant.cost.rule_sets import MAX_MACS, RULE_SETS, TOO_MANY_MACS, RuleSet
 from otel_quant.cost.structure import Model, Tensor
 from otel_quant.cost.values import Value
 
@@ -31,9 +34,11 @@ def cost_of(
     *,
     rules: str = "corrected",
     inputs: Mapping[str, InputShape] | None = None,
+    dims: Mapping[str, int] | None = None,
     view: str | None = None,
     sparsity: bool = False,
     time_limit: float | None = None,
+    max_nodes: int = MAX_OPS,
 ) -> ModelCost:
     """Returns what a model costs, without running it and without reading its weights.
 
@@ -42,13 +47,16 @@ def cost_of(
             data is not opened, and need not exist, unless ``sparsity`` is asked for.
         rules: ``corrected``, or ``onnx_tool`` for that tool's figures.
         inputs: Shapes of inputs by name, for dimensions that the model leaves open. What
-            is not given is assumed to be 1, and listed in ``symbolic_dims``. A length that the
+            is not given is assumed to be 1, and listed in ``assumed``. A length that the
             model fixes may be given otherwise, to see what the model would cost then;
             ``overridden_dims`` lists them, and nodes that do not fit it have no known MACs.
+        dims: Lengths of dimensions by name, wherever the model has them; ``unused_dims`` lists
+            those that it does not have.
         view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         time_limit: Seconds after which to give up, or None.
+        max_nodes: Nodes, those of functions and bodies included, from which to give up.
 
     Raises:
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
@@ -66,13 +74,15 @@ def cost_of(
         )
     deadline = None if time_limit is None else monotonic() + time_limit
     structure = _structure(model, deadline)
-    bound = bind_inputs(structure.graph, inputs, structure.source)
+    bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
     walk = Walk(
         structure,
         bound.values,
         symbols=bound.symbols,
         trust_declared=not bound.overridden,
+        dims=dims,
         deadline=deadline,
+        max_nodes=max_nodes,
     )
     ops = walk.run()
     runs = list(executions(ops, rule_set))
@@ -89,7 +99,16 @@ def cost_of(
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, model, walk)
-    return _summed(structure, rule_set, nodes, walk, weights, bound, zeros, view, views)
+    unused = [value for value in walk.weights if id(value) not in weights.seen]
+    if unused:
+        from otel_quant.cost.unknowns import never_read  # most models have no such constants
+
+        unused = never_read(structure, unused)
+    cost = _summed(structure, rule_set, nodes, walk, weights, bound, unused, zeros, view, views)
+    if not dims:
+        return cost
+    known = names_of(structure.graph)
+    return replace(cost, unused_dims=tuple(name for name in dims if name not in known))
 
 
 def _with_sparsity(
@@ -127,12 +146,13 @@ class _Weights:
     Attributes:
         packed: Elements taken so far beyond those that their tensors seem to have, because one
             stored element holds several.
+        seen: ``id`` of each that has been handed out.
     """
 
     def __init__(self, rules: RuleSet) -> None:
         self.packed = 0
         self._rules = rules
-        self._seen: set[int] = set()
+        self.seen: set[int] = set()
 
     def take_all(self, run: Run) -> tuple[int, int]:
         """Returns elements and bytes of the constants that an execution is the first to read."""
@@ -142,9 +162,9 @@ class _Weights:
     def _take(self, op: Operation) -> tuple[int, int]:
         elements = size = 0
         for i, value in enumerate(op.inputs):
-            if value is None or value.weight is None or id(value) in self._seen:
+            if value is None or value.weight is None or id(value) in self.seen:
                 continue
-            self._seen.add(id(value))
+            self.seen.add(id(value))
             if not self._rules.scalars_count and not value.weight.dims:
                 continue
             if not self._rules.constant_nodes and value.producer is not None:
@@ -173,7 +193,10 @@ def _node_cost(
 ) -> NodeCost:
     op = run.op
     macs = inner = backward = None
-    if run.macs is not None and run.times is not None:
+    unknown = run.unknown
+    if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
+        unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
+    elif run.macs is not None and run.times is not None:
         macs = run.macs.total * run.times
         inner = run.macs.contraction * run.times
         backward = macs + inner
@@ -190,15 +213,16 @@ def _node_cost(
         tuple(None if value is None else value.shape for value in op.inputs),
         tuple(value.shape for value in op.outputs),
         precision_of(op, makers) if inner else None,
-        unknown_reason=_unknown_reason(run, view, macs, memory),
+        unknown_reason=_unknown_reason(op, unknown, view, macs, memory),
     )
 
 
-def _unknown_reason(run: Run, view: MemoryView, macs: int | None, memory: int | None) -> str | None:
+def _unknown_reason(
+    op: Operation, unknown: str | None, view: MemoryView, macs: int | None, memory: int | None
+) -> str | None:
     """Why a node's MACs, its memory or the shape of a result is not known; None if all are."""
-    op = run.op
     if macs is None:
-        return run.unknown
+        return unknown
     if memory is None:
         unsized = next(value for value in view.results(op) if value.bytes is None)
         return _unsized_reason(op, unsized)
@@ -223,6 +247,14 @@ _SHOWN: Final = 80
 """Characters of a name that a reason shows."""
 
 
+def _unknown_nodes(nodes: tuple[NodeCost, ...]) -> tuple[UnknownNodes, ...]:
+    if all(node.macs is not None for node in nodes):
+        return ()
+    from otel_quant.cost.unknowns import unknown_nodes
+
+    return unknown_nodes(nodes)
+
+
 def _summed(
     model: Model,
     rules: RuleSet,
@@ -230,6 +262,7 @@ def _summed(
     walk: Walk,
     weights: _Weights,
     bound: BoundInputs,
+    unused: list[Value],
     sparsity: tuple[WeightSparsity, ...] | None,
     view: str,
     views: Mapping[str, MemoryView],
@@ -240,10 +273,11 @@ def _summed(
     for node in nodes:
         if node.precision is not None:
             mix[node.precision] += node.macs_contraction or 0
+    left_out = {id(value) for value in unused}
+    read = [value.weight for value in walk.weights if value.weight and id(value) not in left_out]
+    unread_weights = [value.weight for value in unused if value.weight is not None]
     if rules.constant_nodes:
-        params = weights.packed + sum(
-            value.weight.elements for value in walk.weights if value.weight is not None
-        )
+        params = weights.packed + sum(weight.elements for weight in read)
     else:
         params = sum(node.params for node in nodes)
     heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
@@ -256,7 +290,9 @@ def _summed(
         macs_contraction=contraction,
         backward_macs=sum(node.backward_macs or 0 for node in nodes),
         params=params,
-        weight_bytes=sum(value.weight.stored for value in walk.weights if value.weight is not None),
+        weight_bytes=sum(weight.stored for weight in read),
+        unused_params=sum(weight.elements for weight in unread_weights),
+        unused_weight_bytes=sum(weight.stored for weight in unread_weights),
         memory_bytes=views[view].total.memory_bytes,
         peak_activation_bytes=views[view].total.peak_activation_bytes,
         file_bytes=file_bytes(model, walk.weights),
@@ -269,10 +305,13 @@ def _summed(
             count for kind, count in counts.items() if operator_of(kind).precision.dequantizes
         ),
         precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
-        symbolic_dims=dict(bound.assumed),
+        input_shapes={name: value.shape for name, value in bound.values.items()},
+        assumed=bound.assumed,
         overridden_dims=dict(bound.overridden),
+        unused_dims=(),
         uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
         unsized_tensors=views[view].unsized,
+        unknown_nodes=_unknown_nodes(nodes),
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
         sparsity=sparsity,
     )

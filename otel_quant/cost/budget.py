@@ -12,7 +12,7 @@ from typing import Final
 from otel_quant.cost.errors import CostError
 
 MAX_OPS: Final = 200_000
-"""Operations that a model may unfold into; real ones stay below half of it."""
+"""Operations that a model may unfold into unless told; real ones stay below half of it."""
 
 MAX_WORK: Final = 5_000_000
 """Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
@@ -38,10 +38,12 @@ class Budget:
         depth: Of graphs and functions within each other, now.
     """
 
-    def __init__(self, source: str, deadline: float | None) -> None:
+    def __init__(self, source: str, deadline: float | None, max_operations: int = MAX_OPS) -> None:
         self.operations = 0
         self.depth = 0
         self._source = source
+        self._max_operations = max_operations
+        self._max_work = MAX_WORK * max(1, max_operations // MAX_OPS)
         self._deadline = deadline
         self._work = 0
         self._effort = 0
@@ -53,11 +55,12 @@ class Budget:
             CostError: There are too many, or the time limit has passed.
         """
         self.operations += 1
-        if self.operations > MAX_OPS:
+        if self.operations > self._max_operations:
             raise CostError(
                 self._source,
-                f"unfolds into more than {MAX_OPS:,} operations, functions and bodies included",
-                expected=f"at most {MAX_OPS:,}; a larger model is not costed",
+                f"unfolds into more than {self._max_operations:,} operations, functions and "
+                "bodies included",
+                expected=f"at most {self._max_operations:,}; --max-nodes sets the limit",
             )
         if not self.operations & _LOOK_EVERY:
             self.check_time()
@@ -70,11 +73,12 @@ class Budget:
             CostError: They are too many.
         """
         self._work += work
-        if self._work > MAX_WORK:
+        if self._work > self._max_work:
             raise CostError(
                 self._source,
-                f"unfolds into operations with more than {MAX_WORK:,} operands and attributes",
-                expected=f"at most {MAX_WORK:,}; a larger model is not costed",
+                f"unfolds into operations with more than {self._max_work:,} operands and "
+                "attributes",
+                expected=f"at most {self._max_work:,}; a higher --max-nodes raises that limit",
             )
 
     def allows(self, effort: int) -> bool:

@@ -24,7 +24,7 @@ def file_bytes(model: Model, weights: Iterable[Value]) -> int:
         if value.weight is None or value.weight.external is None:
             continue
         place = value.weight.external
-        end = place.offset + (value.weight.stored if place.length is None else place.length)
+        end = place.offset + value.weight.stored
         declared[place.location] = max(declared.get(place.location, 0), end)
     total = model.size
     folder = None if model.source.startswith("<") else Path(model.source).parent

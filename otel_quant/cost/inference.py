@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.budget import Budget
+from otel_quant.cost.budget import MAX_OPS, Budget
 from otel_quant.cost.constants import Constants
+from otel_quant.cost.dimensions import Symbols, is_anonymous
 from otel_quant.cost.errors import printable
 from otel_quant.cost.graph_scope import GraphScope
+from otel_quant.cost.inputs import option_text
 from otel_quant.cost.node_order import ordered
 from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
 from otel_quant.cost.operators import operator_of
@@ -31,6 +33,12 @@ from otel_quant.cost.structure import (
     Type,
 )
 from otel_quant.cost.values import Value
+
+_CARRIES_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
+_FIRST_CARRIES_SHAPES: Final = frozenset({"ConstantOfShape", "Loop", "Range"})
+"""Operators whose first operand decides on a size; that of others is what they work on."""
+_MOST_VALUES: Final = 64
+"""Elements of an input that a user may be asked for."""
 
 _TITLE_CHARACTERS: Final = 32
 """Characters of a name that are as much work to copy as one operand."""
@@ -51,15 +59,18 @@ class Walk:
         model: Model,
         inputs: Mapping[str, Value],
         *,
-        symbols: Mapping[str, int],
+        symbols: Symbols,
         trust_declared: bool,
+        dims: Mapping[str, int] | None = None,
         deadline: float | None = None,
+        max_nodes: int = MAX_OPS,
     ) -> None:
         self.model = model
         self.inputs = inputs
-        self.budget = Budget(model.source, deadline)
+        self.budget = Budget(model.source, deadline, max_nodes)
         self.outputs: list[Value] = []
         self._symbols = symbols
+        self._given = Symbols(dims or {})
         self._trust_declared = trust_declared
         self._opsets: Mapping[str, int] = model.opsets
         self._constants = Constants()
@@ -131,14 +142,7 @@ class Walk:
         value = Value(declared.dtype, name=name)
         if declared.kind in ("tensor", "unknown"):
             if declared.shape is not None:
-                value.shape = tuple(
-                    dim
-                    if isinstance(dim, int) and dim >= 0
-                    else self._symbols.get(dim)
-                    if isinstance(dim, str)
-                    else None
-                    for dim in declared.shape
-                )
+                value.shape = tuple(self._symbols.length(dim) for dim in declared.shape)
             return value
         value.kind = declared.kind  # type: ignore[assignment]  # Type.kind has the same names
         if declared.element is not None:
@@ -229,13 +233,17 @@ class Walk:
             outputs = self._call(function, op)
         elif operator.bodies is not None:
             outputs = operator.bodies(self, op, scope)
+            for body in op.bodies:
+                if body.times is None:
+                    body.unknown += self._option_for_data(op)
         else:
             outputs = self._apply(op, operator)
         for i, name in enumerate(node.outputs):
             value = outputs[i] if i < len(outputs) else _missing(op, i)
             if name:
-                if value.shape is None and value.kind == "tensor" and name in hints:
-                    self._take_hint(value, hints[name])
+                shape = value.shape
+                if (shape is None or None in shape) and value.kind == "tensor" and name in hints:
+                    self._take_hint(op, value, hints[name])
                 if not value.name:
                     value.name = name
                 scope.values[name] = value
@@ -275,8 +283,34 @@ class Walk:
         for value in outputs:
             value.producer = op.number
             value.constant = constant
-        _give_reasons(op, outputs, failure)
+        cause = failure or _cause(op)
+        for value in outputs:
+            if value.unknown is None and cause is not None:
+                value.unknown = cause
+            elif value.unknown is None and value.kind == "tensor" and value.size is None:
+                value.unknown = (
+                    f"{op.title}: the size of its result depends on data{self._option_for_data(op)}"
+                )
         return outputs
+
+    def _option_for_data(self, op: Operation) -> str:
+        """What gives the elements of the inputs on which a node depends, as part of a reason."""
+        options: list[str] = []
+        for i, value in enumerate(op.inputs):
+            if (
+                value is not None
+                and value.data is None
+                and (i > 0 or op.kind in _FIRST_CARRIES_SHAPES)
+                and self.inputs.get(value.name) is value
+                and value.dtype in _CARRIES_SHAPES
+                and value.size is not None
+                and value.size <= _MOST_VALUES
+                and len(value.shape or ()) < 2
+            ):
+                shape = "x".join(map(str, value.shape or ()))
+                name = f"{value.name}:{dtypes.name_of(value.dtype)}:{shape}:VALUES"
+                options.append(option_text("--input", name))
+        return f"; what it depends on is set with {' '.join(options)}" if options else ""
 
     def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
@@ -304,20 +338,29 @@ class Walk:
         self.budget.depth -= 1
         return [scope.find(name) or Value() for name in function.outputs]
 
-    def _take_hint(self, value: Value, declared: Type) -> None:
+    def _take_hint(self, op: Operation, value: Value, declared: Type) -> None:
         """Takes the shape that the model declares for a tensor for which no rule gives one.
 
         Only if the caller left the inputs as the model declares them: declared shapes do
-        not follow other inputs.
+        not follow other inputs. Of a shape that is known in part, the lengths whose names the
+        caller gave.
         """
-        if not self._trust_declared or declared.kind != "tensor":
+        if declared.kind != "tensor" or declared.shape is None:
             return
-        hint = self.declared(declared)
-        if value.dtype in (dtypes.UNKNOWN, hint.dtype):
-            value.dtype = hint.dtype
-            value.shape = hint.shape
-            if value.size is not None:
-                value.unknown = None
+        if value.shape is None:
+            hint = self.declared(declared)
+            if self._trust_declared and value.dtype in (dtypes.UNKNOWN, hint.dtype):
+                value.dtype = hint.dtype
+                value.shape = hint.shape
+        elif len(value.shape) == len(declared.shape):
+            value.shape = tuple(
+                self._given.length(dim) if length is None and isinstance(dim, str) else length
+                for length, dim in zip(value.shape, declared.shape, strict=True)
+            )
+        if value.size is not None:
+            value.unknown = None
+        elif value.unknown is not None and value.unknown.startswith(op.title):
+            value.unknown += _option_of(value, declared)
 
 
 def resolved(
@@ -367,13 +410,10 @@ def _cause(op: Operation) -> str | None:
     return found
 
 
-def _give_reasons(op: Operation, outputs: list[Value], failure: str | None) -> None:
-    """Notes at each result why something of it is not known."""
-    cause = failure or _cause(op)
-    for value in outputs:
-        if value.unknown is not None:
-            continue
-        if cause is not None:
-            value.unknown = cause
-        elif value.kind == "tensor" and value.size is None:
-            value.unknown = f"{op.title}: the size of its result depends on data"
+def _option_of(value: Value, declared: Type) -> str:
+    """What gives a result the length that it lacks, as part of a reason."""
+    for i, dim in enumerate(declared.shape or ()):
+        known = value.shape is not None and value.shape[i] is not None
+        if isinstance(dim, str) and not known and not is_anonymous(dim):
+            return f"; {option_text('--dim', f'{dim}=LENGTH')} gives it"
+    return ""

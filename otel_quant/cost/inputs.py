@@ -1,24 +1,25 @@
-"""Shapes that the caller gives for a model's inputs, where the model leaves them open.
+"""Shapes of inputs and lengths of dimensions as a user writes them.
 
-Two notations: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further colon
-(``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``.
+Two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further
+colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``name=8``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.structure import Graph, Type
-from otel_quant.cost.values import MAX_DATA, Value
 
 MAX_LENGTH: Final = 1 << 40
 """Largest length that a dimension may be given."""
+
+MAX_GIVEN_RANK: Final = 64
+"""Dimensions that an input may be given, as many as a model may declare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,22 @@ class InputSpec:
         dtype: Element type code, or UNKNOWN to take the model's.
         data: Elements, row-major, for inputs that carry shapes; None if they do not matter.
         origin: The option and text that it was given with, for errors; may be empty.
+        if_fits: Left out, instead of an error, where the model has no such input, or one of
+            another type, rank or fixed length.
     """
 
     shape: tuple[int, ...]
     dtype: int = dtypes.UNKNOWN
     data: tuple[int | float, ...] | None = None
     origin: str = field(default="", compare=False)
+    if_fits: bool = False
 
+
+_BEYOND: Final = 1 << 64
+"""Size of a number that no integer type holds."""
+
+_LONGEST: Final = 4000
+"""Digits of a number that Python reads; it is beyond ``MAX_LENGTH`` long before."""
 
 InputShape: TypeAlias = Sequence[int] | InputSpec
 
@@ -65,6 +75,32 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
         if name in found:
             raise CostError("input shape", f"{printable(name)!r} is given twice")
         found[name] = replace(spec, origin=f"{option} {printable(text)!r}".lstrip())
+    return found
+
+
+def option_text(option: str, value: str) -> str:
+    """Returns an option as it is typed into a shell: ``--dim batch=8``."""
+    from shlex import quote  # only for models with open lengths
+
+    return f"{option} {quote(value)}"
+
+
+def parse_dims(texts: Iterable[str]) -> dict[str, int]:
+    """Reads lengths of dimensions as a user writes them, each ``name=8``.
+
+    Raises:
+        CostError: A text is not one, or names a dimension twice.
+    """
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, length = text.rpartition("=")
+        if not name or not (length.isascii() and length.isdecimal()):
+            raise CostError(
+                "dimension", f"{printable(text)!r} is not understood", expected="name=8"
+            )
+        if name in found:
+            raise CostError("dimension", f"{printable(name)!r} is given twice")
+        (found[name],) = _lengths(length, text)
     return found
 
 
@@ -100,7 +136,8 @@ def _parse(text: str) -> tuple[str, InputSpec]:
 
 
 def _lengths(text: str, whole: str) -> tuple[int, ...]:
-    lengths = tuple(int(part) for part in re.split("[x,]", text)) if text else ()
+    parts = re.split("[x,]", text) if text else ()
+    lengths = tuple(int(part[:_LONGEST]) for part in parts)
     if any(length > MAX_LENGTH for length in lengths):
         raise CostError(
             "input shape",
@@ -114,150 +151,13 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
     try:
         if dtype in dtypes.FLOATS:
             return tuple(float(part) for part in re.split("[x,]", text))
-        return tuple(int(part) for part in re.split("[x,]", text))
+        numbers = tuple(int(part) for part in re.split("[x,]", text))
+        if all(abs(number) < _BEYOND for number in numbers):
+            return numbers
+        raise ValueError(text)
     except ValueError:
         raise CostError(
             "input shape",
             f"{printable(whole)!r} has values {printable(text)!r}",
             expected=f"{dtypes.name_of(dtype)} numbers joined by x",
         ) from None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundInputs:
-    """The main graph's inputs with every length set.
-
-    Attributes:
-        values: By name.
-        symbols: Length of each symbol that a caller's shape decides.
-        assumed: Length of each symbol that neither decides; an unnamed one is called after
-            its input and axis, ``input[0]``.
-        overridden: The model's length and the caller's wherever the caller changes one that
-            the model fixes; by input and axis, as above.
-    """
-
-    values: Mapping[str, Value]
-    symbols: Mapping[str, int]
-    assumed: Mapping[str, int]
-    overridden: Mapping[str, tuple[int, int]]
-
-
-def bind_inputs(
-    graph: Graph, given: Mapping[str, InputShape] | None, source: str, default: int = 1
-) -> BoundInputs:
-    """Sets the lengths of a graph's inputs: the caller's, else the model's, else the default.
-
-    Args:
-        graph: The main graph.
-        given: Shapes by input name.
-        source: The model's name, for errors.
-        default: Length of a dimension that neither decides.
-
-    Raises:
-        CostError: The model has no such input, or one of another rank or type, or two
-            inputs would give one symbol two lengths.
-    """
-    static = {tensor.name for tensor in graph.initializers}
-    inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
-    specs = {name: _spec(name, shape) for name, shape in (given or {}).items()}
-    symbols: dict[str, int] = {}
-    overridden: dict[str, tuple[int, int]] = {}
-    for name, spec in specs.items():
-        if name not in inputs:
-            raise CostError(
-                source,
-                f"has no input {printable(name)!r}{_by(spec)}",
-                expected=_names(list(inputs)),
-            )
-        _refuse_misfit(name, inputs[name], spec, source)
-        overridden |= _bind(name, inputs[name], spec, symbols, source)
-    assumed: dict[str, int] = {}
-    values: dict[str, Value] = {}
-    for name, declared in inputs.items():
-        chosen = specs.get(name)
-        if chosen is not None:
-            data = chosen.data
-            if data is not None and len(data) > MAX_DATA:
-                data = None
-            values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
-        elif declared.kind == "tensor" and declared.shape is not None:
-            lengths: list[int] = []
-            for axis, dim in enumerate(declared.shape):
-                if isinstance(dim, int) and dim >= 0:
-                    lengths.append(dim)
-                elif isinstance(dim, str) and dim in symbols:
-                    lengths.append(symbols[dim])
-                else:
-                    assumed[dim if isinstance(dim, str) else f"{name}[{axis}]"] = default
-                    lengths.append(default)
-            values[name] = Value(declared.dtype, tuple(lengths), name=name)
-    return BoundInputs(values, {**assumed, **symbols}, assumed, overridden)
-
-
-def _spec(name: str, shape: InputShape) -> InputSpec:
-    spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
-    for length in spec.shape:
-        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MAX_LENGTH:
-            raise CostError(
-                "input shape",
-                f"{printable(name)!r} has a length {length!r}",
-                expected=f"integers from 0 to {MAX_LENGTH:,}",
-            )
-    return spec
-
-
-def _by(spec: InputSpec) -> str:
-    return f" ({spec.origin})" if spec.origin else ""
-
-
-_SHOWN_NAMES: Final = 10
-"""Names of inputs that an error lists."""
-
-
-def _names(names: list[str]) -> str:
-    if not names:
-        return "none, as the model has no inputs"
-    shown = ", ".join(repr(printable(name)) for name in names[:_SHOWN_NAMES])
-    left = len(names) - _SHOWN_NAMES
-    return f"one of {shown}" + (f" and {left} more" if left > 0 else "")
-
-
-def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> None:
-    """Raises CostError if an input has another kind, type or rank than the caller gives."""
-    title = f"input {printable(name)!r}"
-    if declared.kind not in ("tensor", "sparse", "unknown"):
-        raise CostError(
-            source,
-            f"{title} is given a shape{_by(spec)}",
-            expected=f"none, as it is of type {declared.kind}",
-        )
-    if dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
-        raise CostError(
-            source,
-            f"{title} is given type {dtypes.name_of(spec.dtype)}{_by(spec)}",
-            expected=f"{dtypes.name_of(declared.dtype)} as the model declares it",
-        )
-    if declared.shape is not None and len(declared.shape) != len(spec.shape):
-        raise CostError(
-            source,
-            f"{title} is given shape {list(spec.shape)}{_by(spec)}",
-            expected=f"{len(declared.shape)} dimensions as in {list(declared.shape)}",
-        )
-
-
-def _bind(
-    name: str, declared: Type, spec: InputSpec, symbols: dict[str, int], source: str
-) -> dict[str, tuple[int, int]]:
-    """Learns symbols from one given shape; returns the lengths in which it overrides the model."""
-    overridden: dict[str, tuple[int, int]] = {}
-    for axis, (dim, length) in enumerate(zip(declared.shape or (), spec.shape, strict=False)):
-        if isinstance(dim, str):
-            if symbols.setdefault(dim, length) != length:
-                raise CostError(
-                    source,
-                    f"input {printable(name)!r} sets {printable(dim)!r} to {length}{_by(spec)}",
-                    expected=f"{symbols[dim]} as elsewhere among the inputs",
-                )
-        elif isinstance(dim, int) and dim >= 0 and dim != length:
-            overridden[f"{name}[{axis}]"] = (dim, length)
-    return overridden

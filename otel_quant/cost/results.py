@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from otel_quant.cost.inputs import option_text
 from otel_quant.cost.values import Shape
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -28,6 +29,49 @@ class WeightSparsity:
     block: tuple[int, int]
     block_ratio: float
     two_of_four: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A length of an input that neither the model nor the caller gives.
+
+    Attributes:
+        name: The dimension's name; of one without a name its input and axis, ``image[0]``.
+        length: What was assumed.
+        input: The input that it belongs to; empty if the dimension has a name.
+        shape: Shape that was assumed of that input.
+    """
+
+    name: str
+    length: int
+    input: str = ""
+    shape: tuple[int, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """What sets it on the command line, quoted for a shell: ``--dim batch=1``."""
+        if self.input:
+            return option_text("--input", f"{self.input}={'x'.join(map(str, self.shape))}")
+        return option_text("--dim", f"{self.name}={self.length}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnknownNodes:
+    """Nodes without known MACs, all for want of a rule or all for want of a shape.
+
+    Attributes:
+        lack: ``rule`` if the operators have none, ``shape`` if it is a shape that they lack, or
+            how often they run.
+        ops: How many, by operator.
+        first: Name of the first of them in order of execution.
+        reason: Why its MACs are not known, with what sets it on the command line if that is
+            known.
+    """
+
+    lack: Literal["rule", "shape"]
+    ops: Mapping[str, int]
+    first: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +122,7 @@ class Memory:
     peak_activation_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelCost:
     """What a model costs.
 
@@ -95,8 +139,10 @@ class ModelCost:
         macs_contraction: Those of Conv, MatMul, Gemm, recurrence, attention and Einsum only:
             the number that papers quote.
         backward_macs: Estimate of a training step's backward pass.
-        params: Elements of the constants, each constant once.
-        weight_bytes: Bytes of the constants as stored.
+        params: Elements of the constants that a node reads, each constant once.
+        weight_bytes: Bytes of the same constants as stored.
+        unused_params: Elements of the constants that no node reads.
+        unused_weight_bytes: Bytes of those as stored.
         memory_bytes: Sum over the nodes of their constants and results, in the view ``view``.
         peak_activation_bytes: Most bytes of inputs and results alive at once, nodes run in
             order, views not copied; in that view too.
@@ -106,11 +152,13 @@ class ModelCost:
         quantize_nodes: Nodes that only quantize: QuantizeLinear and others like it.
         dequantize_nodes: Nodes that only dequantize: DequantizeLinear and others like it.
         precision: Share of ``macs_contraction`` by what it executes in.
-        symbolic_dims: Length that was assumed for each dimension that neither the model
-            nor the caller gives.
+        input_shapes: Shapes of the model's inputs as they were costed.
+        assumed: The lengths of inputs that neither the model nor the caller gives.
         overridden_dims: The model's length and the caller's for each dimension that the
             model fixes and the caller gave otherwise; by input and axis, ``input[0]``.
+        unused_dims: Dimensions that the caller gave and the model does not have.
         uncosted_ops: Nodes without known MACs, by operator.
+        unknown_nodes: The same nodes, those that lack a rule apart from those that lack a shape.
         unsized_tensors: Results whose size is not known.
         max_memory_node: Name of the node with the largest ``memory_bytes``.
         sparsity: Of every weight that was looked at; None if it was not asked for.
@@ -125,6 +173,8 @@ class ModelCost:
     backward_macs: int
     params: int
     weight_bytes: int
+    unused_params: int
+    unused_weight_bytes: int
     memory_bytes: int
     peak_activation_bytes: int
     file_bytes: int
@@ -133,24 +183,35 @@ class ModelCost:
     quantize_nodes: int
     dequantize_nodes: int
     precision: Mapping[str, float]
-    symbolic_dims: Mapping[str, int]
+    input_shapes: Mapping[str, Shape | None]
+    assumed: tuple[Assumption, ...]
     overridden_dims: Mapping[str, tuple[int, int]]
+    unused_dims: tuple[str, ...]
     uncosted_ops: Mapping[str, int]
+    unknown_nodes: tuple[UnknownNodes, ...]
     unsized_tensors: int
     max_memory_node: str | None
     sparsity: tuple[WeightSparsity, ...] | None = field(default=None)
+
+    @property
+    def symbolic_dims(self) -> Mapping[str, int]:
+        """The lengths in ``assumed`` by name."""
+        return {assumption.name: assumption.length for assumption in self.assumed}
 
     def to_json_dict(self) -> JsonObject:
         """Returns the model object of the JSON contract, schema 2.
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
         depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
-        ``unknown_reason`` only if something of them is not known; the model has ``overridden_dims`` only if there are any.
+        ``unknown_reason`` only if something of them is not known; the model has ``assumed``,
+        ``overridden_dims``, ``unknown_nodes``, ``unused_params`` and ``unused_weight_bytes``
+        only if there are any.
         """
         document: JsonObject = {
             "path": self.path,
             "rules": self.rules,
             "view": self.view,
+            **self._assumed(),
             "total": {
                 "macs": self.macs,
                 "macs_contraction": self.macs_contraction,
@@ -170,6 +231,7 @@ class ModelCost:
             "nodes": [self._node(node) for node in self.nodes],
             "precision": dict(self.precision),
             "uncosted_ops": dict(self.uncosted_ops),
+            **self._unknown(),
             "symbolic_dims": dict(self.symbolic_dims),
             "max_memory_node": self.max_memory_node,
         }
@@ -178,7 +240,36 @@ class ModelCost:
                 name: {"model": model, "given": given}
                 for name, (model, given) in self.overridden_dims.items()
             }
+        if self.unused_params:
+            document["total"] |= {
+                "unused_params": self.unused_params,
+                "unused_weight_bytes": self.unused_weight_bytes,
+            }
         return document
+
+    def _assumed(self) -> JsonObject:
+        if not self.assumed:
+            return {}
+        return {
+            "assumed": {
+                each.name: {"length": each.length, "option": each.option} for each in self.assumed
+            }
+        }
+
+    def _unknown(self) -> JsonObject:
+        if not self.unknown_nodes:
+            return {}
+        return {
+            "unknown_nodes": [
+                {
+                    "lack": each.lack,
+                    "ops": dict(each.ops),
+                    "first": each.first,
+                    "reason": each.reason,
+                }
+                for each in self.unknown_nodes
+            ]
+        }
 
     def _node(self, node: NodeCost) -> JsonObject:
         found: JsonObject = {

@@ -15,6 +15,12 @@ from otel_quant.cost.operators import operator_of
 RuleSetName: TypeAlias = Literal["onnx_tool", "corrected"]
 
 
+MAX_MACS: Final = (1 << 63) - 1
+"""MACs that a node may have: what an attribute of a span can hold, and years of a GPU's work."""
+
+TOO_MANY_MACS: Final = f"that is more than {MAX_MACS:,} MACs, which no machine runs"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Macs:
     """MACs of one execution of a node.
@@ -81,6 +87,8 @@ def _counted(macs: object) -> int:
         raise UnknownError(
             "its cost formula gives no count of MACs: a length or attribute is wrong"
         )
+    if macs > MAX_MACS:
+        raise UnknownError(TOO_MANY_MACS)
     return macs
 
 

@@ -55,8 +55,8 @@ class Tensor:
         name: The initializer's name; may be empty for an attribute.
         dtype: Element type code.
         dims: Shape.
-        stored: Bytes that it takes where it is stored (external data: as declared, else as
-            the shape says); sub-byte types are packed.
+        stored: Bytes that it takes where it is stored, as the shape says (external data: as
+            declared, where that is less); sub-byte types are packed.
         values: The elements, flat, if they are few enough to be a shape, an axis list or a
             scalar; None for weights.
         spans: Where the payload lies in the model's file; empty for external data.

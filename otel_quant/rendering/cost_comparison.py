@@ -11,7 +11,7 @@ from otel_quant.cost import ModelCost
 Change = Literal["ratio", "difference", "points"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Difference:
     """One figure of two models.
 
@@ -32,8 +32,11 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """After by before; None if there was nothing before."""
-        return self.after / self.before if self.before else None
+        """After by before; None if there was nothing before, or it is no number of 64 bits."""
+        try:
+            return self.after / self.before if self.before else None
+        except OverflowError:
+            return None
 
 
 _FIGURES: Final[tuple[tuple[str, str, Callable[[ModelCost], int], Change], ...]] = (

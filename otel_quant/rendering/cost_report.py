@@ -18,6 +18,7 @@ from otel_quant.rendering.cost_rows import (
     TOTALS,
     Cell,
     Column,
+    counted,
     node_columns,
     node_lines,
     op_columns,
@@ -34,7 +35,7 @@ _LINE_DEPTH: Final = 4
 """How deep in the document a node is: document, models, model, nodes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choices:
     """What the user wants to see.
 
@@ -66,7 +67,7 @@ def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
     return _FORMATS[form](models, choices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Section:
     """A table with a heading, for any renderer.
 
@@ -76,6 +77,7 @@ class _Section:
         rows: Cells.
         left: Columns, from the first, aligned to the left.
         note: What to say below; may be empty.
+        intro: Lines to begin with.
     """
 
     heading: str
@@ -83,6 +85,7 @@ class _Section:
     rows: Sequence[Sequence[str]]
     left: int = 1
     note: str = ""
+    intro: Sequence[str] = ()
 
 
 def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
@@ -104,23 +107,60 @@ def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
         pairs = [
             (column.heading, _shown(value, share=column.share))
             for column in TOTALS
-            if (value := column.value(model)) or column.key not in _ONLY_IF_ANY
+            if column.key not in _SAID_ELSEWHERE
+            and ((value := column.value(model)) or column.key not in _ONLY_IF_ANY)
         ]
-        yield _Section("total", (), pairs)
-    elif assumptions := _assumptions(model):  # else they are among the totals
-        yield _Section("assumptions", (), assumptions)
+        yield _Section("total", (), [*pairs, *_unknown_nodes(model)])
 
 
-_ASSUMPTIONS: Final = tuple(
-    column for column in TOTALS if column.key in ("symbolic_dims", "overridden_dims")
-)
+_SHOWN_ASSUMPTIONS: Final = 20
+"""Lines of assumptions with which a report begins."""
 
 
-def _assumptions(model: ModelCost) -> list[tuple[str, str]]:
-    return [
-        (column.heading, str(value)) for column in _ASSUMPTIONS if (value := column.value(model))
+def assumptions(model: ModelCost) -> list[str]:
+    """Returns what was assumed of a model's inputs, a line for each option that sets it."""
+    by_option: dict[str, list[str]] = {}
+    for each in model.assumed:
+        by_option.setdefault(each.option, []).append(f"{each.name} = {each.length}")
+    lines = [
+        f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
+        for option, lengths in by_option.items()
     ]
+    left = len(lines) - _SHOWN_ASSUMPTIONS
+    return lines if left < 1 else [*lines[:_SHOWN_ASSUMPTIONS], f"assumed as well: {left:,} more"]
 
+
+def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
+    """Returns what was assumed of several models, each line with the model's path."""
+    return [printable(f"{model.path}: {line}") for model in models for line in assumptions(model)]
+
+
+def _intro(model: ModelCost) -> list[str]:
+    """What a model's report begins with."""
+    changed = ", ".join(
+        f"{name} = {given} (model: {fixed})"
+        for name, (fixed, given) in model.overridden_dims.items()
+    )
+    return [*assumptions(model), *([f"overridden {changed}"] if changed else [])]
+
+
+_LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
+
+
+def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, str]]:
+    """Yields what the MACs leave out, each with the first node, why, and what helps."""
+    for each in model.unknown_nodes:
+        yield _LACKS[each.lack], counted(each.ops.items())
+        reason = each.reason
+        if f"'{each.first}'" not in reason:
+            reason = f"node '{each.first}', because of {reason}"
+        if each.lack == "shape" and model.assumed and "--" not in reason:
+            reason += f"; lengths were assumed: {model.assumed[0].option} sets the first"
+        yield "  the first", reason
+
+
+_SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncosted_ops"})
+"""Totals that tables have in words, at the beginning or the end."""
 
 _ONLY_IF_ANY: Final = frozenset(
     {
@@ -129,10 +169,9 @@ _ONLY_IF_ANY: Final = frozenset(
         "precision",
         "quantize_nodes",
         "dequantize_nodes",
-        "symbolic_dims",
-        "overridden_dims",
-        "uncosted_ops",
         "unsized_tensors",
+        "unused_params",
+        "unused_weight_bytes",
     }
 )
 """Totals not worth a line when there are none."""
@@ -149,16 +188,12 @@ def _comparisons(models: Sequence[ModelCost], choices: Choices) -> Iterator[_Sec
                 f"{models[0].path} -> {after.path} (view: {after.view})",
                 ("", "BEFORE", "AFTER", "CHANGE"),
                 [as_cells(item) for item in compare(models[0], after)],
-                note=_assumed_in_either(models[0], after) if choices.by == "comparison" else "",
+                intro=_intro_of_both(models[0], after) if choices.by == "comparison" else (),
             )
 
 
-def _assumed_in_either(before: ModelCost, after: ModelCost) -> str:
-    return "\n".join(
-        printable(f"({model.path}: {name} {text})")
-        for model in (before, after)
-        for name, text in _assumptions(model)
-    )
+def _intro_of_both(before: ModelCost, after: ModelCost) -> list[str]:
+    return [f"{model.path}: {line}" for model in (before, after) for line in _intro(model)]
 
 
 _Row = TypeVar("_Row")
@@ -191,11 +226,19 @@ def _shown_alone(models: Sequence[ModelCost], choices: Choices) -> Sequence[Mode
 def _as_table(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
     for model in _shown_alone(models, choices):
-        parts.append(f"{printable(model.path)} (rules: {model.rules}, view: {model.view})\n")
+        parts.append(
+            f"{printable(model.path)} (rules: {model.rules}, view: {model.view})\n"
+            f"{_lines(_intro(model))}"
+        )
         parts += [_table_section(section) for section in _sections(model, choices)]
     for section in _comparisons(models, choices):
-        parts.append(f"{printable(section.heading)}\n\n{_table_section(section)}")
+        intro = _lines(section.intro)
+        parts.append(f"{printable(section.heading)}\n{intro}\n{_table_section(section)}")
     return "\n".join(parts)
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "".join(f"{printable(text)}\n" for text in texts)
 
 
 def _table_section(section: _Section) -> str:
@@ -209,16 +252,22 @@ def _table_section(section: _Section) -> str:
 def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
     parts: list[str] = []
     for model in _shown_alone(models, choices):
+        intro = _paragraphs(_intro(model))
         parts.append(
-            f"## {markdown_text(model.path)}\n\nRules: {model.rules}, view: {model.view}\n"
+            f"## {markdown_text(model.path)}\n\n{intro}Rules: {model.rules}, view: {model.view}\n"
         )
         parts += [
             f"### {section.heading.capitalize()}\n\n{_markdown_section(section)}"
             for section in _sections(model, choices)
         ]
     for section in _comparisons(models, choices):
-        parts.append(f"## {markdown_text(section.heading)}\n\n{_markdown_section(section)}")
+        intro = _paragraphs(section.intro)
+        parts.append(f"## {markdown_text(section.heading)}\n\n{intro}{_markdown_section(section)}")
     return "\n".join(parts)
+
+
+def _paragraphs(texts: Sequence[str]) -> str:
+    return "".join(f"{markdown_text(text)}\n\n" for text in texts)
 
 
 def _markdown_section(section: _Section) -> str:

@@ -11,7 +11,7 @@ from otel_quant.cost import ModelCost, NodeCost, WeightSparsity
 Cell: TypeAlias = str | int | float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpCost:
     """What the nodes of one operator cost together.
 
@@ -32,7 +32,7 @@ class OpCost:
     params: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Line:
     """A node or an operator, and the model whose shares it has.
 
@@ -60,7 +60,7 @@ class Line:
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column(Generic[_Row]):
     """One column.
 
@@ -142,7 +142,8 @@ _OP_COLUMNS: Final[tuple[Column[Line], ...]] = (
 )
 
 
-def _counted(counts: Iterable[tuple[str, int]]) -> str:
+def counted(counts: Iterable[tuple[str, int]]) -> str:
+    """Returns names with their counts: ``Conv 3, MatMul 13``."""
     return ", ".join(f"{name} {count}" for name, count in counts)
 
 
@@ -189,9 +190,11 @@ TOTALS: Final[tuple[Column[ModelCost], ...]] = (
     Column(
         "uncosted_ops",
         "nodes without known MACs",
-        lambda model: _counted(model.uncosted_ops.items()),
+        lambda model: counted(model.uncosted_ops.items()),
     ),
     Column("unsized_tensors", "results of unknown size", lambda model: model.unsized_tensors),
+    Column("unused_params", "parameters that no node reads", lambda model: model.unused_params),
+    Column("unused_weight_bytes", "their weights, bytes", lambda model: model.unused_weight_bytes),
 )
 """Per model. Texts may be empty, counts 0; neither is unknown."""
 

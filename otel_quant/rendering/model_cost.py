@@ -96,6 +96,8 @@ _FIGURES: Final[Mapping[str, tuple[str, Callable[[object], str]]]] = {
     "qdq_nodes": ("(De)QuantizeLinear nodes", _count),
     "max_memory_node": ("node with the most memory", listed),
     "integer_mac_share": ("contractions in integers", _share),
+    "input_shapes": ("shapes of inputs", listed),
+    "assumed": ("assumed lengths", listed),
     "uncosted_ops": ("nodes without known MACs", listed),
 }
 """Key in the file -> its name, the same as in ``otel-quant cost``, and its format."""

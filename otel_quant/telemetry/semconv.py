@@ -207,6 +207,8 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute("quant.model.<role>.qdq_nodes", "int", "{node}", "QuantizeLinear and DequantizeLinear nodes.", ("run", "cost"), "343"),
     Attribute("quant.model.<role>.integer_mac_share", "double", "1", "Share of contraction MACs that execute in int8 or narrower.", ("run", "cost"), "0.998"),
     Attribute("quant.model.<role>.precision.<type>", "double", "1", "Share of contraction MACs that execute in that type.", ("run", "cost"), "0.998"),
+    Attribute("quant.model.<role>.input_shapes", "string[]", "", "Shapes of inputs that the figures are for, as the calibration's first sample has them; absent where there was no calibration, or its samples do not fit the model.", ("run", "cost"), "input=8x3x224x224"),
+    Attribute("quant.model.<role>.assumed", "string[]", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1; absent if there are none.", ("run", "cost"), "batch=1"),
     Attribute("quant.model.<role>.uncosted_ops", "string[]", "", "Op types without a cost rule, each with its number of nodes.", ("run", "cost"), "Custom:2"),
     Attribute("quant.model.<role>.max_memory_node", "string", "", "Node with the largest estimated memory.", ("run", "cost"), "/layer1/conv1/Conv"),
     Attribute(CHECKPOINT_NAME, "string", "", "Name of the checkpoint, as in the YAML file.", ("checkpoint",), "Calibration Start"),

@@ -39,22 +39,39 @@ for name in sys.argv[1:]:
     quantize_static("float.onnx", name, Reader())
 """
 
+DYNAMIC = FLOAT.replace("float[1, ", "float[N, ")
+
+BATCHES_OF_FOUR = SCRIPT.replace("(1, 3, 16, 16)", "(4, 3, 16, 16)")
+
+WITHOUT_CALIBRATION = """
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+quantize_dynamic("float.onnx", "int8.onnx", weight_type=QuantType.QUInt8)
+"""
+
 pytestmark = pytest.mark.quark
 
 
-def write_float(path: Path) -> None:
+def write_float(path: Path, text: str) -> None:
     import numpy as np
 
-    model = onnx.parser.parse_model(FLOAT)
+    model = onnx.parser.parse_model(text)
     weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
     del model.graph.node[0]
     onnx.save(model, path)
 
 
-def quantize(folder: Path, otlp: OtlpReceiver, *outputs: str, **env: str) -> None:
-    write_float(folder / "float.onnx")
-    (folder / "quantize.py").write_text(SCRIPT)
+def quantize(
+    folder: Path,
+    otlp: OtlpReceiver,
+    *outputs: str,
+    model: str = FLOAT,
+    script: str = SCRIPT,
+    **env: str,
+) -> None:
+    write_float(folder / "float.onnx", model)
+    (folder / "quantize.py").write_text(script)
     result = subprocess.run(
         ["opentelemetry-instrument", sys.executable, "quantize.py", *outputs],
         cwd=folder,
@@ -94,6 +111,7 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
                 "nodes": len(cost.nodes),
                 "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
                 "max_memory_node": cost.max_memory_node,
+                "input_shapes": ("x=1x3x16x16",),
                 "integer_mac_share": 1.0 if role == "quantized" else 0.0,
                 f"precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
             }.items()
@@ -126,7 +144,42 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
     for entry in section:
         for figure, value in entry.items():
             if figure not in ("role", "path"):
-                assert value == expected[f"quant.model.{entry['role']}.{figure}"]
+                sent = expected[f"quant.model.{entry['role']}.{figure}"]
+                assert value == (list(sent) if isinstance(sent, tuple) else sent)
+
+
+@pytest.mark.parametrize("library", ["quark.onnx", "onnxruntime.quantization"])
+def test_lengths_that_a_model_leaves_open_are_those_of_the_calibration(
+    library: str, tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    script = BATCHES_OF_FOUR.replace("from quark.onnx", f"from {library}")
+    quantize(tmp_path, otlp, "int8.onnx", model=DYNAMIC, script=script)
+
+    spans = otlp.spans_named("model cost")
+    for span, role, name in zip(
+        spans, ("float", "quantized"), ("float.onnx", "int8.onnx"), strict=True
+    ):
+        cost = cost_of(tmp_path / name, inputs={"x": (4, 3, 16, 16)})
+        prefix = f"quant.model.{role}."
+        assert span.attributes[prefix + "input_shapes"] == ("x=4x3x16x16",)
+        assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27
+        assert span.attributes[prefix + "macs"] == cost.macs
+        assert span.attributes[prefix + "peak_activation_bytes"] == cost.peak_activation_bytes
+        assert prefix + "assumed" not in span.attributes
+
+
+def test_lengths_are_assumed_where_there_is_no_calibration(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    quantize(tmp_path, otlp, model=DYNAMIC, script=WITHOUT_CALIBRATION)
+
+    for span, role in zip(otlp.spans_named("model cost"), ("float", "quantized"), strict=True):
+        prefix = f"quant.model.{role}."
+        assert span.attributes[prefix + "assumed"] == ("N=1",)
+        assert span.attributes[prefix + "macs_contraction"] == 8 * 16 * 16 * 27
+        assert prefix + "input_shapes" not in span.attributes
+    section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
+    assert [entry["assumed"] for entry in section] == [["N=1"], ["N=1"]]
 
 
 def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(

@@ -12,7 +12,7 @@ from typing import Final
 
 from otel_quant.cost.errors import CostError
 from otel_quant.cost.reader.bounded_reader import MAX_LIST, MAX_STRING
-from otel_quant.cost.reader.other_formats import refuse_other_formats
+from otel_quant.cost.reader.other_formats import no_model, refuse_other_formats
 from otel_quant.cost.reader.tensor_reader import TensorReader
 from otel_quant.cost.reader.type_reader import TypeReader
 from otel_quant.cost.reader.wire import (
@@ -78,11 +78,21 @@ class ModelReader(TensorReader, TypeReader):
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader)
         self._depth = 0
+        self._graph_reached = False
 
     def model(self) -> Model:
         """Reads a ModelProto that is the whole file."""
         reader = self._reader
         refuse_other_formats(reader)
+        try:
+            return self._model()
+        except CostError as error:
+            if self._graph_reached or reader.is_late():
+                raise
+            raise no_model(reader, error) from error
+
+    def _model(self) -> Model:
+        reader = self._reader
         graph: Graph | None = None
         functions: dict[tuple[str, str, str], Function] = {}
         opsets: dict[str, int] = {}
@@ -90,6 +100,7 @@ class ModelReader(TensorReader, TypeReader):
         for number, kind, value in reader.fields(reader.size):
             if number == 7:
                 self._want(number, kind, LENGTH)
+                self._graph_reached = True
                 graph = self.graph(reader.pos + value)
             elif number == 8:
                 self._want(number, kind, LENGTH)
@@ -102,7 +113,7 @@ class ModelReader(TensorReader, TypeReader):
                 function = self.function(reader.pos + value)
                 functions[function.domain, function.name, function.overload] = function
         if graph is None:
-            raise CostError(reader.source, "has no graph", expected="an ONNX ModelProto")
+            raise CostError(reader.source, "it has no graph", expected="an ONNX ModelProto")
         return Model(reader.source, graph, functions, opsets, producer, reader.size)
 
     def graph(self, end: int) -> Graph:

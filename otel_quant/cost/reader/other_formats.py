@@ -1,4 +1,4 @@
-"""Recognizes files of other formats by their first bytes, for a clear error."""
+"""Says in words that a file is no ONNX model, and of what format it is if that is known."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ _NOT_ONNX: Final = (
     (b"\x80\x04", "is a Python pickle"),
     (b"\x1f\x8b", "is gzip-compressed"),
     (b"version https://git-lfs", "is a Git LFS pointer, the model itself was not fetched"),
-    (b"<", "is a text file"),
-    (b"{", "is a text file"),
+    (b"\x93NUMPY", "is a NumPy array"),
+    (b"\x89PNG", "is a PNG image"),
+    (b"\xff\xd8\xff", "is a JPEG image"),
+    (b"%PDF", "is a PDF document"),
+    (b"\x7fELF", "is a program or library"),
 )
+
+_AT_4: Final = {
+    b"ORTM": "is in onnxruntime's ORT format",
+    b"TFL3": "is a TensorFlow Lite model",
+}
+
+_EXPECTED: Final = "an ONNX ModelProto"
 
 
 def refuse_other_formats(reader: Reader) -> None:
@@ -27,13 +37,47 @@ def refuse_other_formats(reader: Reader) -> None:
         CostError: It is empty, or of a format that is known not to be ONNX.
     """
     if reader.size == 0:
-        raise CostError(reader.source, "is empty", expected="an ONNX ModelProto")
-    start = reader.take(min(reader.size, 32))
+        raise CostError(reader.source, "is empty", expected=_EXPECTED)
+    start = reader.take(min(reader.size, _LOOKED_AT))
     reader.pos = 0
     for magic, what in _NOT_ONNX:
         if start.startswith(magic):
-            raise CostError(reader.source, what, expected="an ONNX ModelProto")
-    if start[4:8] == b"ORTM":
-        raise CostError(
-            reader.source, "is in onnxruntime's ORT format", expected="an ONNX ModelProto"
-        )
+            raise CostError(reader.source, what, expected=_EXPECTED)
+    if start[4:8] in _AT_4:
+        raise CostError(reader.source, _AT_4[start[4:8]], expected=_EXPECTED)
+
+
+def no_model(reader: Reader, error: CostError) -> CostError:
+    """Returns the error for a file in which no graph was reached.
+
+    Args:
+        reader: The file's reader.
+        error: What was wrong with it.
+    """
+    reader.pos = 0
+    start = reader.take(min(reader.size, _LOOKED_AT))
+    if start[8:10] == b'{"':
+        return CostError(reader.source, "is a safetensors file", expected=_EXPECTED)
+    if len(start) >= _SHORTEST_TEXT and _is_text(start):
+        return CostError(reader.source, "is a text file", expected=_EXPECTED)
+    return CostError(
+        reader.source,
+        f"is not an ONNX model, or only a part of one: {error.problem}",
+        expected=error.expected or _EXPECTED,
+        offset=error.offset,
+    )
+
+
+_LOOKED_AT: Final = 64
+"""Bytes from the start of a file."""
+
+_SHORTEST_TEXT: Final = 4
+"""Bytes; a shorter file may look like text by chance."""
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of a text; its last letter may be cut."""
+    text = start.decode("utf-8", "ignore")
+    return len(start) - len(text.encode()) < 4 and all(
+        letter.isprintable() or letter.isspace() for letter in text
+    )

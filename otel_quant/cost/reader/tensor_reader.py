@@ -69,7 +69,8 @@ class TensorReader(BoundedReader):
         external = self._external(name, entries) if outside else None
         stored = dtypes.stored_bytes(dtype, count)
         if external is not None and external.length is not None:
-            stored = external.length
+            # A length beyond what the shape needs is not believed.
+            stored = external.length if stored is None else min(stored, external.length)
         if stored is None:
             stored = sum(span.length for span in spans)
         kept = tuple(spans) if not unpacked else ()

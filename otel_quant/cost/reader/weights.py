@@ -119,9 +119,7 @@ def _external(model: Path, tensor: Tensor) -> Opened:
         raise
     except (RuntimeError, ValueError) as error:  # a circle of symbolic links; a NUL
         raise CostError(str(model), f"{what} cannot be opened: {error}") from error
-    length = tensor.external.length
-    if length is None:
-        length = tensor.stored
+    length = tensor.stored
     end = tensor.external.offset + length
     if not stat.S_ISREG(found.st_mode) or end > found.st_size:
         file.close()

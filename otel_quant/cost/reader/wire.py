@@ -197,8 +197,12 @@ class Reader:
                 f"more than {MAX_FIELDS:,} fields",
                 f"at most {MAX_FIELDS:,}; a larger file is not costed",
             )
-        if self._deadline is not None and monotonic() > self._deadline:
+        if self.is_late():
             raise self.error("the time limit passed while the file was read")
+
+    def is_late(self) -> bool:
+        """Returns whether the time limit has passed."""
+        return self._deadline is not None and monotonic() > self._deadline
 
 
 def signed(value: int) -> int:

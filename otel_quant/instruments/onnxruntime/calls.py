@@ -15,7 +15,7 @@ from otel_quant.instruments.shared.library_steps import as_library_step, open_li
 from otel_quant.instruments.shared.nesting import is_reported_already
 from otel_quant.instruments.shared.onnx_models import Models, models_of
 from otel_quant.instruments.shared.operations import innermost
-from otel_quant.instruments.shared.samples import COUNTING_SAMPLES, count_sample
+from otel_quant.instruments.shared.samples import COUNTING_SAMPLES, count_sample, note_shapes
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.steps import ProfileStep
@@ -160,6 +160,7 @@ def _count_on(reader: Any) -> Callable[[], None] | None:
         with FAULTS.kept_in(COUNTING_SAMPLES):
             if inputs:  # what ends a calibration is None, or no inputs
                 count_sample(reader, inputs)
+                note_shapes(inputs)
         return inputs
 
     own = getattr(reader, "__dict__", {}).get("get_next", _ABSENT)

@@ -11,6 +11,7 @@ from otel_quant.instruments.shared.library import ENTRY_POINT, Hook, Library, Wr
 from otel_quant.telemetry import semconv
 
 _CALLS: Final = "otel_quant.instruments.optimum_onnx.calls:"
+_FIT: Final = Wrapper(_CALLS + "fit", ENTRY_POINT.effect)
 _QUANTIZE: Final = Wrapper(
     _CALLS + "quantize",
     "an entry point: its arguments go with onnxruntime's steps within, and both models are costed",
@@ -26,7 +27,7 @@ OPTIMUM_ONNX: Final = Library(
         Hook(
             _MODULE,
             "ORTQuantizer.fit",
-            ENTRY_POINT,
+            _FIT,
             sources=(
                 ("calibration_config.method", semconv.CALIBRATION_METHOD),
                 ("self.onnx_model_path", semconv.INPUT_PATH),

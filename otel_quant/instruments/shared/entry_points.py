@@ -67,11 +67,15 @@ def as_operation(
             with FAULTS.kept_in(origin):
                 attributes = describe(*args, **kwargs)
         find = models if models is not None and _costs_its_models(library) else None
-        with operating(library.distribution, attributes, costs_models=find is not None):
+        with operating(
+            library.distribution, attributes, costs_models=find is not None
+        ) as operation:
             result = function(*args, **kwargs)
             if find is not None:
                 with FAULTS.kept_in("model cost"):
-                    report_models(functools.partial(find, result, *args, **kwargs))
+                    report_models(
+                        functools.partial(find, result, *args, **kwargs), operation.input_shapes
+                    )
             return result
 
     return wrapper
@@ -97,11 +101,12 @@ def by_arguments(function: Callable[..., Any], hook: Hook, library: Library) -> 
     return describe
 
 
-def report_models(find: Callable[[], Models]) -> None:
+def report_models(find: Callable[[], Models], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Costs the models of an operation that has ended without an error, and reports them.
 
     Args:
         find: Returns the models; called if model cost is switched on.
+        shapes: Of the models' inputs by name, where a calibration has shown them.
     """
     settings = RUNTIME.settings
     if not settings.cost or not RUNTIME.is_running or RUNTIME.recorder.ended:
@@ -109,7 +114,9 @@ def report_models(find: Callable[[], Models]) -> None:
     # Imported here: a program that costs no model does not pay for it.
     from otel_quant.instruments.shared.model_cost import cost_models
 
-    costs = cost_models(find(), time_limit=settings.cost_timeout, paths=settings.paths)
+    costs = cost_models(
+        find(), time_limit=settings.cost_timeout, paths=settings.paths, shapes=shapes
+    )
     RUNTIME.recorder.models_costed(list(costs))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from otel_quant.cost import CostError, ModelCost, NodeCost, cost_of
+from otel_quant.cost import CostError, InputSpec, ModelCost, NodeCost, cost_of
 from otel_quant.instruments.shared.onnx_models import Models
 from otel_quant.records import AttributeValue, CostedModel
 
@@ -21,23 +22,36 @@ HEAVIEST: Final = 10
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
 
-def cost_models(models: Models, *, time_limit: float, paths: bool) -> Iterator[CostedModel]:
+_LARGEST: Final = (1 << 63) - 1
+"""What an integer attribute can hold."""
+
+
+def cost_models(
+    models: Models,
+    *,
+    time_limit: float,
+    paths: bool,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Iterator[CostedModel]:
     """Costs models, each within a time limit.
 
     Args:
         models: Role and model of each.
         time_limit: Seconds for one model.
         paths: Whether the record may name the file.
+        shapes: Of inputs by name, for the models that have such inputs and leave their lengths
+            open.
 
     Yields:
         One record for each model.
     """
+    inputs = {name: InputSpec(shape, if_fits=True) for name, shape in shapes.items()}
     for role, model in models:
         start = time.time_ns()
         path = os.fspath(model) if paths and isinstance(model, str | os.PathLike) else None
         cost, error = None, None
         try:
-            cost = cost_of(model, time_limit=time_limit)
+            cost = cost_of(model, inputs=inputs, time_limit=time_limit)
         except CostError as refused:
             error = str(refused) if paths else refused.reason
         yield CostedModel(
@@ -45,14 +59,21 @@ def cost_models(models: Models, *, time_limit: float, paths: bool) -> Iterator[C
             path=path,
             start_ns=start,
             end_ns=time.time_ns(),
-            figures={} if cost is None else figures_of(cost),
+            figures={} if cost is None else figures_of(cost, shapes),
             heaviest=() if cost is None else tuple(heaviest_of(cost)),
             error=error,
         )
 
 
-def figures_of(cost: ModelCost) -> dict[str, AttributeValue]:
-    """Returns a model's totals, by the last part of their attributes' names."""
+def figures_of(
+    cost: ModelCost, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> dict[str, AttributeValue]:
+    """Returns a model's totals, by the last part of their attributes' names.
+
+    Args:
+        cost: The model's cost.
+        shapes: Of inputs by name, as a calibration has shown them.
+    """
     figures: dict[str, AttributeValue | None] = {
         "size": cost.file_bytes,
         "params": cost.params,
@@ -76,7 +97,20 @@ def figures_of(cost: ModelCost) -> dict[str, AttributeValue]:
         figures["uncosted_ops"] = tuple(
             f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())
         )
-    return {name: value for name, value in figures.items() if value is not None}
+    if cost.assumed:
+        figures["assumed"] = tuple(f"{each.name}={each.length}" for each in cost.assumed)
+    calibrated = tuple(
+        f"{name}={'x'.join(map(str, shape))}"
+        for name, shape in shapes.items()
+        if cost.input_shapes.get(name) == shape
+    )
+    if calibrated:
+        figures["input_shapes"] = calibrated
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and not (isinstance(value, int) and value > _LARGEST)
+    }
 
 
 def heaviest_of(cost: ModelCost) -> Iterator[dict[str, str | int]]:

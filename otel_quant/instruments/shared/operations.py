@@ -29,9 +29,11 @@ class Operation:
 
     Attributes:
         shared_step: The step that several calls within the operation make up, while it is open.
+        input_shapes: Shapes of a model's inputs, by name, in the first sample of a calibration
+            within the operation; empty if there was none.
     """
 
-    __slots__ = ("attributes", "costs_models", "owner", "shared_step")
+    __slots__ = ("attributes", "costs_models", "input_shapes", "owner", "shared_step")
 
     def __init__(
         self, owner: str, attributes: Mapping[str, AttributeValue], costs_models: bool
@@ -40,6 +42,7 @@ class Operation:
         self.attributes = attributes
         self.costs_models = costs_models
         self.shared_step: Activation | None = None
+        self.input_shapes: Mapping[str, tuple[int, ...]] = {}
 
     def begin_shared_step(self, activation: Activation) -> None:
         """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end.
@@ -72,14 +75,26 @@ _NOTHING: Final[Mapping[str, AttributeValue]] = MappingProxyType({})
 
 def innermost() -> Operation | None:
     """Returns the innermost operation that the calling context is in."""
-    around = _AROUND.get()
-    return around[-1] if around else None
+    found = _AROUND.get()
+    return found[-1] if found else None
 
 
 def inherited_attributes() -> Mapping[str, AttributeValue]:
     """Returns the attributes of the operations around; those of inner ones go first."""
-    around = _AROUND.get()
-    return around[-1].attributes if around else _NOTHING
+    found = _AROUND.get()
+    return found[-1].attributes if found else _NOTHING
+
+
+def around() -> tuple[Operation, ...]:
+    """Returns the operations that the calling context is in, outermost first.
+
+    A thread that was started without a context, as the libraries' own worker threads are,
+    is taken to be in every operation under way.
+    """
+    found = _AROUND.get()
+    if not found and RUNTIME.current_step() is None:
+        found = tuple(_UNDER_WAY)
+    return found
 
 
 def costs_models() -> bool:
@@ -90,18 +105,10 @@ def costs_models() -> bool:
 def is_within(owners: Collection[str]) -> bool:
     """Whether the calling context is in an operation of one of some distributions.
 
-    A thread that was started without a context, as the libraries' own worker threads are,
-    is taken to be in every operation under way.
-
     Args:
         owners: The distributions.
     """
-    if not owners:
-        return False
-    around = _AROUND.get()
-    if not around and RUNTIME.current_step() is None:
-        around = tuple(_UNDER_WAY)
-    return any(each.owner in owners for each in around)
+    return bool(owners) and any(each.owner in owners for each in around())
 
 
 @contextmanager

@@ -5,7 +5,7 @@ A sample is one call of a reader that returned data, or one item of a loader: a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from otel_quant.instruments.shared.arguments import with_argument
 from otel_quant.instruments.shared.batches import items_in
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import enclosing_steps
+from otel_quant.instruments.shared.operations import around
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation
@@ -31,6 +32,9 @@ else:
 COUNTING_SAMPLES: Final = "counting calibration samples"
 """Origin of a failure, for :meth:`Faults.kept_in`."""
 
+_ARRAYS: Final = frozenset({("numpy", "ndarray"), ("torch", "Tensor")})
+"""Module and name of the classes of arrays, neither of which is to be imported for them."""
+
 OpenPass = Callable[[], OpenStep | None]
 """Opens the step that one pass over a data loader is."""
 
@@ -43,6 +47,7 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
         result = function(*args, **kwargs)
         if result is not None:
             count_sample(args[0], result)
+            note_shapes(result)
         return result
 
     return wrapper
@@ -80,6 +85,35 @@ def count_sample(source: object, batch: object) -> None:
                         step.recorder.expect_samples(step, total)
                 step.recorder.count_samples(step, items=items_in(batch))
                 return
+
+
+def note_shapes(sample: object) -> None:
+    """Keeps the shapes of the first sample for the cost of the models of the operations around.
+
+    Args:
+        sample: A model's inputs by name. Those that are no arrays of numpy or torch and no
+            lists are left out: to ask another object for its shape may run the program's code.
+    """
+    with FAULTS.kept_in("shapes of calibration samples"):
+        waiting = [operation for operation in around() if not operation.input_shapes]
+        if not waiting or not isinstance(sample, Mapping):
+            return
+        found = {name: _shape_of(value) for name, value in sample.items() if isinstance(name, str)}
+        shapes = {name: shape for name, shape in found.items() if shape is not None}
+        for operation in waiting:
+            operation.input_shapes = shapes
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """Shape of an array or of lists within lists, which are as long as the first of them."""
+    if (type(value).__module__, type(value).__name__) in _ARRAYS:
+        return tuple(value.shape)
+    if type(value) in (int, float, bool):
+        return ()
+    if type(value) is not list:
+        return None
+    inner = _shape_of(value[0]) if value else ()
+    return None if inner is None else (len(value), *inner)
 
 
 class CountedLoader(_Proxy):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from otel_quant.cost import InputSpec
+from otel_quant.cost.binding import bind_inputs
 from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import bind_inputs
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.values import Value
 

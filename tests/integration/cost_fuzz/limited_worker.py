@@ -13,12 +13,14 @@ import resource
 import signal
 import sys
 import traceback
+from pathlib import Path
 
+import otel_quant
 from otel_quant.cost import CostError, cost_of
 
 MEMORY = 1 << 30
 SECONDS = 30.0
-PYTHON = (sys.prefix, sys.base_prefix)
+PYTHON = (sys.prefix, sys.base_prefix, str(Path(otel_quant.__file__).parent))
 
 PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
 """On a hostile model a rule may find too few axes or too large numbers; this is our mistake."""

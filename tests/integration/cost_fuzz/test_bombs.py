@@ -131,7 +131,7 @@ def lists() -> bytes:
 
 TOO_MANY = (
     "unfolds into operations with more than 5,000,000 operands and attributes; "
-    "expected at most 5,000,000; a larger model is not costed"
+    "expected at most 5,000,000; a higher --max-nodes raises that limit"
 )
 BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "views of views": (lambda: model(chain("Identity", "x")), None),

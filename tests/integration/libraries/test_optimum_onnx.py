@@ -101,3 +101,7 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     assert [entry[1] for entry in reported if entry[0] == "model cost"] == [
         "float.onnx", "static/float_quantized.onnx", "float.onnx", "dynamic/float.onnx"
     ]  # fmt: skip
+    # What ``fit`` has seen is known to ``quantize``, which is another call.
+    for span in otlp.spans_named("model cost"):
+        role = span.attributes["quant.model.role"]
+        assert span.attributes[f"quant.model.{role}.input_shapes"] == ("x=1x64",)

@@ -76,6 +76,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+ASSUMED = "float.onnx: assumed N = 1: --dim N=1 sets it"
+
+IN_CSV = f"otel-quant: {ASSUMED}\n"
+"""On standard error: CSV has no place for it."""
+
+
 def printed(
     capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0, error: str = ""
 ) -> str:
@@ -94,6 +100,7 @@ def test_a_model_is_a_table_of_nodes_one_of_operators_and_totals(
         printed(capsys, "float.onnx")
         == """\
 float.onnx (rules: corrected, view: fused)
+assumed N = 1: --dim N=1 sets it
 
 NODE  OP        MACS      %  BACKWARD MACS  MEMORY B      %  PARAMS      %    INPUT  OUTPUT
 ----  -------  -----  -----  -------------  --------  -----  ------  -----  -------  -------
@@ -121,7 +128,6 @@ node with the most memory      head
 its memory, bytes              2,600
 precision of contractions      float32 100.00 %
 nodes                          4
-assumed dimensions             N = 1
 """
     )
 
@@ -132,6 +138,8 @@ def test_markdown_has_the_same_tables(capsys: pytest.CaptureFixture[str]) -> Non
         printed(capsys, "float.onnx", "--format", "markdown")
         == """\
 ## float.onnx
+
+assumed N = 1: --dim N=1 sets it
 
 Rules: corrected, view: fused
 
@@ -169,7 +177,6 @@ Rules: corrected, view: fused
 | its memory, bytes | 2,600 |
 | precision of contractions | float32 100.00 % |
 | nodes | 4 |
-| assumed dimensions | N = 1 |
 """
     )
 
@@ -180,7 +187,7 @@ def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixt
         "model,node,op,macs,macs_share,backward_macs,memory_bytes,memory_share,params,params_share,"
         "input,output\n"
     )
-    assert printed(capsys, "float.onnx", "--format", "csv") == header + (
+    assert printed(capsys, "float.onnx", "--format", "csv", error=IN_CSV) == header + (
         "float.onnx,stem,Conv,1792,0.717949,3520,704,0.184486,112,0.148936,1x3x8x8,1x4x4x4\n"
         "float.onnx,head,MatMul,640,0.25641,1280,2600,0.681342,640,0.851064,1x64,1x10\n"
         "float.onnx,act,Relu,64,0.025641,64,256,0.067086,0,0,1x4x4x4,1x4x4x4\n"
@@ -190,19 +197,22 @@ def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("folder")
 def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> None:
-    by_op = printed(capsys, "float.onnx", "--format", "csv", "--by", "op", "--top", "1")
+    by_op = printed(
+        capsys, "float.onnx", "--format", "csv", "--by", "op", "--top", "1", error=IN_CSV
+    )
     assert by_op == (
         "model,op,nodes,macs,macs_share,backward_macs,memory_bytes,memory_share,params,"
         "params_share\n"
         "float.onnx,Conv,1,1792,0.717949,3520,704,0.184486,112,0.148936\n"
     )
-    by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total")
+    by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
     assert by_model == (
         "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
         "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,nodes,"
-        "quantize_nodes,dequantize_nodes,symbolic_dims,overridden_dims,uncosted_ops,unsized_tensors\n"
+        "quantize_nodes,dequantize_nodes,symbolic_dims,overridden_dims,uncosted_ops,unsized_tensors,"
+        "unused_params,unused_weight_bytes\n"
         "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,4,0,0,N = 1,,,"
-        "0\n"
+        "0,0,0\n"
     )
 
 
@@ -219,6 +229,7 @@ def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
                 "path": "float.onnx",
                 "rules": "corrected",
                 "view": "fused",
+                "assumed": {"N": {"length": 1, "option": "--dim N=1"}},
                 "total": {
                     "macs": 2496,
                     "macs_contraction": 2368,
@@ -360,17 +371,22 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
 ) -> None:
     models = ("float.onnx", "quantized.onnx")
     table = printed(capsys, *models, "--by", "comparison")
-    assert table.startswith("float.onnx -> quantized.onnx (view: fused)\n\n")
-    table, begin, rest = table.partition("(float.onnx:")
-    assert begin + rest == (
-        "(float.onnx: assumed dimensions N = 1)\n(quantized.onnx: assumed dimensions N = 1)\n"
+    assumed = (
+        "float.onnx: assumed N = 1: --dim N=1 sets it\n"
+        "quantized.onnx: assumed N = 1: --dim N=1 sets it\n"
     )
+    assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
+    table = table.replace(assumed, "")
     assert printed(capsys, *models, "--by", "total").endswith(f"\n{table}")
     page = printed(capsys, *models, "--by", "comparison", "--format", "markdown")
     assert (
         page
         == """\
 ## float.onnx -\\> quantized.onnx (view: fused)
+
+float.onnx: assumed N = 1: --dim N=1 sets it
+
+quantized.onnx: assumed N = 1: --dim N=1 sets it
 
 |  | BEFORE | AFTER | CHANGE |
 | --- | ---: | ---: | ---: |
@@ -387,13 +403,12 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
 | nodes without known MACs | 0 | 0 | +0 |
 | contraction MACs in float32 | 100.00 % | 72.97 % | -27.03 points |
 | contraction MACs in int8 | 0.00 % | 27.03 % | +27.03 points |
-
-(float.onnx: assumed dimensions N = 1)
-
-(quantized.onnx: assumed dimensions N = 1)
 """
     )
-    rows = printed(capsys, *models, "--by", "comparison", "--format", "csv")
+    rows = printed(
+        capsys, *models, "--by", "comparison", "--format", "csv",
+        error=IN_CSV + IN_CSV.replace("float", "quantized"),
+    )  # fmt: skip
     assert (
         rows
         == """\
@@ -459,6 +474,14 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
     }
     assert model["uncosted_ops"] == {"custom:Odd": 1}
+    assert model["unknown_nodes"] == [
+        {
+            "lack": "rule",
+            "ops": {"custom:Odd": 1},
+            "first": "second",
+            "reason": "node 'second' (custom:Odd): no rule is known for this operator",
+        }
+    ]
     assert (
         printed(capsys, "m.onnx")
         == """\
@@ -485,8 +508,9 @@ peak of activations, bytes     48
 node with the most memory      first
 its memory, bytes              24
 nodes                          2
-nodes without known MACs       custom:Odd 1
 results of unknown size        1
+nodes without a rule           custom:Odd 1
+  the first                    node 'second' (custom:Odd): no rule is known for this operator
 """
     )
 
@@ -570,7 +594,8 @@ def test_no_name_is_read_as_a_spreadsheet_formula(
 def test_nodes_are_in_the_requested_order(
     arguments: tuple[str, ...], order: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = printed(capsys, "float.onnx", "--format", "csv", *arguments).splitlines()[1:]
+    out = printed(capsys, "float.onnx", "--format", "csv", *arguments, error=IN_CSV)
+    lines = out.splitlines()[1:]
     assert [line.split(",")[1] for line in lines] == order
 
 
@@ -594,8 +619,8 @@ def test_an_overridden_length_is_in_every_format(
     arguments = ("--input", "image=1x3x16x8", "--by", "total", "--format", form)
     out = printed(capsys, "float.onnx", *arguments)
     assert {
-        "table": "\noverridden dimensions          image[2] = 16 (model: 8)\n",
-        "markdown": "\n| overridden dimensions | image\\[2\\] = 16 (model: 8) |\n",
+        "table": "\noverridden image[2] = 16 (model: 8)\n\n",
+        "markdown": "\n\noverridden image\\[2\\] = 16 (model: 8)\n\nRules: ",
         "csv": ",image[2] = 16 (model: 8),MatMul 1,",
         "json": '"overridden_dims": {\n        "image[2]": {"model": 8, "given": 16}\n',
     }[form] in out
@@ -611,11 +636,11 @@ def test_an_overridden_length_is_in_every_format(
 def test_assumed_lengths_are_shown_without_totals_too(
     by: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert printed(capsys, "float.onnx", "--by", by).endswith("\n\nassumed dimensions  N = 1\n")
-    page = printed(capsys, "float.onnx", "--by", by, "--format", "markdown")
-    assert page.endswith(
-        "\n### Assumptions\n\n|  |  |\n| --- | ---: |\n| assumed dimensions | N = 1 |\n"
+    assert printed(capsys, "float.onnx", "--by", by).startswith(
+        "float.onnx (rules: corrected, view: fused)\nassumed N = 1: --dim N=1 sets it\n\n"
     )
+    page = printed(capsys, "float.onnx", "--by", by, "--format", "markdown")
+    assert page.startswith("## float.onnx\n\nassumed N = 1: --dim N=1 sets it\n\nRules: ")
 
 
 @pytest.mark.usefixtures("folder")
@@ -732,7 +757,11 @@ def test_strict_makes_unknown_figures_an_error_with_exit_code_3(
     save(Path("odd.onnx"), HOSTILE, {})
     save(Path("float.onnx"), FLOAT, FLOAT_WEIGHTS)
 
-    printed(capsys, "float.onnx", "--strict")
+    printed(capsys, "float.onnx", "--strict", "--dim", "N=1")
+    printed(
+        capsys, "float.onnx", "--strict", code=3,
+        error="otel-quant: float.onnx: assumed N = 1: --dim N=1 sets it\n",
+    )  # fmt: skip
     printed(capsys, "odd.onnx")
     out = printed(
         capsys, "odd.onnx", "--strict", code=3,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from otel_quant.cost import CostError, budget, cost_of
+from otel_quant.cost import CostError, cost_of
 
 
 def varint(value: int) -> bytes:
@@ -63,7 +63,7 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
     with pytest.raises(CostError) as caught:
         cost_of(path)
     assert str(caught.value) == (
-        f"{path}: field 7 claims {1 << 62} bytes where 3 are left at byte 0; "
+        f"{path}: is not an ONNX model, or only a part of one: field 7 claims {1 << 62} bytes where 3 are left at byte 0; "
         "expected a whole ONNX file; this one is truncated or damaged"
     )
     assert caught.value.offset == 0
@@ -82,6 +82,21 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
         (b"\x3b", "field 7 has wire type 3"),
         (b"\x38\x01", "field 7 has wire type 0 instead of 2"),
         (b"\xff" * 11, "an integer of more than 64 bits"),
+        (b"# A readme\n\nof lines", "m.onnx: is a text file; expected an ONNX ModelProto"),
+        ("größer\n".encode() * 12, "m.onnx: is a text file; expected an ONNX ModelProto"),
+        (b"<html>", "m.onnx: is a text file; expected an ONNX ModelProto"),
+        (b'{"a": 1}', "m.onnx: is a text file; expected an ONNX ModelProto"),
+        (b'\x40\1\0\0\0\0\0\0{"w":{"dtype":"F32"}}', "is a safetensors file"),
+        (b"\x1c\0\0\0TFL3\0\0", "is a TensorFlow Lite model"),
+        (b"\x93NUMPY\1\0", "is a NumPy array"),
+        (b"\x89PNG\r\n", "is a PNG image"),
+        (b"\xff\xd8\xff\xe0", "is a JPEG image"),
+        (b"%PDF-1.7", "is a PDF document"),
+        (b"\x7fELF\2\1", "is a program or library"),
+        (
+            b"\3\4\5" * 9,
+            "m.onnx: is not an ONNX model, or only a part of one: field number 0 at byte 0",
+        ),
         (b"\x08\xff", "the file ends inside a field"),
     ],
 )
@@ -124,10 +139,7 @@ def test_types_nested_without_end_are_refused(tmp_path: Path) -> None:
         cost_of(path)
 
 
-def test_functions_that_call_each_other_twice_do_not_unfold_without_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(budget, "MAX_OPS", 20_000)  # a tenth: the way there takes 10 s of CPU
+def test_functions_that_call_each_other_twice_do_not_unfold_without_end() -> None:
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
     functions = [
@@ -157,10 +169,11 @@ def test_functions_that_call_each_other_twice_do_not_unfold_without_end(
     )
     model = helper.make_model(graph, functions=functions, opset_imports=opsets)
     with pytest.raises(CostError) as caught:
-        cost_of(model.SerializeToString())
+        # a tenth of the usual limit: the way there takes 10 s of CPU
+        cost_of(model.SerializeToString(), max_nodes=20_000)
     assert caught.value.reason == (
         "unfolds into more than 20,000 operations, functions and bodies included; "
-        "expected at most 20,000; a larger model is not costed"
+        "expected at most 20,000; --max-nodes sets the limit"
     )
 
 

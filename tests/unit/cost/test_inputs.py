@@ -50,6 +50,7 @@ def test_both_notations_are_understood(text: str, name: str, spec: InputSpec) ->
         ("x=1xhxw", "is not understood"),
         ("x:f32:1x2:1x2x3", "has 3 values; expected 2 for shape"),
         ("x:i64:1:a", "has values 'a'; expected int64 numbers"),
+        ("x:i64:1:18446744073709551616", "has values '18446744073709551616'; expected int64"),
         ("x=99999999999999999999", "has a length above 1,099,511,627,776"),
     ],
 )

@@ -247,6 +247,7 @@ def test_the_json_is_exactly_the_contract() -> None:
         "path": "<bytes>",
         "rules": "corrected",
         "view": "fused",
+        "assumed": {"N": {"length": 1, "option": "--dim N=1"}},
         "total": {
             "macs": 32,
             "macs_contraction": 32,

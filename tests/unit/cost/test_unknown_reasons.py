@@ -6,7 +6,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, cost_of, parse_inputs
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import OPERATORS
 from otel_quant.cost.rules.formula import FREE, CostRule
@@ -110,7 +110,10 @@ def test_a_size_that_depends_on_data_is_the_reason() -> None:
 
 
 def test_a_target_shape_that_is_not_known_is_the_reason_for_what_follows() -> None:
-    depends = "node 'r' (Reshape): the size of its result depends on data"
+    depends = (
+        "node 'r' (Reshape): the size of its result depends on data; "
+        "what it depends on is set with --input target:int64:2:VALUES"
+    )
     assert reasons(
         """g (float[4, 6] x, int64[2] target) => (float[] z) {
             [r] a = Reshape (x, target) [t] z = Tanh (a) }"""
@@ -118,7 +121,10 @@ def test_a_target_shape_that_is_not_known_is_the_reason_for_what_follows() -> No
 
 
 def test_a_body_of_a_loop_of_unknown_length_names_the_loop() -> None:
-    often = "node 'again' (Loop): how often it runs its body is not known"
+    often = (
+        "node 'again' (Loop): how often it runs its body is not known; "
+        "what it depends on is set with --input trips:int64::VALUES --input go:bool::VALUES"
+    )
     assert reasons(
         """g (float[4] x, int64 trips, bool go) => (float[4] y) {
             [again] y = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] h)
@@ -181,3 +187,30 @@ def test_a_precision_that_an_attribute_of_the_wrong_type_should_give_is_unknown(
         '{ y = com.microsoft.MatMulNBits <N = 4, K = 8, bits = "four"> (x, w, s) }'
     )
     assert found.precision == {"unknown": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "given"),
+    [
+        ("(float[8] x, int64[1] start, int64[1] end) => (float[] y)",
+         "y = Slice (x, start, end)", ["start:int64:1:2", "end:int64:1:5"]),
+        ("(int64[8] x, int64[1] k) => (int64[] y, int64[] i)",
+         "y, i = TopK (x, k)", ["k:int64:1:3"]),
+        ("(int64[1] shape) => (float[] y)", "y = ConstantOfShape (shape)", ["shape:int64:1:7"]),
+        ("(int64 start, int64 limit, int64 delta) => (int64[] y)",
+         "y = Range (start, limit, delta)",
+         ["start:int64::0", "limit:int64::9", "delta:int64::3"]),
+    ],
+)  # fmt: skip
+def test_the_option_that_a_reason_names_gives_the_size(
+    signature: str, body: str, given: list[str]
+) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}'
+    ).SerializeToString()
+    (open_,) = cost_of(model).nodes
+    options = " ".join(f"--input {text.rpartition(':')[0]}:VALUES" for text in given)
+    assert open_.unknown_reason is not None
+    assert open_.unknown_reason.endswith(f"; what it depends on is set with {options}")
+    (node,) = cost_of(model, inputs=parse_inputs(given)).nodes
+    assert node.unknown_reason is None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from otel_quant.instruments.shared.model_cost import cost_models
+from otel_quant.instruments.shared.operations import operating
+from otel_quant.instruments.shared.samples import note_shapes
 from otel_quant.records import CostedModel
 
 
@@ -46,6 +49,51 @@ def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
         ),
     )
     assert cost.start_ns <= cost.end_ns
+
+
+@pytest.mark.parametrize(
+    ("shapes", "macs", "seen"),
+    [
+        ({"x": (5, 3), "other": (9,)}, 5 * 12, {"input_shapes": ("x=5x3",)}),
+        ({"x": (5, 4)}, 12, {"assumed": ("N=1",)}),
+        ({"x": (5,)}, 12, {"assumed": ("N=1",)}),
+        ({}, 12, {"assumed": ("N=1",)}),
+    ],
+)
+def test_shapes_of_a_calibration_decide_open_lengths_where_they_fit(
+    shapes: dict[str, tuple[int, ...]], macs: int, seen: dict[str, tuple[str, ...]]
+) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> '
+        "g (float[N, 3] x) => (float[N, 4] y) <float[3, 4] w> { y = MatMul (x, w) }"
+    )
+    [cost] = cost_models([("float", proto)], time_limit=10, paths=True, shapes=shapes)
+    assert cost.error is None
+    assert cost.figures["macs"] == macs
+    assert {
+        name: cost.figures[name] for name in ("input_shapes", "assumed") if name in cost.figures
+    } == seen
+
+
+class Untouched:
+    """An object of the program's whose shape may not be asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise AssertionError("asked")
+
+
+def test_shapes_are_kept_of_the_first_sample_that_has_some() -> None:
+    ragged: list[object] = [[1.0, 2.0], [3.0]]
+    with operating("a library", {}, costs_models=True) as outer, operating("another", {}) as inner:
+        note_shapes({"x": Untouched(), 7: np.ones(3)})
+        assert outer.input_shapes == {}
+        note_shapes(
+            {"x": Untouched(), "a": np.ones((2, 3)), "l": ragged, "n": 5, "e": [], "s": "text"}
+        )
+        note_shapes({"a": np.ones((9, 9))})
+    expected = {"a": (2, 3), "l": (2, 2), "n": (), "e": (0,)}
+    assert (outer.input_shapes, inner.input_shapes) == (expected, expected)
 
 
 def test_paths_can_be_kept_out(model: Path) -> None:

@@ -1,0 +1,206 @@
+"""Models whose lengths are open, run by onnxruntime: every result has the shape that was found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from otel_quant.cost import Assumption, ModelCost, cost_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+from resnet50 import write_resnet50  # of the examples
+
+_TYPES = {TensorProto.FLOAT: np.float32, TensorProto.INT64: np.int64}
+
+
+def shapes_when_run(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Shape of the first result of each node, in order, as onnxruntime computes it."""
+    model = onnx.load(path)
+    static = {tensor.name for tensor in model.graph.initializer}
+    feeds: dict[str, Any] = {
+        info.name: np.ones(shapes[info.name], _TYPES[info.type.tensor_type.elem_type])
+        for info in model.graph.input
+        if info.name not in static
+    }
+    wanted = [node.output[0] for node in model.graph.node]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return [value.shape for value in session.run(wanted, feeds)]
+
+
+def check(cost: ModelCost, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    assert [node.outputs[0] for node in cost.nodes] == shapes_when_run(path, shapes)
+    assert (cost.assumed, cost.uncosted_ops, cost.unsized_tensors) == ((), {}, 0)
+
+
+def info(name: str, *shape: str | int | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def recognizer(path: Path) -> Path:
+    """Layers as of PaddleOCR's recognition models, every open length written ``?``."""
+    random = np.random.default_rng(0)
+    weights = {
+        "w1": random.standard_normal((8, 3, 3, 3), np.float32),
+        "w2": random.standard_normal((16, 8, 3, 3), np.float32),
+        "head": random.standard_normal((16, 37), np.float32),
+        "two": np.array([2], np.int64),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], strides=[2, 2], pads=[1] * 4),
+        helper.make_node("HardSwish", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["c"], strides=[2, 1], pads=[1] * 4),
+        helper.make_node("AveragePool", ["c"], ["d"], kernel_shape=[12, 2], strides=[12, 2]),
+        helper.make_node("Squeeze", ["d", "two"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["f"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["f", "head"], ["g"]),
+        helper.make_node("Softmax", ["g"], ["y"], axis=2),
+    ]
+    graph = helper.make_graph(
+        nodes, "rec", [info("x", "?", 3, 48, "?")], [info("y", "?", "?", 37)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_a_model_that_names_every_open_length_with_a_question_mark(tmp_path: Path) -> None:
+    path = recognizer(tmp_path / "rec.onnx")
+    shapes = {"x": (1, 3, 48, 192)}
+
+    check(cost_of(path, inputs=shapes), path, shapes)
+    open_ = cost_of(path)
+    assert {each.option for each in open_.assumed} == {"--input x=1x3x48x1"}
+
+
+def decoder(path: Path) -> Path:
+    """One attention over a cache, the mask as long as the cache and the new tokens together."""
+    heads, size = 4, 32
+    nodes = [
+        helper.make_node("Concat", ["past_key", "key"], ["keys"], axis=2),
+        helper.make_node("Concat", ["past_value", "value"], ["values"], axis=2),
+        helper.make_node("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["query", "turned"], ["scores"]),
+        helper.make_node("Unsqueeze", ["mask", "axes"], ["wide"]),
+        helper.make_node("Add", ["scores", "wide"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["share"], axis=-1),
+        helper.make_node("MatMul", ["share", "values"], ["y"]),
+        helper.make_node("MatMul", ["mask", "position"], ["z"]),
+    ]
+    past = ("batch", heads, "past_sequence_length", size)
+    new = ("batch", heads, "seq", size)
+    graph = helper.make_graph(
+        nodes, "dec",
+        [
+            info("mask", "batch", "past_sequence_length + seq"),
+            info("position", "past_sequence_length + seq", 8),
+            info("query", *new), info("key", *new), info("value", *new),
+            info("past_key", *past), info("past_value", *past),
+        ],
+        [info("y", *new)],
+        [numpy_helper.from_array(np.array([1, 2], np.int64), "axes")],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize(("past", "seq"), [(100, 1), (0, 7), (1, 1)])
+def test_a_decoder_whose_mask_is_as_long_as_cache_and_tokens(
+    past: int, seq: int, tmp_path: Path
+) -> None:
+    path = decoder(tmp_path / "dec.onnx")
+    new, old = (2, 4, seq, 32), (2, 4, past, 32)
+    shapes = {
+        "mask": (2, past + seq), "position": (past + seq, 8), "query": new, "key": new,
+        "value": new, "past_key": old, "past_value": old,
+    }  # fmt: skip
+
+    dims = {"batch": 2, "past_sequence_length": past, "seq": seq}
+    for cost in (
+        cost_of(path, dims=dims),
+        cost_of(path, inputs={"query": new, "past_key": old}),
+        cost_of(path, inputs=shapes),
+    ):
+        check(cost, path, shapes)
+        attention = 2 * (2 * 4 * seq * (past + seq) * 32)
+        assert cost.macs_contraction == attention + 2 * (past + seq) * 8
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(32, 32)
+        self.key = nn.Linear(32, 32)
+
+    def forward(
+        self, x: torch.Tensor, past: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        batch, tokens, _ = x.shape
+        query = self.query(x).view(batch, tokens, 4, 8).transpose(1, 2)
+        key = self.key(x).view(batch, tokens, 4, 8).transpose(1, 2)
+        keys = torch.cat([past, key], 2)
+        shares = (query @ keys.transpose(-1, -2) + mask[:, None, None, :]).softmax(-1)
+        return (shares @ keys).transpose(1, 2).reshape(batch, tokens, 32), keys
+
+
+def test_a_decoder_that_torch_exports_with_named_lengths(tmp_path: Path) -> None:
+    path = tmp_path / "torch.onnx"
+    batch, tokens, past = (torch.export.Dim(name) for name in ("batch", "seq", "past"))
+    torch.onnx.export(
+        Decoder().eval(),
+        (torch.rand(2, 3, 32), torch.rand(2, 4, 5, 8), torch.rand(2, 8)),
+        path, dynamo=True, input_names=["x", "past_key", "mask"], output_names=["y", "keys"],
+        dynamic_shapes=({0: batch, 1: tokens}, {0: batch, 2: past}, {0: batch, 1: torch.export.Dim.AUTO}),
+    )  # fmt: skip
+    declared = {
+        value.name: [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+        for value in onnx.load(path).graph.output
+    }
+    assert declared["keys"][2] in ("past + seq", "seq + past")
+    shapes = {"x": (3, 2, 32), "past_key": (3, 4, 9, 8), "mask": (3, 11)}
+
+    check(cost_of(path, inputs=shapes), path, shapes)
+
+
+def test_lengths_that_onnx_itself_has_named_are_no_obstacle(tmp_path: Path) -> None:
+    path = recognizer(tmp_path / "rec.onnx")
+    onnx.save(onnx.shape_inference.infer_shapes(onnx.load(path)), path)
+    names = {
+        dim.dim_param
+        for value in onnx.load(path).graph.value_info
+        for dim in value.type.tensor_type.shape.dim
+    }
+    assert any(name.startswith("unk__") for name in names)
+    shapes = {"x": (2, 3, 48, 320)}
+
+    check(cost_of(path, inputs=shapes), path, shapes)
+
+
+def test_a_resnet_50_with_open_lengths_is_not_taken_for_a_small_model(tmp_path: Path) -> None:
+    path = write_resnet50(tmp_path / "resnet50.onnx")
+    model = onnx.load(path)
+    fixed = cost_of(path)
+    for axis, name in ((0, "batch"), (2, "height"), (3, "width")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    onnx.save(model, path)
+
+    open_ = cost_of(path)
+    assert open_.macs_contraction < fixed.macs_contraction // 100
+    assert open_.assumed == tuple(Assumption(name, 1) for name in ("batch", "height", "width"))
+    given = cost_of(path, dims={"batch": 1, "height": 224, "width": 224})
+    assert (given.assumed, given.macs, given.nodes) == ((), fixed.macs, fixed.nodes)
+    four = {"input": (4, 3, 96, 160)}
+    check(cost_of(path, inputs=four), path, four)

@@ -1,0 +1,247 @@
+"""What the options of ``otel-quant cost`` say of lengths, limits and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import otel_quant.cli
+from otel_quant.cli import FAULTY, main
+from otel_quant.cli.command import Command
+from otel_quant.version import VERSION
+
+
+def model(path: str, *shapes: list[str | int | None], nodes: int = 1) -> None:
+    """A chain of Relu behind each of the inputs ``x0``, ``x1`` ..."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", [f"x{i}" if n == 0 else f"y{i}{n - 1}"], [f"y{i}{n}"])
+            for i in range(len(shapes))
+            for n in range(nodes)
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, shape)
+            for i, shape in enumerate(shapes)
+        ],
+        [],
+    )
+    onnx.save(helper.make_model(graph), path)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["cost", *arguments])
+    written = capsys.readouterr()
+    return code, written.out, written.err
+
+
+def macs(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[int]:
+    code, out, err = run(capsys, *arguments, "--format", "json")
+    assert (code, err) == (0, "")
+    return [model["total"]["macs"] for model in json.loads(out)["models"]]
+
+
+@pytest.mark.parametrize("by", ["node", "op", "total"])
+def test_a_report_begins_with_what_was_assumed_and_the_option_that_sets_it(
+    by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model("m.onnx", ["batch", 3, "?", None], ["batch", 5])
+    code, out, err = run(capsys, "m.onnx", "--by", by)
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        textwrap.dedent("""\
+            m.onnx (rules: corrected, view: fused)
+            assumed batch = 1: --dim batch=1 sets it
+            assumed x0[2] = 1, x0[3] = 1: --input x0=1x3x1x1 sets them
+
+        """)
+    )
+
+
+def test_the_options_that_a_report_names_make_it_strict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model("m.onnx", ["batch", 3, "?", None], ["batch", 5])
+    code, out, err = run(capsys, "m.onnx", "--strict", "--by", "total")
+    assert code == 3
+    assert err == (
+        "otel-quant: m.onnx: assumed batch = 1: --dim batch=1 sets it\n"
+        "otel-quant: m.onnx: assumed x0[2] = 1, x0[3] = 1: --input x0=1x3x1x1 sets them\n"
+    )
+    options = [word for text in re.findall(r": (--.*) sets", out) for word in text.split()]
+    again = run(capsys, "m.onnx", "--strict", "--by", "total", *options)
+    assert (again[0], again[2]) == (0, "")
+    assert again[1] == re.sub("assumed.*\n", "", out)
+
+
+def test_a_report_does_not_begin_with_a_thousand_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    model("m.onnx", *([f"n{i}"] for i in range(30)))
+    lines = run(capsys, "m.onnx", "--by", "total")[1].splitlines()
+    assert lines[20:23] == ["assumed n19 = 1: --dim n19=1 sets it", "assumed as well: 10 more", ""]
+
+
+def test_a_dimension_is_set_in_every_model_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    model("a.onnx", ["N", 2])
+    model("b.onnx", ["N", 3], ["M"])
+    options = ("--dim", "N=4", "--dim", "M=7")
+    assert macs(capsys, "a.onnx", "b.onnx", *options) == [8, 19]
+
+
+def test_a_dimension_that_no_model_has_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    model("a.onnx", ["N", 2])
+    code, _, err = run(capsys, "a.onnx", "--dim", "n=4")
+    assert (code, err) == (
+        1,
+        "otel-quant: --dim: no model has a dimension 'n'; expected a name from a model's inputs or "
+        "results, as the report lists those of inputs that were assumed\n",
+    )
+
+
+@pytest.mark.parametrize("prefix", ["models/b.onnx", "b.onnx"])
+def test_an_input_may_be_given_for_one_model(
+    prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model("a.onnx", ["N", 2])
+    model("models/b.onnx", ["N", 2])
+    arguments = ("a.onnx", "models/b.onnx", "--input", "x0=3x2", "--input", f"{prefix}:x0=5x2")
+    assert macs(capsys, *arguments) == [6, 10]
+
+
+def test_an_input_of_a_file_name_that_two_models_have_needs_the_path(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model("a.onnx", ["N", 2])
+    model("models/a.onnx", ["N", 2])
+    assert macs(capsys, "a.onnx", "models/a.onnx", "--input", "models/a.onnx:x0=5x2") == [2, 10]
+    code, _, err = run(capsys, "models/a.onnx", "a.onnx", "--input", "a.onnx:x0:f16:5x2")
+    assert (code, err) == (
+        1,
+        "otel-quant: a.onnx: input 'x0' is given type float16 (--input for a.onnx: 'x0:f16:5x2'); "
+        "expected float32 as the model declares it\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--dim", "N"), "--dim: 'N' is not understood; expected name=8"),
+        (("--dim", "N=1", "--dim", "N=2"), "--dim: 'N' is given twice"),
+        (("--input", "a.onnx:x0"), "--input: 'x0' is not understood; expected name=1x3x224x224 or "
+         "name:f32:1x3x224x224[:values]"),
+        (("--input", "x0=" + "9" * 5000), "--input: 'x0=" + "9" * 197 + "...' has a length above "
+         "1,099,511,627,776; expected lengths from 0 to 1,099,511,627,776"),
+    ],
+)  # fmt: skip
+def test_an_option_that_is_not_understood_exits_with_2(
+    arguments: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model("a.onnx", ["N"])
+    assert run(capsys, "a.onnx", *arguments) == (2, "", f"otel-quant: {error}\n")
+
+
+def test_nodes_without_macs_are_told_apart_by_what_they_lack(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21, "mine": 1]>
+        g (float[N, 6] x, float[6, 4] w) => (float[M, 2] y)
+        <int64[2, found] where> {
+            [where] where = NonZero (x) [turn] t = Transpose (where) [f] f = Cast <to = 1> (t)
+            [act] a = Relu (f) [tanh] b = Tanh (f) [act2] c = Relu (f)
+            [odd] d = mine.Odd (x) [mm] e = MatMul (d, w) }
+    """)
+    onnx.save(proto, "m.onnx")
+    _, out, _ = run(capsys, "m.onnx", "--by", "total")
+    assert out.splitlines()[-5:] == [
+        "results of unknown size        8",
+        "nodes without a rule           mine:Odd 1",
+        "  the first                    node 'odd' (mine:Odd): no rule is known for this operator",
+        "nodes without a known shape    Relu 2, Tanh 1, MatMul 1",
+        "  the first                    node 'act', because of node 'where' (NonZero): the size of "
+        "its result depends on data; --dim found=LENGTH gives it",
+    ]
+    given = run(capsys, "m.onnx", "--by", "total", "--dim", "found=5", "--dim", "N=1")[1]
+    assert given.splitlines()[-5:] == [
+        "results of unknown size        2",
+        "nodes without a rule           mine:Odd 1",
+        "  the first                    node 'odd' (mine:Odd): no rule is known for this operator",
+        "nodes without a known shape    MatMul 1",
+        "  the first                    node 'mm', because of node 'odd' (mine:Odd): no rule is "
+        "known for this operator",
+    ]
+
+
+def test_an_assumed_length_that_does_not_fit_is_named_as_what_helps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[1, 3, H, W] x, float[4, 3, 5, 5] w) => (float[] y) { [conv] y = Conv (x, w) }
+    """)
+    onnx.save(proto, "m.onnx")
+    _, out, _ = run(capsys, "m.onnx", "--by", "total")
+    assert out.splitlines()[-2:] == [
+        "nodes without a known shape    Conv 1",
+        "  the first                    node 'conv' (Conv): a window of 5 is longer than an axis of "
+        "1 with 0 of padding; lengths were assumed: --dim H=1 sets the first",
+    ]
+
+
+def test_the_number_of_nodes_has_a_limit_that_can_be_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model("m.onnx", [2], nodes=20)
+    assert macs(capsys, "m.onnx", "--max-nodes", "20") == [40]
+    assert run(capsys, "m.onnx", "--max-nodes", "19") == (
+        1,
+        "",
+        "otel-quant: m.onnx: unfolds into more than 19 operations, functions and bodies included; "
+        "expected at most 19; --max-nodes sets the limit\n",
+    )
+    with pytest.raises(SystemExit) as caught:
+        main(["cost", "m.onnx", "--max-nodes", "0"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        "argument --max-nodes: '0' is not a number of nodes from 1 to 100000000\n"
+    )
+
+
+def fail(options: object) -> int:
+    raise ZeroDivisionError("a\nb" + "c" * 400)
+
+
+BROKEN = Command("broken", "fails", lambda parser: None, fail)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_an_error_of_our_own_is_one_line_and_its_traceback_is_shown_if_asked_for(
+    shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(otel_quant.cli, "COMMANDS", (BROKEN,))
+    assert main(["broken", *(["--traceback"] if shown else [])]) == FAULTY == 70
+
+    written = capsys.readouterr()
+    assert written.out == ""
+    *before, line = written.err.splitlines()
+    place = f"{__file__}:{fail.__code__.co_firstlineno + 1}"
+    sent = "all of this" if shown else "what --traceback shows"
+    assert line == (
+        f"otel-quant: ZeroDivisionError: a\\nb{'c' * 278} (at {place}); this is an error of "
+        f"otel-quant {VERSION} itself: please send {sent}, the command and, if you may, the file "
+        "to where you have otel-quant from"
+    )
+    assert bool(before) is shown
+    if shown:
+        assert before[0] == "Traceback (most recent call last):"

@@ -1,0 +1,91 @@
+"""Constants that no node reads are told apart, and what an external tensor's length claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from otel_quant.cost import ModelCost, cost_of
+
+
+def with_weights(text: str, **weights: np.ndarray) -> ModelCost:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in weights.items()
+    )
+    return cost_of(model.SerializeToString())
+
+
+def constants(cost: ModelCost) -> tuple[int, int, int, int]:
+    return cost.params, cost.weight_bytes, cost.unused_params, cost.unused_weight_bytes
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def test_what_no_node_reads_counts_for_itself() -> None:
+    cost = with_weights(
+        "g (float[2, 3] x) => (float[2, 4] y) { k = Constant <value_floats = [1.0, 2.0]> () "
+        "y = MatMul (x, w) }",
+        w=floats(3, 4), left=floats(5, 5), half=np.ones(7, np.float16),
+    )  # fmt: skip
+    assert constants(cost) == (12, 48, 25 + 7 + 2, 100 + 14 + 8)
+    assert cost.to_json_dict()["total"] == {
+        "macs": 24,
+        "macs_contraction": 24,
+        "backward_macs": 48,
+        "params": 12,
+        "weight_bytes": 48,
+        "memory_bytes": 48 + 32,
+        "peak_activation_bytes": 24 + 32,
+        "unused_params": 34,
+        "unused_weight_bytes": 122,
+    }
+
+
+def test_an_output_a_branch_and_a_function_read_too() -> None:
+    cost = with_weights(
+        "g (float[2, 3] x) => (float[2, 4] y, float[9] kept) <bool yes = {1}> { y = If (yes) <"
+        "then_branch = a () => (float[2, 4] p) { p = MatMul (x, w) }, "
+        "else_branch = b () => (float[2, 4] q) { q = MatMul (x, v) }> }",
+        w=floats(3, 4), v=floats(3, 4), kept=floats(9), left=floats(5),
+    )  # fmt: skip
+    assert constants(cost) == (12 + 12 + 9 + 1, 48 + 48 + 36 + 1, 5, 20)
+
+
+def external(path: Path, length: str | None, size: int) -> Path:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> '
+        "g (float[2, 16] x) => (float[2, 16] y) { y = MatMul (x, w) }"
+    )
+    tensor = model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT)
+    tensor.dims.extend((16, 16))
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    if length is not None:
+        tensor.external_data.add(key="length", value=length)
+    path.write_bytes(model.SerializeToString())
+    if size:
+        (path.parent / "w.bin").write_bytes(b"\0" * size)
+    return path
+
+
+@pytest.mark.parametrize(("length", "stored"), [(None, 1024), ("1024", 1024), ("1000", 1000),
+                                                ("9000000000000000000", 1024)])  # fmt: skip
+def test_an_external_length_beyond_what_the_shape_needs_is_not_believed(
+    length: str | None, stored: int, tmp_path: Path
+) -> None:
+    path = external(tmp_path / "m.onnx", length, 0)
+    cost = cost_of(path)
+    assert (cost.weight_bytes, cost.file_bytes) == (stored, path.stat().st_size + stored)
+
+
+def test_weights_are_read_up_to_what_the_shape_needs(tmp_path: Path) -> None:
+    cost = cost_of(external(tmp_path / "m.onnx", "9000000000000000000", 1024), sparsity=True)
+    assert cost.sparsity is not None
+    assert [(zeros.weight, zeros.ratio) for zeros in cost.sparsity] == [("w", 1.0)]

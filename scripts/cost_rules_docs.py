@@ -42,6 +42,9 @@ _CONSTANTS = {
 
 _TITLES = {
     "": "ONNX",
+    "ai.onnx.ml": "ONNX, classical machine learning (`ai.onnx.ml`)",
+    "ai.onnx.preview": "ONNX, previews (`ai.onnx.preview`)",
+    "ai.onnx.preview.training": "ONNX, training (`ai.onnx.preview.training`)",
     "com.microsoft": "onnxruntime (`com.microsoft`)",
     "com.amd.quark": "AMD Quark (`com.amd.quark`, and `com.vai.quantize` alike)",
 }

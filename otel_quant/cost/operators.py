@@ -5,18 +5,34 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.cost.rules import (
+    classical,
     contractions,
     layout,
     microsoft,
+    microsoft_language,
     normalizations,
     pointwise,
     quark,
+    recurrent_attention,
     reductions,
     sequences,
+    training,
     windows,
 )
 from otel_quant.cost.rules.formula import CostRule
 from otel_quant.cost.rules.operator import Operator
+
+_DOMAINS: Final = {
+    "ai.onnx.ml": (classical.TABLE,),
+    "ai.onnx.preview.training": (training.TABLE,),
+    "com.microsoft": (
+        microsoft.TABLE,
+        microsoft_language.TABLE,
+        recurrent_attention.MICROSOFT,
+    ),
+    "com.amd.quark": (quark.TABLE,),
+    "com.vai.quantize": (quark.TABLE,),
+}
 
 OPERATORS: Final[dict[str, Operator]] = {
     **pointwise.TABLE,
@@ -26,11 +42,12 @@ OPERATORS: Final[dict[str, Operator]] = {
     **layout.TABLE,
     **reductions.TABLE,
     **sequences.TABLE,
-    **{f"com.microsoft:{name}": operator for name, operator in microsoft.TABLE.items()},
+    **recurrent_attention.TABLE,
     **{
         f"{domain}:{name}": operator
-        for domain in ("com.amd.quark", "com.vai.quantize")
-        for name, operator in quark.TABLE.items()
+        for domain, tables in _DOMAINS.items()
+        for table in tables
+        for name, operator in table.items()
     },
 }
 

@@ -13,7 +13,7 @@ from typing import Final
 from otel_quant.cost.operation import Operation, known
 from otel_quant.cost.rules.formula import ADD, EXP, SOFTMAX, TANH, CostRule, Formula, volume0, zero
 from otel_quant.cost.rules.operator import Operator, Precision
-from otel_quant.cost.shapes import attention, contraction, windowed
+from otel_quant.cost.shapes import attention, contraction, control, windowed
 from otel_quant.cost.shapes.attention import AttentionSizes, SizesOf
 from otel_quant.cost.shapes.contraction import einsum_lengths, einsum_terms
 from otel_quant.cost.shapes.rule import INT32, T0, ShapeRule, like
@@ -268,6 +268,15 @@ TABLE: Final[dict[str, Operator]] = {
             attention_products(attention.onnx_sizes),
             _attention_rest,
         ),
+    ),
+    "ai.onnx.preview:FlexAttention": Operator(
+        None,
+        CostRule(
+            "scores and weighted values; softmax; what it runs on them is costed",
+            attention_products(attention.onnx_sizes),
+            _attention_rest,
+        ),
+        bodies=control.flex_attention,
     ),
     "Det": Operator(
         ShapeRule(lambda op: [op.shape(0)[:-2]], (T0,)),

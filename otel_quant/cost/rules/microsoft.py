@@ -31,7 +31,6 @@ from otel_quant.cost.rules.formula import (
     CostRule,
     Formula,
     added,
-    not_costed,
     per_input,
     per_output,
 )
@@ -61,7 +60,7 @@ def _activation(op: Operation) -> int:
     return op.attr_choice("activation", "", _ACTIVATIONS) * op.out_size()
 
 
-def _present(i: int, macs: int = 1) -> Formula:
+def present(i: int, macs: int = 1) -> Formula:
     """A number of MACs per result if operand ``i`` is there: a bias, a residual."""
     return lambda op: macs * op.out_size() if op.has(i) else 0
 
@@ -149,10 +148,11 @@ def _experts(weights: tuple[int, ...], bits: str) -> Formula:
     def macs(op: Operation) -> int:
         tokens = prod(op.dims(0)[:-1])
         total = 0
-        for i in weights:
+        for layer, i in enumerate(weights, 1):
             if op.has(i):
-                packed = 8 // op.attr(bits, 4) if bits and op.dtype(i) == dtypes.UINT8 else 1
-                total += op.size(i) * packed // op.dims(i)[0]
+                own = f"fc{layer}_{bits}"
+                elements = _in_bytes(i, bits, own)(op) if bits else op.size(i)
+                total += elements // op.dims(i)[0]
         if not total:
             given = " and ".join(str(i) for i in weights)
             raise UnknownError(f"no weight of the experts is given; operands {given} are expected")
@@ -206,7 +206,7 @@ def _distances(op: Operation) -> int:
 REQUANTIZE: Final = 4
 """Per element of an integer operator that dequantizes two operands and quantizes the result."""
 
-_conv_rest = added(_present(2), _present(3), _activation)
+_conv_rest = added(present(2), present(3), _activation)
 
 
 def _same(source: str, rest: Formula) -> Operator:
@@ -214,7 +214,7 @@ def _same(source: str, rest: Formula) -> Operator:
     return Operator(SAME, CostRule(source, rest=rest))
 
 
-_SELF: Final = attention.self_attention(4)
+_SELF: Final = attention.self_attention(4, 6)
 _Q_SELF: Final = attention.self_attention(8)
 _FOUR_BIT: Final = Precision(executes_in=lambda op: "4-bit float weight-only")
 _EXPERTS: Final = "k experts per token"
@@ -233,7 +233,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "BiasGelu": _same("an addition and a Gelu", per_output(ADD + GELU_ERF)),
     "FastGelu": _same(
-        "tanh and the polynomial around it", added(per_output(GELU_TANH), _present(1))
+        "tanh and the polynomial around it", added(per_output(GELU_TANH), present(1))
     ),
     "QuickGelu": _same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
     "ScaledSiLU": _same("x * sigmoid(x), scaled", per_output(EXP + 2 * MUL)),
@@ -257,7 +257,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "GroupNorm": _same("7 per element, 29 per group", _group_norm),
     "SkipGroupNorm": _same(
-        "residual, bias, GroupNorm", added(_group_norm, per_input(ADD), _present(4))
+        "residual, bias, GroupNorm", added(_group_norm, per_input(ADD), present(4))
     ),
     "RotaryEmbedding": pointwise.TABLE["RotaryEmbedding"],
     "FusedConv": Operator(
@@ -265,7 +265,7 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule("Conv, bias, residual, activation", conv_products(1), _conv_rest),
     ),
     "NhwcConv": Operator(
-        ShapeRule(conv_nhwc, (T0,)), CostRule("|y|*|W[1:]|, bias", conv_products(1), _present(2))
+        ShapeRule(conv_nhwc, (T0,)), CostRule("|y|*|W[1:]|, bias", conv_products(1), present(2))
     ),
     "NhwcFusedConv": Operator(
         ShapeRule(conv_nhwc, (T0,)),
@@ -276,7 +276,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "FusedGemm": Operator(
         ShapeRule(gemm(0, 1), (T0,)),
-        CostRule("Gemm, activation", gemm_products(0), added(_present(2), _activation)),
+        CostRule("Gemm, activation", gemm_products(0), added(present(2), _activation)),
     ),
     "FusedMatMul": Operator(_FUSED, CostRule("|y|*K", _fused_matmul)),
     "FusedMatMulActivation": Operator(
@@ -285,11 +285,11 @@ TABLE: Final[dict[str, Operator]] = {
     "TransposeMatMul": Operator(_FUSED, CostRule("|y|*K", _fused_matmul)),
     "GemmFastGelu": Operator(
         ShapeRule(matmul(0, 1), (T0,)),
-        CostRule("|y|*K, bias, Gelu", _last_axis, added(_present(2), per_output(GELU_TANH))),
+        CostRule("|y|*K, bias, Gelu", _last_axis, added(present(2), per_output(GELU_TANH))),
     ),
     "MatMulNBits": Operator(
         ShapeRule(microsoft.block_quantized, (T0,)),
-        CostRule("|y|*K, bias", _by_attribute, _present(5)),
+        CostRule("|y|*K, bias", _by_attribute, present(5)),
         precision=Precision(executes_in=lambda op: f"int{op.attr('bits', 4)} weight-only"),
         packed={1: _products, 3: _blocks},
     ),
@@ -312,7 +312,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "MatMulIntegerToFloat": Operator(
         ShapeRule(matmul(0, 1), (like(2),)),
-        CostRule("|y|*K, scale, bias", _last_axis, added(per_output(MUL), _present(6))),
+        CostRule("|y|*K, scale, bias", _last_axis, added(per_output(MUL), present(6))),
         precision=Precision(zero_point=(1, 5)),
     ),
     "DynamicQuantizeMatMul": Operator(
@@ -320,13 +320,13 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule(
             "|y|*K, quantization of the input, scale, bias",
             _last_axis,
-            added(per_input(4), per_output(MUL), _present(4)),
+            added(per_input(4), per_output(MUL), present(4)),
         ),
         precision=Precision(executes_in=lambda op: "int8", zero_point=(1, 3)),
     ),
     "QGemm": Operator(
         ShapeRule(gemm(0, 3), (microsoft.q_gemm_type,)),
-        CostRule("Gemm, bias", gemm_products(0), _present(6)),
+        CostRule("Gemm, bias", gemm_products(0), present(6)),
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
     "QLinearConv": replace(
@@ -432,8 +432,5 @@ TABLE: Final[dict[str, Operator]] = {
     **{name: layout.TABLE[name] for name in ("GatherND", "Pad", "Unique")},
     "Range": replace(layout.TABLE["Range"], fold=None),
     "Trilu": pointwise.TABLE["Trilu"],
-    **dict.fromkeys(
-        ("Inverse", "QOrderedGelu", "QOrderedLayerNormalization"),
-        Operator(SAME, not_costed("no formula yet")),
-    ),
+    "Inverse": _same("Gauss-Jordan elimination, n^3", lambda op: op.size(0) * op.dims(0, 2)[-1]),
 }

@@ -41,6 +41,7 @@ from otel_quant.cost.shapes.folding import Fold, fold_each
 from otel_quant.cost.shapes.rule import (
     BOOL,
     FLOAT,
+    INT64,
     SAME,
     T0,
     T1,
@@ -285,4 +286,9 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "StringConcat": Operator(ShapeRule(broadcast_all, (always(dtypes.STRING),)), _TEXT),
     "RegexFullMatch": Operator(ShapeRule(same_shape(), (BOOL,)), _TEXT),
+    "StringNormalizer": Operator(ShapeRule(pointwise.kept_words, (always(dtypes.STRING),)), _TEXT),
+    "StringSplit": Operator(
+        ShapeRule(lambda op: [(*op.shape(0), None), op.shape(0)], (always(dtypes.STRING), INT64)),
+        _TEXT,
+    ),
 }

@@ -18,7 +18,6 @@ from otel_quant.cost.rules.formula import (
     CostRule,
     added,
     elementwise,
-    not_costed,
     per_input,
     per_input0,
     per_output,
@@ -36,6 +35,18 @@ def _fourier(op: Operation) -> int:
     length = shape[op.attr("axis", 1) if op.opset < 20 else -2]
     lines = prod(shape[:-1]) // max(1, length)
     return 2 * length * max(1, length - 1).bit_length() * lines
+
+
+def _short_fourier(op: Operation) -> int:
+    """A Fourier transform for each frame, and its product with the window."""
+    length = op.int_(3) if op.has(3) else op.dims(2)[0]
+    window = MUL if op.has(2) else 0
+    return prod(op.out()[:2]) * length * (2 * max(1, length - 1).bit_length() + window)
+
+
+def _mel(op: Operation) -> int:
+    """The bounds of the bands, and the slopes of each element."""
+    return (op.int_(0) + 2) * (EXP + 2 * MUL + DIV + ADD) + 2 * LOG + (ADD + DIV) * op.out_size()
 
 
 def _loss(op: Operation) -> tuple[int | None, ...]:
@@ -96,9 +107,13 @@ TABLE: Final[dict[str, Operator]] = {
     "DFT": Operator(
         ShapeRule(reduction.dft, (T0,)), CostRule("2 n log2 n per line", rest=_fourier)
     ),
-    "STFT": Operator(ShapeRule(reduction.stft, (T0,)), not_costed("no formula yet")),
+    "STFT": Operator(
+        ShapeRule(reduction.stft, (T0,)),
+        CostRule("2 n log2 n per frame of length n; window", rest=_short_fourier),
+    ),
     "MelWeightMatrix": Operator(
-        ShapeRule(reduction.mel, (named("output_datatype", FLOAT),)), not_costed("no formula yet")
+        ShapeRule(reduction.mel, (named("output_datatype", FLOAT),)),
+        CostRule("39 per band, 5 per result, two logarithms", rest=_mel),
     ),
     "HannWindow": _window("cosine", SIN + 3),
     "HammingWindow": _window("cosine", SIN + 3),

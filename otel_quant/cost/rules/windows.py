@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
+from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.rules.formula import (
     ADD,
@@ -23,7 +24,7 @@ from otel_quant.cost.rules.formula import (
 )
 from otel_quant.cost.rules.operator import Operator
 from otel_quant.cost.shapes import layout, windowed
-from otel_quant.cost.shapes.rule import INT64, T0, ShapeRule
+from otel_quant.cost.shapes.rule import INT64, T0, ShapeRule, always
 from otel_quant.cost.shapes.windowed import window_lengths
 
 
@@ -111,6 +112,10 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule(
             "2 or 4 taps per axis and result (onnx_tool: 0)", rest=_grid_sample, as_onnx_tool=zero
         ),
+    ),
+    "ImageDecoder": Operator(
+        ShapeRule(windowed.decoded, (always(dtypes.UINT8),)),
+        not_costed("the lengths of the image are in its data"),
     ),
     "Resize": _RESIZED,
     "Upsample": _RESIZED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.rule import ShapesOf
@@ -75,8 +75,19 @@ def onnx_sizes(op: Operation) -> AttentionSizes:
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, value_size, keys)
 
 
-def self_attention(past: int) -> Callable[[Operation], AttentionSizes]:
-    """Attention that projects its input itself: weights [input, 3 * hidden]."""
+def _known(op: Operation, i: int) -> Length:
+    """The first element of an operand; None if it is left out or not known."""
+    data = op.input(i).data if op.has(i) else None
+    return None if not data or data[0] is None else int(data[0])
+
+
+def self_attention(past: int, length: int = -1) -> SizesOf:
+    """Attention that projects its input itself: weights [input, 3 * hidden].
+
+    Args:
+        past: Operand with keys and values from before.
+        length: Operand that says how many they are, where the cache has room for more.
+    """
 
     def sizes(op: Operation) -> AttentionSizes:
         batch, queries, _ = op.shape(0, exactly=3)
@@ -93,7 +104,8 @@ def self_attention(past: int) -> Callable[[Operation], AttentionSizes]:
             keys = _plus(queries, op.shape(past)[3])
             present = keys
             if op.attr("past_present_share_buffer", 0):
-                present, keys = op.shape(past)[3], None
+                present = op.shape(past)[3]
+                keys = _plus(_known(op, length) if length > 0 else None, queries)
         return AttentionSizes(
             batch,
             heads,
@@ -128,16 +140,26 @@ def multi_head(op: Operation) -> AttentionSizes:
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
-def group_query(op: Operation) -> AttentionSizes:
-    """Few key heads for many query heads; the cache may be longer than what is in it."""
-    batch, queries, hidden = op.shape(0, exactly=3)
-    heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
-    size = _per(hidden, heads) if op.has(1) else _per(hidden, heads + 2 * kv_heads)
-    total = op.input(6).data if op.has(6) else None
-    keys = None if not total or total[0] is None else int(total[0])
-    room = op.shape(3)[2] if op.has(3) else 0
-    present = None if keys is None or room is None else max(keys, room)
-    return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
+def grouped(total: int) -> SizesOf:
+    """Few key heads for many query heads; the cache may be longer than what is in it.
+
+    Args:
+        total: Operand with the number of keys.
+    """
+
+    def sizes(op: Operation) -> AttentionSizes:
+        batch, queries, hidden = op.shape(0, exactly=3)
+        heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
+        size = _per(hidden, heads) if op.has(1) else _per(hidden, heads + 2 * kv_heads)
+        keys = _known(op, total)
+        room = op.shape(3)[2] if op.has(3) else 0
+        present = None if keys is None or room is None else max(keys, room)
+        return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
+
+    return sizes
+
+
+group_query: Final = grouped(6)
 
 
 def decoder_sizes(op: Operation) -> AttentionSizes:
@@ -160,8 +182,7 @@ def decoder_sizes(op: Operation) -> AttentionSizes:
         size = value_size = _per(hidden, 3 * heads)
     keys = present = _plus(cached, queries)
     if op.attr("past_present_share_buffer", 0):  # the cache has room for more than is in it
-        past = op.input(7).data if op.has(7) else None
-        keys = _plus(None if not past or past[0] is None else int(past[0]), queries)
+        keys = _plus(_known(op, 7), queries)
         present = cached
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, present)
 

@@ -1,4 +1,4 @@
-"""Operators that run graphs: If, Loop, Scan, SequenceMap."""
+"""Operators that run graphs: If, Loop, Scan, SequenceMap, FlexAttention."""
 
 from __future__ import annotations
 
@@ -256,6 +256,24 @@ def _sequence_map(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Val
     return results
 
 
+def _flex_attention(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
+    """Attention that runs a graph on its scores and one on their softmax."""
+    (batch, heads, queries, _), (*_, keys, _) = op.shape(0, exactly=4), op.shape(1, exactly=4)
+    double = op.dtype(0) == dtypes.DOUBLE
+    precision = op.attr("softmax_precision", dtypes.DOUBLE if double else dtypes.FLOAT)
+    for name in ("score_mod", "prob_mod"):
+        if name in op.attributes:
+            body = op.attr_graph(name, walk.source)
+            scores = {
+                info.name: Value(precision, (batch, heads, queries, keys)) for info in body.inputs
+            }
+            ops, outputs = walk.graph(body, scores, scope, f"{op.name}/{name}/")
+            op.bodies.append(Body(ops, outputs=outputs))
+    result = Value(op.dtype(0), (batch, heads, queries, op.shape(2, exactly=4)[3]))
+    result.producer = op.number
+    return [result]
+
+
 def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
@@ -279,3 +297,4 @@ if_: Final = _safely(_if)
 loop: Final = _safely(_loop)
 scan: Final = _safely(_scan)
 sequence_map: Final = _safely(_sequence_map)
+flex_attention: Final = _safely(_flex_attention)

@@ -76,3 +76,9 @@ def dropout(op: Operation) -> list[tuple[int | None, ...]]:
 def dropout_mask_type(op: Operation) -> int:
     """The mask became bool in version 10; before, it had the data's type."""
     return dtypes.BOOL if op.opset >= 10 or op.opset == 0 else op.dtype(0)
+
+
+def kept_words(op: Operation) -> list[tuple[int | None, ...]]:
+    """StringNormalizer: how many words are left after some are taken out is data."""
+    shape = op.shape(0, 1)
+    return [(*shape[:-1], None) if op.attributes.get("stopwords") else shape]

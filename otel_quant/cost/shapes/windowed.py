@@ -187,3 +187,8 @@ def roi_align(op: Operation) -> Sequence[Shape]:
 def max_roi_pool(op: Operation) -> Sequence[Shape]:
     """MaxRoiPool: one window per region."""
     return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *(op.attr_ints("pooled_shape") or ()))]
+
+
+def decoded(op: Operation) -> Sequence[Shape]:
+    """ImageDecoder: height, width and channels."""
+    return [(None, None, 1 if op.attr_str("pixel_format", "RGB") == "Grayscale" else 3)]

@@ -247,7 +247,7 @@ def main() -> None:
     print(f"\nexported: {discard.items} spans and log records, {discard.octets} bytes")
     for state, found in (("in a row", warm), ("cold", chilled)):
         print(
-            f"ratio {state}: {found['no children'].to_hand:.1f} times the telemetry by hand "
+            f"ratio: {found['no children'].to_hand:.1f} times the telemetry by hand, {state} "
             f"(budget 3), {found['8 children'].to_hand:.1f} with 8 children (budget 6); "
             f"Quark's scope is {found['no children'].to_quark:.1f} times ours (budget 10 with "
             "more than 60 processes)"

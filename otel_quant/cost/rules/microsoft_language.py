@@ -32,10 +32,11 @@ from otel_quant.cost.rules.formula import (
     not_costed,
     per_input,
     per_output,
+    zero,
 )
 from otel_quant.cost.rules.microsoft import REQUANTIZE, present
 from otel_quant.cost.rules.operator import Operator, Precision
-from otel_quant.cost.shapes import attention
+from otel_quant.cost.shapes import attention, control
 from otel_quant.cost.shapes import microsoft_language as shapes
 from otel_quant.cost.shapes.attention import AttentionSizes
 from otel_quant.cost.shapes.contraction import gemm
@@ -382,6 +383,14 @@ TABLE: Final[dict[str, Operator]] = {
     "RemovePadding": Operator(ShapeRule(shapes.without_padding, (T0, INT32)), FREE),
     "RestorePadding": Operator(
         ShapeRule(lambda op: [(*op.shape(1, exactly=2), op.shape(0, exactly=2)[1])], (T0,)), FREE
+    ),
+    **dict.fromkeys(
+        ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"),
+        Operator(
+            None,
+            CostRule("nothing itself; how often it runs its graphs is data", rest=zero),
+            bodies=control.generation,
+        ),
     ),
     "BiasDropout": Operator(
         ShapeRule(same_shape(), (T0, BOOL)),

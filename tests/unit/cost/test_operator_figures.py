@@ -111,3 +111,19 @@ def test_weights_of_fused_products_are_counted_as_elements_and_not_as_bytes() ->
     weights = 32 * (6 + 4 + 4)
     residual, scales, norm, bias = 2 * 5 * 32, 6 + 4 + 4, 32, 4
     assert cost.params == weights + residual + scales + norm + bias
+
+
+def test_a_search_for_tokens_has_the_parameters_of_its_graphs_and_no_figure() -> None:
+    cost = text_cost(
+        "(int32[2, 7] ids) => (int32[] y)",
+        "length = Constant <value = int32[1] {20}> () few = Constant <value = int32[1] {3}> ()"
+        "y = com.microsoft.BeamSearch <decoder = d (float[1, 8] x) => (float[1, 6] z)"
+        "<float[8, 6] w = {0" + ", 0" * 47 + "}> { z = MatMul (x, w) }>"
+        " (ids, length, length, few, few)",
+    )
+    search = next(node for node in cost.nodes if node.op_type == "com.microsoft:BeamSearch")
+    assert search.outputs == ((2, 3, 20),)
+    assert cost.params == 48 + 2
+    assert cost.uncosted_ops == {"com.microsoft:BeamSearch": 1, "MatMul": 1}
+    product = next(node for node in cost.nodes if node.op_type == "MatMul")
+    assert "how many tokens it makes is data" in str(product.unknown_reason)

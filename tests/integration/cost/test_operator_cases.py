@@ -27,6 +27,7 @@ WITHOUT_KERNEL = {
     "PackedMultiHeadAttention",
     "PackedMultiHeadAttention in one operand",
     "PagedAttention",
+    "PagedAttention normalized, with a cap",
     "PagedAttention packed, of one head for keys",
     "SparseAttention",  # only with caches that are both input and result
     "DecoderMaskedSelfAttention in a shared buffer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from otel_quant.cost.rules.formula import DIV, ERF, EXP, LOG, SIN, SQRT
+from otel_quant.cost.rules.formula import DIV, ERF, EXP, LOG, SIN, SQRT, TANH
 from tests.unit.cost.operator_case import RNG, Case, floats, halves, ints, octets, signed
 
 SOFTMAX = EXP + DIV
@@ -48,6 +48,37 @@ MICROSOFT = {
         [(5, 16), (4, 8, 2, 8), (4, 8, 2, 8)],
         (2 * 6 + 3 * 3) * 32 + (2 * 6 + 3 * 3) * 2 * (SOFTMAX + 1) + 3 * 2 * 80,
         {"num_heads": 2, "kv_num_heads": 2, "do_rotary": 1},
+    ),
+    "PagedAttention normalized, with a cap": Case(
+        "com.microsoft:PagedAttention",
+        [
+            halves(5, 16), halves(5, 16), halves(5, 16), halves(4, 8, 2, 8), halves(4, 8, 2, 8),
+            ints(0, 2, 5), ints(4, 0), ints(0, 1, shape=(2, 1)), None, None, None, None, halves(8),
+            halves(8),
+        ],
+        [(5, 16), (4, 8, 2, 8), (4, 8, 2, 8)],
+        (2 * 6 + 3 * 3) * (32 + 2 * (SOFTMAX + 1 + TANH + 2)) + 3 * 2 * 80 + 20 * ROW,
+        {"num_heads": 2, "kv_num_heads": 2, "softcap": 30.0},
+    ),
+    "GroupQueryAttention packed, rotated": Case(
+        "com.microsoft:GroupQueryAttention",
+        [
+            floats(1, 4, 128), None, None, None, None, ints(3), np.array(4, np.int32),
+            floats(8, 8), floats(8, 8),
+        ],
+        [(1, 4, 64), (1, 2, 4, 16), (1, 2, 4, 16)],
+        4 * 16 * (2 * 16 + SOFTMAX + 1) + 3 * 4 * (4 + 2) * 16,
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+    ),
+    "GroupQueryAttention rotated": Case(
+        "com.microsoft:GroupQueryAttention",
+        [
+            floats(1, 4, 64), floats(1, 4, 32), floats(1, 4, 32), None, None, ints(3),
+            np.array(4, np.int32), floats(8, 8), floats(8, 8),
+        ],
+        [(1, 4, 64), (1, 2, 4, 16), (1, 2, 4, 16)],
+        4 * 16 * (2 * 16 + SOFTMAX + 1) + 3 * 4 * (4 + 2) * 16,
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
     ),
     "PagedAttention packed, of one head for keys": Case(
         "com.microsoft:PagedAttention",

@@ -20,7 +20,7 @@ from otel_quant.cost import CostError, cost_of
 
 MEMORY = 1 << 30
 SECONDS = 30.0
-CODE = (sys.prefix, sys.base_prefix, str(Path(otel_quant.__file__).parent))
+PYTHON = (sys.prefix, sys.base_prefix, str(Path(otel_quant.__file__).parent))
 
 PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
 """On a hostile model a rule may find too few axes or too large numbers; this is our mistake."""
@@ -31,7 +31,7 @@ opened: list[str] = []
 def note(event: str, arguments: tuple[object, ...]) -> None:
     if event == "open" and isinstance(arguments[0], str | bytes):
         path = str(arguments[0])
-        if not path.startswith(CODE):  # modules that are loaded when they are needed
+        if not path.startswith(PYTHON):  # modules that are loaded when they are needed
             opened.append(path)
 
 

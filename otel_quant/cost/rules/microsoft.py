@@ -28,6 +28,7 @@ from otel_quant.cost.rules.formula import (
     MUL,
     ROW,
     SOFTMAX,
+    TANH,
     CostRule,
     Formula,
     added,
@@ -124,9 +125,33 @@ def _projected_rest(sizes: SizesOf, mask: int) -> Formula:
 
 def _scored(sizes: SizesOf, masks: tuple[int, ...]) -> Formula:
     def macs(op: Operation) -> int:
-        per_score = SOFTMAX + 1 + sum(1 for mask in masks if op.has(mask))
-        rotary = 3 * op.size(0) if op.attr("do_rotary", 0) else 0
-        return per_score * attention_scores(op, sizes(op)) + rotary
+        per_score = score_macs(op) + sum(1 for mask in masks if op.has(mask))
+        return per_score * attention_scores(op, sizes(op))
+
+    return macs
+
+
+def score_macs(op: Operation) -> int:
+    """Returns what one score takes: scale, softmax, and a cap if there is one."""
+    return SOFTMAX + 1 + (TANH + 2 if op.attr_float("softcap", 0.0) else 0)
+
+
+def heads_prepared(norm: int | None = None) -> Formula:
+    """Query and key rotated if asked, and normalized if there is an operand ``norm`` for it.
+
+    They are operands 0 and 1, or both in front of the value in the first.
+    """
+
+    def macs(op: Operation) -> int:
+        turns = 3 if op.attr("do_rotary", 0) else 0
+        weight = op.size(norm) if norm is not None and op.has(norm) else 0
+        if not turns and not weight:
+            return 0
+        heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
+        elements = op.size(0) * (heads + kv_heads) // (heads + 2 * kv_heads)
+        if op.has(1):
+            elements = op.size(0) + op.size(1)
+        return turns * elements + (3 * elements + ROW * (elements // weight) if weight else 0)
 
     return macs
 
@@ -395,7 +420,7 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule(
             "scores and weighted values",
             attention_products(attention.group_query),
-            _scored(attention.group_query, (10,)),
+            added(_scored(attention.group_query, (10,)), heads_prepared(14)),
         ),
     ),
     "DecoderMaskedMultiHeadAttention": Operator(

@@ -25,17 +25,17 @@ from otel_quant.cost.rules.formula import (
     SIN,
     SOFTMAX,
     SQRT,
-    TANH,
     CostRule,
     Formula,
     added,
     not_costed,
     per_input,
     per_output,
+    zero,
 )
-from otel_quant.cost.rules.microsoft import REQUANTIZE, present
+from otel_quant.cost.rules.microsoft import REQUANTIZE, heads_prepared, present, score_macs
 from otel_quant.cost.rules.operator import Operator, Precision
-from otel_quant.cost.shapes import attention
+from otel_quant.cost.shapes import attention, control
 from otel_quant.cost.shapes import microsoft_language as shapes
 from otel_quant.cost.shapes.attention import AttentionSizes
 from otel_quant.cost.shapes.contraction import gemm
@@ -75,9 +75,7 @@ def _packed(widths: Widths, ends: int, past: int | None = None) -> Formula:
 
 def _packed_scores(ends: int, past: int | None = None, mask: int | None = None) -> Formula:
     def macs(op: Operation) -> int:
-        per_score = SOFTMAX + 1 + (1 if mask is not None and op.has(mask) else 0)
-        if op.attr_float("softcap", 0.0):
-            per_score += TANH + 2
+        per_score = score_macs(op) + (1 if mask is not None and op.has(mask) else 0)
         return shapes.packed_pairs(op, ends, past) * op.attr("num_heads", 0) * per_score
 
     return macs
@@ -89,25 +87,6 @@ def _projection(op: Operation) -> int:
 
 def _packed_bias(widths: Widths, i: int) -> Formula:
     return lambda op: _tokens(op, widths(op)) * op.size(i) if op.has(i) else 0
-
-
-def _rotated(key: int) -> Formula:
-    """Query and key rotated, or both in one operand, whose value is not."""
-
-    def macs(op: Operation) -> int:
-        if not op.attr("do_rotary", 0):
-            return 0
-        if op.has(key):
-            return 3 * (op.size(0) + op.size(key))
-        heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
-        return 3 * op.size(0) * (heads + kv_heads) // (heads + 2 * kv_heads)
-
-    return macs
-
-
-def _normalized_heads(op: Operation) -> int:
-    """PagedAttention's root mean square of each head of query and key, where it has a weight."""
-    return 3 * (op.size(0) + (op.size(1) if op.has(1) else 0)) if op.has(12) else 0
 
 
 def _sparse_products(op: Operation) -> int:
@@ -223,9 +202,9 @@ TABLE: Final[dict[str, Operator]] = {
     "PagedAttention": Operator(
         _PAGED,
         CostRule(
-            "scores and weighted values of each sequence and its past; rotation",
+            "scores and weighted values of each sequence and its past; norm, rotation",
             _packed(shapes.paged, 5, 6),
-            added(_packed_scores(5, 6), _rotated(1), _normalized_heads),
+            added(_packed_scores(5, 6), heads_prepared(12)),
         ),
     ),
     "SparseAttention": Operator(
@@ -233,7 +212,7 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule(
             "scores and weighted values of the blocks; rotation",
             _sparse_products,
-            added(lambda op: (SOFTMAX + 1) * shapes.sparse_pairs(op), _rotated(1)),
+            added(lambda op: score_macs(op) * shapes.sparse_pairs(op), heads_prepared()),
         ),
     ),
     "DynamicSparseAttention": Operator(
@@ -382,6 +361,14 @@ TABLE: Final[dict[str, Operator]] = {
     "RemovePadding": Operator(ShapeRule(shapes.without_padding, (T0, INT32)), FREE),
     "RestorePadding": Operator(
         ShapeRule(lambda op: [(*op.shape(1, exactly=2), op.shape(0, exactly=2)[1])], (T0,)), FREE
+    ),
+    **dict.fromkeys(
+        ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"),
+        Operator(
+            None,
+            CostRule("nothing itself; how often it runs its graphs is data", rest=zero),
+            bodies=control.generation,
+        ),
     ),
     "BiasDropout": Operator(
         ShapeRule(same_shape(), (T0, BOOL)),

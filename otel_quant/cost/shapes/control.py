@@ -1,4 +1,4 @@
-"""Operators that run graphs: If, Loop, Scan, SequenceMap, FlexAttention."""
+"""Operators that run graphs: If, Loop, Scan, SequenceMap, FlexAttention, BeamSearch and its like."""
 
 from __future__ import annotations
 
@@ -274,6 +274,20 @@ def _flex_attention(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[V
     return [result]
 
 
+def _generation(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
+    """Graphs that make token after token, until the data end it: BeamSearch and its like."""
+    endless = f"{op.title}: how many tokens it makes is data"
+    for name in ("encoder", "init_decoder", "decoder"):
+        if name in op.attributes:
+            graph = op.attr_graph(name, walk.source)
+            ops, outputs = walk.graph(graph, {}, scope, f"{op.name}/{name}/")
+            op.bodies.append(Body(ops, None, endless, outputs))
+    beams = (_single(op, 4),) if op.kind.endswith("BeamSearch") else ()
+    result = Value(op.dtype(1), (op.shape(0, 1)[0], *beams, _single(op, 1)))
+    result.producer = op.number
+    return [result]
+
+
 def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
@@ -298,3 +312,4 @@ loop: Final = _safely(_loop)
 scan: Final = _safely(_scan)
 sequence_map: Final = _safely(_sequence_map)
 flex_attention: Final = _safely(_flex_attention)
+generation: Final = _safely(_generation)

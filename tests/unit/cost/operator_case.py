@@ -1,0 +1,79 @@
+"""One node of an operator, with what it costs, and the model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+RNG = np.random.default_rng(5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node.
+
+    Attributes:
+        op: Operator, behind its domain.
+        operands: Its operands; None for one that is left out.
+        shapes: Shapes of its results.
+        macs: What it costs; None if it is not costed.
+        settings: Attributes.
+        version: Of the domain's operator set.
+    """
+
+    op: str
+    operands: Sequence[np.ndarray | None]
+    shapes: Sequence[tuple[int, ...]]
+    macs: int | None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    version: int = 1
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.random(shape, np.float32)
+
+
+def halves(*shape: int) -> np.ndarray:
+    return RNG.random(shape, np.float32).astype(np.float16)
+
+
+def octets(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 255, shape, np.uint8)
+
+
+def signed(*shape: int) -> np.ndarray:
+    return RNG.integers(-9, 9, shape, np.int8)
+
+
+def ints(*values: int, shape: tuple[int, ...] = (-1,)) -> np.ndarray:
+    return np.array(values, np.int32).reshape(shape)
+
+
+def model_of(case: Case, results: Sequence[onnx.ValueInfoProto] = ()) -> onnx.ModelProto:
+    """Returns a model of the node: the first operand an input, all others constants.
+
+    Args:
+        case: The node.
+        results: What is declared of its results; nothing if none are given.
+    """
+    domain, _, op = case.op.rpartition(":")
+    names = ["" if array is None else f"i{i}" for i, array in enumerate(case.operands)]
+    made = [f"o{i}" for i in range(len(case.shapes))]
+    tensors = [
+        numpy_helper.from_array(array, name)
+        for array, name in zip(case.operands, names, strict=True)
+        if array is not None
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, made, domain=domain, **case.settings)],
+        "g",
+        [helper.make_tensor_value_info("i0", tensors[0].data_type, list(tensors[0].dims))],
+        results or [onnx.ValueInfoProto(name=name) for name in made],
+        tensors[1:],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(domain, case.version)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)

@@ -1,0 +1,129 @@
+"""Operators of language models, signals and classical learning cost what they compute."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost.rules.formula import DIV, EXP, LOG, SQRT
+from tests.unit.cost.classical_cases import CLASSICAL
+from tests.unit.cost.microsoft_cases import MICROSOFT
+from tests.unit.cost.operator_case import Case, model_of
+
+CASES = MICROSOFT | CLASSICAL
+SOFTMAX = EXP + DIV
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_node_has_the_figure_and_the_results_of_its_definition(case: Case) -> None:
+    cost = cost_of(model_of(case).SerializeToString())
+    assert [*cost.nodes[0].outputs] == [*case.shapes]
+    assert cost.uncosted_ops == ({} if case.macs is not None else {case.op: 1})
+    assert cost.macs == (case.macs or 0)
+
+
+def text_cost(signature: str, body: str) -> ModelCost:
+    domains = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
+    opsets = ", ".join(f'"{domain}": 1' for domain in domains)
+    text = f'<ir_version: 10, opset_import: ["": 27, {opsets}]> g {signature} {{ {body} }}'
+    return cost_of(onnx.parser.parse_model(text).SerializeToString())
+
+
+STANDARD = {
+    "STFT": (
+        "(float[2, 128, 1] x, float[16] w) => (float[] y)",
+        "step = Constant <value_int = 8> () y = STFT (x, step, w)",
+        (2, 15, 9, 2),
+        2 * 15 * (2 * 16 * 4 + 16),
+    ),
+    "MelWeightMatrix": (
+        "(float low) => (float[] y)",
+        "n = Constant <value_int = 8> () f = Constant <value_int = 16> ()"
+        "y = MelWeightMatrix (n, f, f, low, low)",
+        (9, 8),
+        10 * (EXP + 2 + DIV + 1) + 2 * LOG + 72 * (1 + DIV),
+    ),
+    "LinearAttention": (
+        "(float[1,3,16] q, float[1,3,16] k, float[1,3,24] v) => (float[] y, float[] s)",
+        'y, s = LinearAttention <q_num_heads=2, kv_num_heads=2, update_rule="linear"> (q, k, v)',
+        (1, 3, 24),
+        3 * 2 * 96 * 2 + 72,
+    ),
+    "CausalConvWithState": (
+        "(float[2,6,5] x, float[6,1,4] w, float[6] b) => (float[] y, float[] s)",
+        "y, s = CausalConvWithState (x, w, b)",
+        (2, 6, 5),
+        60 * 4 + 60,
+    ),
+    "FlexAttention": (
+        "(float[2,4,6,8] q, float[2,2,9,8] k, float[2,2,9,16] v) => (float[] y)",
+        "y = ai.onnx.preview.FlexAttention <score_mod = m (float[2,4,6,9] a) => (float[] b)"
+        "{ b = Tanh (a) }> (q, k, v)",
+        (2, 4, 6, 16),
+        2 * 4 * 6 * 9 * (8 + 16 + SOFTMAX + 1 + 38),
+    ),
+    "Adagrad": (
+        "(float r, int64 t, float[3,4] x, float[3,4] g, float[3,4] h) => (float[] y, float[] z)",
+        "y, z = ai.onnx.preview.training.Adagrad (r, t, x, g, h)",
+        (3, 4),
+        12 * (7 + SQRT + DIV),
+    ),
+    "Adam": (
+        "(float r, int64 t, float[3,4] x, float[5] w, float[3,4] g, float[5] f, float[3,4] v,"
+        " float[5] u, float[3,4] h, float[5] i)"
+        " => (float[] a, float[] b, float[] c, float[] d, float[] e, float[] j)",
+        "a, b, c, d, e, j = ai.onnx.preview.training.Adam (r, t, x, w, g, f, v, u, h, i)",
+        (3, 4),
+        17 * (13 + SQRT + DIV),
+    ),
+    "Momentum": (
+        "(float r, int64 t, float[3,4] x, float[3,4] g, float[3,4] v) => (float[] y, float[] z)",
+        'y, z = ai.onnx.preview.training.Momentum <mode = "nesterov"> (r, t, x, g, v)',
+        (3, 4),
+        12 * 9,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_an_operator_of_onnx_has_the_figure_of_its_definition(name: str) -> None:
+    signature, body, shape, macs = STANDARD[name]
+    cost = text_cost(signature, body)
+    node = next(node for node in cost.nodes if node.op_type.endswith(name))
+    assert (node.outputs[0], cost.uncosted_ops, cost.macs) == (shape, {}, macs)
+
+
+def test_attention_over_pages_of_unknown_length_is_not_costed() -> None:
+    cost = text_cost(
+        "(float16[5,16] q, float16[4,8,2,8] c, int32[3] ends, int32[2] past, int32[2,1] table)"
+        " => (float16[] y)",
+        "y = com.microsoft.PagedAttention <num_heads = 2, kv_num_heads = 2> (q, q, q, c, c, ends,"
+        " past, table)",
+    )
+    assert cost.nodes[0].outputs == ((5, 16),)
+    assert cost.uncosted_ops == {"com.microsoft:PagedAttention": 1}
+    assert "the elements of operand 5 'ends' are not known" in str(cost.nodes[0].unknown_reason)
+
+
+def test_weights_of_fused_products_are_counted_as_elements_and_not_as_bytes() -> None:
+    cost = cost_of(model_of(MICROSOFT["MatMulNBitsQkv"]).SerializeToString())
+    weights = 32 * (6 + 4 + 4)
+    residual, scales, norm, bias = 2 * 5 * 32, 6 + 4 + 4, 32, 4
+    assert cost.params == weights + residual + scales + norm + bias
+
+
+def test_a_search_for_tokens_has_the_parameters_of_its_graphs_and_no_figure() -> None:
+    cost = text_cost(
+        "(int32[2, 7] ids) => (int32[] y)",
+        "length = Constant <value = int32[1] {20}> () few = Constant <value = int32[1] {3}> ()"
+        "y = com.microsoft.BeamSearch <decoder = d (float[1, 8] x) => (float[1, 6] z)"
+        "<float[8, 6] w = {0" + ", 0" * 47 + "}> { z = MatMul (x, w) }>"
+        " (ids, length, length, few, few)",
+    )
+    search = next(node for node in cost.nodes if node.op_type == "com.microsoft:BeamSearch")
+    assert search.outputs == ((2, 3, 20),)
+    assert cost.params == 48 + 2
+    assert cost.uncosted_ops == {"com.microsoft:BeamSearch": 1, "MatMul": 1}
+    product = next(node for node in cost.nodes if node.op_type == "MatMul")
+    assert "how many tokens it makes is data" in str(product.unknown_reason)

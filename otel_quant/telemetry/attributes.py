@@ -278,7 +278,10 @@ def _add(
     peaks: Mapping[str, Number],
     seconds: float,
 ) -> None:
+    unread = first is None and last is None
     for figure, names in rows:
+        if unread and figure.name not in peaks:
+            continue
         parts = figure.between(first, last, peaks.get(figure.name), seconds)
         for part, name in names:
             value = parts[part]

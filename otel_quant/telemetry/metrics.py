@@ -156,6 +156,8 @@ class MetricsSink(Sink):
         for resource, figure in self._of_steps:
             first, last = record.start.resources.get(resource), record.end.resources.get(resource)
             peak = record.peaks.figures.get(figure.name)
+            if first is None and last is None and peak is None:
+                continue
             parts = figure.between(first, last, peak, record.duration)
             for series in figure.steps:
                 value = parts[series.part]

@@ -92,6 +92,7 @@ class ArtificialRun:
                 Observation(self.memory // 8, {semconv.DISK_IO_DIRECTION: "read"}),
                 Observation(self.memory // 16, {semconv.DISK_IO_DIRECTION: "write"}),
             ],
+            "quant.run.cache.disk.usage": lambda _: [Observation(self.memory // 4)],
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
         }
@@ -190,6 +191,7 @@ class ArtificialRun:
         made[semconv.STEP_DURATION].record(seconds, labels)
         made[semconv.STEP_MEMORY_PEAK].record(self.memory, labels)
         made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
+        made["quant.step.cache.disk.peak"].record(self.memory // 4, labels)
         made["quant.custom.accuracy"].set(97.8, {semconv.STEP_KIND: labels[semconv.STEP_KIND]})
         if self.arguments.gpu:
             made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)

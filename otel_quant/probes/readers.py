@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.fault_boundary import FAULTS, Boundary
 from otel_quant.probes.memory import reset_high_water
 from otel_quant.probes.registry import RESOURCES
 from otel_quant.probes.tree import descendants
@@ -36,15 +35,41 @@ class _Source:
 
     Attributes:
         name: Name of the resource.
-        origin: Name under which a failure of the probe is logged.
+        boundary: Logs a failure of the probe under its name.
         probe: Reads it at a checkpoint.
         sample: Reads it between checkpoints; None if it is not read then.
     """
 
     name: str
-    origin: str
+    boundary: Boundary
     probe: Probe
     sample: Probe | None
+
+
+class _Turn:
+    """Lets one thread at a time read ``/proc``.
+
+    The kernel counts the bytes that any thread reads there as the program's; the disk probe can
+    subtract only those of finished reads. The wait is limited: a step may end during a reading (a
+    generator is garbage-collected) and wait for a thread that waits here. A class, because a
+    generator takes three times as long.
+
+    Args:
+        lock: Held by the thread whose turn it is; reentrant.
+    """
+
+    __slots__ = ("_acquired", "_lock")
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._acquired = False
+
+    def __enter__(self) -> None:
+        self._acquired = self._lock.acquire(timeout=_LONGEST_WAIT)
+
+    def __exit__(self, *_: object) -> None:
+        if self._acquired:
+            self._lock.release()
 
 
 class Probes:
@@ -65,7 +90,8 @@ class Probes:
         for resource in self.resources:
             probe = instead.get(resource.name) or resource.probe()
             sample = getattr(probe, "sample", probe) if resource.is_sampled else None
-            source = _Source(resource.name, f"probe {resource.name}", probe, sample)
+            boundary = FAULTS.kept_in(f"probe {resource.name}")
+            source = _Source(resource.name, boundary, probe, sample)
             (serial if resource.reads_proc else concurrent).append(source)
         self._serial, self._concurrent = tuple(serial), tuple(concurrent)
         self._memory = next((s.probe for s in serial if s.name == "memory"), None)
@@ -96,7 +122,7 @@ class Probes:
         if reading.memory is None or self._memory is None:
             return None
         children = [pid for pid, _, _ in reading.memory.children]
-        with self._turn():
+        with _Turn(self._lock):
             order = next(_ORDER)
             memory = self._memory(children)
             if memory is None:
@@ -109,31 +135,16 @@ class Probes:
                 Reading(*clocks, {"memory": after}, next(_ORDER)),
             )
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Lets one thread at a time read ``/proc``.
-
-        The kernel counts the bytes that any thread reads there as the program's; the disk probe
-        can subtract only those of finished reads. The wait is limited: a step may end during a
-        reading (a generator is garbage-collected) and wait for a thread that waits here.
-        """
-        acquired = self._lock.acquire(timeout=_LONGEST_WAIT)
-        try:
-            yield
-        finally:
-            if acquired:
-                self._lock.release()
-
     def _read(self, whole: bool) -> Reading:
         found: dict[str, Any] = {}
         pids: tuple[int, ...] = ()
-        with self._turn(), FAULTS.kept_in("probe process tree"):
+        with _Turn(self._lock), FAULTS.kept_in("probe process tree"):
             pids = descendants()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
         self._read_probes(self._concurrent, whole, pids, found)
-        with self._turn():
+        with _Turn(self._lock):
             # Numbered before memory is read, so that no reading counts as newer than it is.
             order = next(_ORDER)
             self._read_probes(self._serial, whole, pids, found)
@@ -146,7 +157,7 @@ class Probes:
         for source in sources:
             probe = source.probe if whole else source.sample
             if probe is not None:
-                with FAULTS.kept_in(source.origin):
+                with source.boundary:
                     record = probe(pids)
                     if record is not None and not (type(record) is tuple and not record):
                         found[source.name] = record

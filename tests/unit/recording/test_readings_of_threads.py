@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 
-from otel_quant.probes import kernel_files, readers
+from otel_quant.probes import readers
 from otel_quant.probes.readers import Probes
 from otel_quant.recording.recorder import Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Checkpoint, GpuReading, MemoryReading, StepRecord
+from tests.fixtures.script import run_script
 
 MIB = 1 << 20
 
@@ -72,30 +73,35 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
     assert record.peaks.figures["memory"] == 100 * MIB
 
 
+READS_BESIDE = """
+import threading, time
+from otel_quant.probes import kernel_files, readers
+
+read, counted = threading.Event(), kernel_files._counted
+
+def counted_late(content):
+    if threading.current_thread() is not threading.main_thread():
+        read.set()
+        time.sleep(0.2)
+    return counted(content)
+
+readers._LONGEST_WAIT = 60.0
+probes = readers.Probes()
+before = probes.read().resources["disk"]
+kernel_files._counted = counted_late
+other = threading.Thread(target=probes.sample)
+other.start()
+assert read.wait(60)
+during = probes.read().resources["disk"]
+other.join()
+print(during.read_chars - before.read_chars)
+"""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read, counted = threading.Event(), kernel_files._counted
-
-    def counted_late(content: bytes) -> bytes:
-        if threading.current_thread() is not threading.main_thread():
-            read.set()
-            time.sleep(0.2)
-        return counted(content)
-
-    monkeypatch.setattr(readers, "_LONGEST_WAIT", 60.0)
-    probes = Probes()
-    before = probes.read().resources["disk"]
-    monkeypatch.setattr(kernel_files, "_counted", counted_late)
-    other = threading.Thread(target=probes.sample)
-    other.start()
-    assert read.wait(60)
-    during = probes.read().resources["disk"]
-    other.join()
-    assert before is not None
-    assert during is not None
-    assert during.read_chars == before.read_chars
+def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(tmp_path: Path) -> None:
+    # In a process of its own: pytest's workers read their instructions meanwhile.
+    assert run_script(tmp_path, READS_BESIDE) == ("0\n", "")
 
 
 def test_a_driver_that_hangs_in_one_thread_does_not_stop_another() -> None:

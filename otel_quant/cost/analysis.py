@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
@@ -108,7 +107,7 @@ def cost_of(
     if not dims:
         return cost
     known = names_of(structure.graph)
-    return replace(cost, unused_dims=tuple(name for name in dims if name not in known))
+    return cost._replace(unused_dims=tuple(name for name in dims if name not in known))
 
 
 def _with_sparsity(
@@ -124,7 +123,7 @@ def _with_sparsity(
         zeros = weight_sparsity(op, source, walk.budget.check_time)
         if zeros is not None:
             found.setdefault(zeros.weight, zeros)
-        result.append(replace(node, sparsity=zeros))
+        result.append(node._replace(sparsity=zeros))
     return tuple(result), tuple(found.values())
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.dimensions import Symbols, is_anonymous, is_generated, parts_of
@@ -15,8 +14,7 @@ from otel_quant.cost.structure import Dim, Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundInputs:
+class BoundInputs(NamedTuple):
     """The main graph's inputs with every length set that can be.
 
     Attributes:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.rule_sets import Macs, RuleSet
 
 
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(NamedTuple):
     """An operation as it is executed.
 
     Attributes:
@@ -26,7 +25,7 @@ class Run:
     times: int | None
     macs: Macs | None
     unknown: str | None
-    idle: list[Operation]
+    idle: Sequence[Operation]
 
 
 def executions(

@@ -196,7 +196,7 @@ class Walk:
         for name in node.outputs:
             scope.values[name] = value
         opset = self._opsets.get("", 0)
-        return Operation(title, "Constant", node, [], [value], attributes, opset, number=number)
+        return Operation(title, "Constant", node, [], [value], attributes, opset, number)
 
     def _node(
         self,
@@ -225,7 +225,7 @@ class Walk:
             [],
             resolved(node.attributes, arguments),
             self._opsets.get(node.domain, 0),
-            number=number,
+            number,
         )
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         operator = operator_of(op.kind)
@@ -238,6 +238,7 @@ class Walk:
                     body.unknown += self._option_for_data(op)
         else:
             outputs = self._apply(op, operator)
+        made: list[Value] = []
         for i, name in enumerate(node.outputs):
             value = outputs[i] if i < len(outputs) else _missing(op, i)
             if name:
@@ -247,7 +248,8 @@ class Walk:
                 if not value.name:
                     value.name = name
                 scope.values[name] = value
-            op.outputs.append(value)
+            made.append(value)
+        op.outputs = made
         return op
 
     def _apply(self, op: Operation, operator: Operator) -> list[Value]:

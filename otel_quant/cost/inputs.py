@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
@@ -22,8 +21,7 @@ MAX_GIVEN_RANK: Final = 64
 """Dimensions that an input may be given, as many as a model may declare."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpec:
+class InputSpec(NamedTuple):
     """One input as the caller gives it.
 
     Attributes:
@@ -38,7 +36,7 @@ class InputSpec:
     shape: tuple[int, ...]
     dtype: int = dtypes.UNKNOWN
     data: tuple[int | float, ...] | None = None
-    origin: str = field(default="", compare=False)
+    origin: str = ""
     if_fits: bool = False
 
 
@@ -74,7 +72,7 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
         name, spec = _parse(text)
         if name in found:
             raise CostError("input shape", f"{printable(name)!r} is given twice")
-        found[name] = replace(spec, origin=f"{option} {printable(text)!r}".lstrip())
+        found[name] = spec._replace(origin=f"{option} {printable(text)!r}".lstrip())
     return found
 
 

@@ -58,7 +58,7 @@ def _reads(node: Node) -> set[str]:
     for attribute in node.attributes.values():
         if isinstance(attribute, Graph):
             names |= outer_names(attribute)
-        elif isinstance(attribute, tuple):
+        elif type(attribute) is tuple:
             for item in attribute:
                 if isinstance(item, Graph):
                     names |= outer_names(item)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.inputs import option_text
 from otel_quant.cost.values import Shape
@@ -12,8 +11,7 @@ from otel_quant.cost.values import Shape
 JsonObject: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WeightSparsity:
+class WeightSparsity(NamedTuple):
     """Zeros in a node's weight (definition 6 of the rules' documentation).
 
     Attributes:
@@ -31,8 +29,7 @@ class WeightSparsity:
     two_of_four: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
+class Assumption(NamedTuple):
     """A length of an input that neither the model nor the caller gives.
 
     Attributes:
@@ -55,8 +52,7 @@ class Assumption:
         return option_text("--dim", f"{self.name}={self.length}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnknownNodes:
+class UnknownNodes(NamedTuple):
     """Nodes without known MACs, all for want of a rule or all for want of a shape.
 
     Attributes:
@@ -74,8 +70,7 @@ class UnknownNodes:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCost:
+class NodeCost(NamedTuple):
     """What one node costs; a node of a loop's body for all its iterations.
 
     Attributes:
@@ -108,8 +103,7 @@ class NodeCost:
     unknown_reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Memory of a model in one view.
 
     Attributes:
@@ -122,8 +116,7 @@ class Memory:
     peak_activation_bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelCost:
+class ModelCost(NamedTuple):
     """What a model costs.
 
     Sums leave out what is not known: ``uncosted_ops`` counts the nodes without MACs,
@@ -191,7 +184,7 @@ class ModelCost:
     unknown_nodes: tuple[UnknownNodes, ...]
     unsized_tensors: int
     max_memory_node: str | None
-    sparsity: tuple[WeightSparsity, ...] | None = field(default=None)
+    sparsity: tuple[WeightSparsity, ...] | None = None
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:

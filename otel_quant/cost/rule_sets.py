@@ -6,8 +6,7 @@ that numbers compare, and the corrected ones where that tool has none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.operators import operator_of
@@ -21,8 +20,7 @@ MAX_MACS: Final = (1 << 63) - 1
 TOO_MANY_MACS: Final = f"that is more than {MAX_MACS:,} MACs, which no machine runs"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Macs:
+class Macs(NamedTuple):
     """MACs of one execution of a node.
 
     Attributes:
@@ -34,8 +32,7 @@ class Macs:
     total: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RuleSet:
+class RuleSet(NamedTuple):
     """One way of reading the rules.
 
     Attributes:

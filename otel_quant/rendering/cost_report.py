@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from otel_quant.cost import ModelCost
 from otel_quant.rendering.cost_comparison import (
@@ -35,8 +34,7 @@ _LINE_DEPTH: Final = 4
 """How deep in the document a node is: document, models, model, nodes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choices:
+class Choices(NamedTuple):
     """What the user wants to see.
 
     Attributes:
@@ -67,8 +65,7 @@ def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
     return _FORMATS[form](models, choices)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Section:
+class _Section(NamedTuple):
     """A table with a heading, for any renderer.
 
     Attributes:
@@ -342,7 +339,7 @@ def _laid_out(value: object, dumps: Callable[[object], str], depth: int = 0) -> 
 
 def _json_model(model: ModelCost, choices: Choices) -> dict[str, object]:
     nodes = sorted_nodes(model, choices.sort or "order", choices.top)
-    return replace(model, nodes=nodes).to_json_dict()
+    return model._replace(nodes=nodes).to_json_dict()
 
 
 _FORMATS: Final[Mapping[str, Callable[[Sequence[ModelCost], Choices], str]]] = {

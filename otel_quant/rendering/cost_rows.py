@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from otel_quant.cost import ModelCost, NodeCost, WeightSparsity
 
 Cell: TypeAlias = str | int | float | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpCost:
+class OpCost(NamedTuple):
     """What the nodes of one operator cost together.
 
     Attributes:
@@ -32,8 +30,7 @@ class OpCost:
     params: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class Line(NamedTuple):
     """A node or an operator, and the model whose shares it has.
 
     Attributes:
@@ -60,8 +57,7 @@ class Line:
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Column(Generic[_Row]):
+class Column(NamedTuple, Generic[_Row]):
     """One column.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import RULE_ERRORS, Operation, UnknownError
@@ -15,8 +14,7 @@ ShapesOf: TypeAlias = Callable[[Operation], Sequence[Shape | None]]
 ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShapeRule:
+class ShapeRule(NamedTuple):
     """Type and shape of an operator's results.
 
     Attributes:

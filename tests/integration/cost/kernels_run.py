@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from otel_quant.cost.binding import bind_inputs
 from otel_quant.cost.execution import executions
 from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import bind_inputs
 from otel_quant.cost.memory import memory_views
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.rule_sets import RULE_SETS

@@ -40,7 +40,7 @@ def dynamic_model() -> bytes:
     ],
 )
 def test_both_notations_are_understood(text: str, name: str, spec: InputSpec) -> None:
-    assert parse_inputs([text]) == {name: spec}
+    assert parse_inputs([text]) == {name: spec._replace(origin=repr(text))}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -24,8 +24,9 @@ from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.results import ModelCost, NodeCost, UnknownNodes, WeightSparsity
 from otel_quant.cost.rule_sets import MAX_MACS, RULE_SETS, TOO_MANY_MACS, RuleSet
+from otel_quant.cost.rules.operator import NO_PRECISION
 from otel_quant.cost.structure import Model, Tensor
-from otel_quant.cost.values import Value
+from otel_quant.cost.values import Shape, Value
 
 
 def cost_of(
@@ -86,15 +87,11 @@ def cost_of(
     ops = walk.run()
     runs = list(executions(ops, rule_set))
     weights = _Weights(rule_set)
-    held = [weights.take_all(run) for run in runs]
+    params, sizes = weights.take_all(runs)
     executed = [run.op for run in runs]
-    sizes = [size for _, size in held]
-    views = memory_views(ops, list(zip(executed, sizes, strict=True)), walk, rule_set)
-    makers = {id(value): op for op in executed for value in op.outputs}
-    nodes = tuple(
-        _node_cost(run, params, memory, views[view], makers)
-        for run, (params, _), memory in zip(runs, held, views[view].nodes, strict=True)
-    )
+    views = memory_views(ops, executed, sizes, walk, rule_set)
+    table = _Nodes(executed, views[view])
+    nodes = tuple(map(table.cost, runs, params, views[view].nodes))
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, model, walk)
@@ -153,10 +150,19 @@ class _Weights:
         self._rules = rules
         self.seen: set[int] = set()
 
-    def take_all(self, run: Run) -> tuple[int, int]:
-        """Returns elements and bytes of the constants that an execution is the first to read."""
-        taken = [self._take(op) for op in (run.op, *run.idle)]
-        return sum(elements for elements, _ in taken), sum(size for _, size in taken)
+    def take_all(self, runs: Iterable[Run]) -> tuple[list[int], list[int]]:
+        """Returns elements and bytes of the constants that each execution is the first to read."""
+        all_elements: list[int] = []
+        all_bytes: list[int] = []
+        for run in runs:
+            elements, size = self._take(run.op)
+            for op in run.idle:
+                more, larger = self._take(op)
+                elements += more
+                size += larger
+            all_elements.append(elements)
+            all_bytes.append(size)
+        return all_elements, all_bytes
 
     def _take(self, op: Operation) -> tuple[int, int]:
         elements = size = 0
@@ -187,33 +193,51 @@ def _packed(op: Operation, i: int, weight: Tensor) -> int:
     return found if 0 < found <= 8 * weight.stored else weight.elements
 
 
-def _node_cost(
-    run: Run, params: int, memory: int | None, view: MemoryView, makers: dict[int, Operation]
-) -> NodeCost:
-    op = run.op
-    macs = inner = backward = None
-    unknown = run.unknown
-    if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
-        unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
-    elif run.macs is not None and run.times is not None:
-        macs = run.macs.total * run.times
-        inner = run.macs.contraction * run.times
-        backward = macs + inner
-    elif run.macs is not None and run.macs.total == 0:
-        macs = inner = backward = 0
-    return NodeCost(
-        op.name,
-        op.kind,
-        macs,
-        inner,
-        backward,
-        params,
-        memory,
-        tuple(None if value is None else value.shape for value in op.inputs),
-        tuple(value.shape for value in op.outputs),
-        precision_of(op, makers) if inner else None,
-        unknown_reason=_unknown_reason(op, unknown, view, macs, memory),
-    )
+class _Nodes:
+    """Makes the records of nodes."""
+
+    def __init__(self, executed: Iterable[Operation], view: MemoryView) -> None:
+        self._view = view
+        self._makers = {
+            id(value): op
+            for op in executed
+            if operator_of(op.kind).precision is not NO_PRECISION
+            for value in op.outputs
+        }
+        self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
+
+    def cost(self, run: Run, params: int, memory: int | None) -> NodeCost:
+        """Returns the record of a node, given its parameters and the bytes of its memory."""
+        op = run.op
+        macs = inner = backward = None
+        unknown = run.unknown
+        if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
+            unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
+        elif run.macs is not None and run.times is not None:
+            macs = run.macs.total * run.times
+            inner = run.macs.contraction * run.times
+            backward = macs + inner
+        elif run.macs is not None and run.macs.total == 0:
+            macs = inner = backward = 0
+        return NodeCost(
+            op.name,
+            op.kind,
+            macs,
+            inner,
+            backward,
+            params,
+            memory,
+            self._shared([None if value is None else value.shape for value in op.inputs]),
+            self._shared([value.shape for value in op.outputs]),
+            precision_of(op, self._makers) if inner else None,
+            None,
+            _unknown_reason(op, unknown, self._view, macs, memory),
+        )
+
+    def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
+        """Returns shapes as the tuple that all nodes with the same ones have."""
+        found = tuple(shapes)
+        return self._shapes.setdefault(found, found)
 
 
 def _unknown_reason(

@@ -43,6 +43,10 @@ def executions(
         unknown: Why it is not.
     """
     for op in ops:
+        if not op.bodies and not op.branches:
+            if not op.inlined:
+                yield _run(op, times, unknown, (), rules, counted=True)
+            continue
         idle: list[Operation] = []
         inner: list[Run] = []
         endless: str | None = None
@@ -79,7 +83,7 @@ def _run(
     op: Operation,
     times: int | None,
     unknown: str | None,
-    idle: list[Operation],
+    idle: Sequence[Operation],
     rules: RuleSet,
     *,
     counted: bool,

@@ -33,16 +33,17 @@ class MemoryView:
         self,
         kernels: Mapping[int, Kernel],
         rules: RuleSet,
-        executed: Sequence[tuple[Operation, int]],
+        executed: Sequence[Operation],
+        held: Sequence[int],
         ops: Sequence[Operation],
         walk: Walk,
     ) -> None:
         self._kernels = kernels
         self._rules = rules
-        self.nodes = [self._bytes(op, held) for op, held in executed]
+        self.nodes = list(map(self._bytes, executed, held))
         self.unsized = sum(
             value.bytes is None
-            for size, (op, _) in zip(self.nodes, executed, strict=True)
+            for size, op in zip(self.nodes, executed, strict=True)
             if size is None
             for value in self.results(op)
         )
@@ -75,7 +76,8 @@ class MemoryView:
 
 def memory_views(
     ops: Sequence[Operation],
-    executed: Sequence[tuple[Operation, int]],
+    executed: Sequence[Operation],
+    held: Sequence[int],
     walk: Walk,
     rules: RuleSet,
 ) -> dict[str, MemoryView]:
@@ -83,18 +85,18 @@ def memory_views(
 
     Args:
         ops: Operations of the main graph.
-        executed: All operations in order of execution, each with the bytes of the constants
-            that it is the first to read.
+        executed: All operations in order of execution.
+        held: Bytes of the constants that each is the first to read.
         walk: The walk that found them.
         rules: What counts.
     """
-    file = MemoryView({}, rules, executed, ops, walk)
-    if not any(operator_of(op.kind).precision.dequantizes for op, _ in executed):
+    file = MemoryView({}, rules, executed, held, ops, walk)
+    if not any(operator_of(op.kind).precision.dequantizes for op in executed):
         return dict.fromkeys(VIEWS, file)
     from otel_quant.cost.fusion import fused_kernels  # other models are not to wait for it
 
     kernels = fused_kernels(ops, walk.outputs)
-    return {"fused": MemoryView(kernels, rules, executed, ops, walk), "file": file}
+    return {"fused": MemoryView(kernels, rules, executed, held, ops, walk), "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:

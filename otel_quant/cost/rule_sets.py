@@ -32,6 +32,9 @@ class Macs(NamedTuple):
     total: int
 
 
+_NO_MACS: Final = Macs(0, 0)
+
+
 class RuleSet(NamedTuple):
     """One way of reading the rules.
 
@@ -60,9 +63,10 @@ class RuleSet(NamedTuple):
             self.constants_once
             and operator.shape is not None
             and op.outputs
+            and op.outputs[0].constant  # all() takes as long as the rest of this
             and all(value.constant for value in op.outputs)
         ):
-            return Macs(0, 0)
+            return _NO_MACS
         if self.name == "onnx_tool" and rule.as_onnx_tool is not None:
             total = _counted(rule.as_onnx_tool(op))
             inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
@@ -71,7 +75,7 @@ class RuleSet(NamedTuple):
             raise UnknownError(rule.source)
         inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
         rest = _counted(rule.rest(op)) if rule.rest is not None else 0
-        return Macs(inner, inner + rest)
+        return Macs(inner, inner + rest) if inner or rest else _NO_MACS
 
 
 def _counted(macs: object) -> int:

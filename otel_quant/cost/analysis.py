@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ def cost_of(
     executed = [run.op for run in runs]
     views = memory_views(ops, executed, sizes, walk, rule_set)
     table = _Nodes(executed, views[view])
-    nodes = tuple(map(table.cost, runs, params, views[view].nodes))
+    nodes = tuple(map(table.cost, _handed_over(runs), params, views[view].nodes))
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, model, walk)
@@ -191,6 +191,13 @@ def _packed(op: Operation, i: int, weight: Tensor) -> int:
     except RULE_ERRORS:  # lengths or attributes that the operator does not allow
         return weight.elements
     return found if 0 < found <= 8 * weight.stored else weight.elements
+
+
+def _handed_over(runs: list[Run]) -> Iterator[Run]:
+    """Yields what a list has and leaves it empty: there may be many, and each is used once."""
+    runs.reverse()
+    while runs:
+        yield runs.pop()
 
 
 class _Nodes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.binding import BoundInputs, bind_inputs
@@ -16,7 +16,7 @@ from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.execution import Run, executions
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import InputShape
+from otel_quant.cost.inputs import InputShape, names_in_shapes
 from otel_quant.cost.memory import VIEWS, MemoryView, memory_views
 from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.operators import operator_of
@@ -28,8 +28,11 @@ from otel_quant.cost.rules.operator import NO_PRECISION
 from otel_quant.cost.structure import Model, Tensor
 from otel_quant.cost.values import Shape, Value
 
+if TYPE_CHECKING:
+    from otel_quant.cost.custom import CustomRule
 
-def cost_of(
+
+def analyze(
     model: str | os.PathLike[str] | bytes | Any,
     *,
     rules: str = "corrected",
@@ -37,6 +40,9 @@ def cost_of(
     dims: Mapping[str, int] | None = None,
     view: str | None = None,
     sparsity: bool = False,
+    exclude: Collection[str] = (),
+    tensors: bool = False,
+    rules_from: Mapping[str, CustomRule] | None = None,
     time_limit: float | None = None,
     max_nodes: int = MAX_OPS,
 ) -> ModelCost:
@@ -55,6 +61,11 @@ def cost_of(
         view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
+        exclude: Operators whose nodes, and the constants that only they read, are left out of
+            all sums; ``excluded`` counts them. The peak of activations remains that of the run.
+        tensors: Whether to list what nodes make.
+        rules_from: Rules for operators that have none here, by operator, with the domain before
+            it: ``my.domain:MyOp``.
         time_limit: Seconds after which to give up, or None.
         max_nodes: Nodes, those of functions and bodies included, from which to give up.
 
@@ -62,6 +73,22 @@ def cost_of(
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
+    if rules_from:
+        from otel_quant.cost.custom import custom_operators
+
+        with custom_operators(rules_from):
+            return analyze(
+                model,
+                rules=rules,
+                inputs=inputs,
+                dims=dims,
+                view=view,
+                sparsity=sparsity,
+                exclude=exclude,
+                tensors=tensors,
+                time_limit=time_limit,
+                max_nodes=max_nodes,
+            )
     rule_set = RULE_SETS.get(rules)
     if rule_set is None:
         raise CostError(
@@ -86,6 +113,11 @@ def cost_of(
     )
     ops = walk.run()
     runs = list(executions(ops, rule_set))
+    excluded = dict.fromkeys(exclude, 0)
+    if excluded:
+        counts = Counter(run.op.kind for run in runs)
+        excluded = {kind: counts[kind] for kind in excluded}
+        runs = [run for run in runs if run.op.kind not in excluded]
     weights = _Weights(rule_set)
     params, sizes = weights.take_all(runs)
     executed = [run.op for run in runs]
@@ -101,10 +133,16 @@ def cost_of(
 
         unused = never_read(structure, unused)
     cost = _summed(structure, rule_set, nodes, walk, weights, bound, unused, zeros, view, views)
-    if not dims:
-        return cost
-    known = names_of(structure.graph)
-    return cost._replace(unused_dims=tuple(name for name in dims if name not in known))
+    if excluded:
+        cost = cost._replace(params=sum(params), weight_bytes=sum(sizes), excluded=excluded)
+    if tensors:
+        from otel_quant.cost.tensors import made_tensors
+
+        cost = cost._replace(tensors=tuple(made_tensors(ops, excluded)))
+    if dims:
+        known = names_of(structure.graph).union(names_in_shapes(inputs))
+        cost = cost._replace(unused_dims=tuple(name for name in dims if name not in known))
+    return cost
 
 
 def _with_sparsity(
@@ -226,6 +264,7 @@ class _Nodes:
             backward = macs + inner
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
+        moved = self._view.moved(op)
         return NodeCost(
             op.name,
             op.kind,
@@ -239,6 +278,7 @@ class _Nodes:
             precision_of(op, self._makers) if inner else None,
             None,
             _unknown_reason(op, unknown, self._view, macs, memory),
+            None if moved is None or run.times is None else moved * run.times,
         )
 
     def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:

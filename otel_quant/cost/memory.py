@@ -64,6 +64,29 @@ class MemoryView:
                 total += size
         return total
 
+    def moved(self, op: Operation) -> int | None:
+        """Returns the bytes that one execution reads and writes; None where not known."""
+        if op.kind == "Constant":
+            return 0
+        kernel = self._kernels.get(id(op))
+        total = 0
+        seen: list[Value] = []
+        for value in op.inputs if kernel is None else kernel.reads:
+            if value is None or value in seen:  # an operand given twice is read once
+                continue
+            seen.append(value)
+            size = value.bytes if value.weight is None else value.weight.stored
+            if size is None:
+                return None
+            total += size
+        if not operator_of(op.kind).results_in_bodies:
+            for value in self.results(op):
+                size = value.bytes
+                if size is None:
+                    return None
+                total += size
+        return total
+
     def results(self, op: Operation) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""
         kernel = self._kernels.get(id(op))

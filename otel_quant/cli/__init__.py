@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="otel-quant", description="Looks at what quantization runs and their models cost."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, prog=parser.prog
+    )
     for command in COMMANDS:
         subparser = subparsers.add_parser(
             command.name, help=command.brief, description=command.description or command.brief

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class UserError(Exception):
@@ -20,8 +20,7 @@ class UserError(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Command:
+class Command(NamedTuple):
     """One subcommand.
 
     Attributes:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
-    from otel_quant.cost import CostError, InputSpec, ModelCost
+    from otel_quant.cost import CostError, CustomRule, InputSpec, ModelCost
 
 FAILED: Final = 1
 """A model could not be read or costed."""
@@ -76,9 +77,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=("node", "op", "total", "comparison"),
-        help="one line per node, per operator or per model, or only what differs between models "
-        "(default: all of these in turn; for csv node)",
+        choices=("node", "op", "module", "tensor", "total", "comparison"),
+        help="one line per node, per operator, per module that the names of nodes give, per tensor "
+        "that a node makes or per model, or only what differs between models (default: nodes, "
+        "operators, totals and what differs; for csv node)",
     )
     parser.add_argument(
         "--sort",
@@ -86,7 +88,28 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest first, or order of execution (default: macs; for json order)",
     )
     parser.add_argument(
-        "--top", type=_count, metavar="N", help="only the first N nodes or operators"
+        "--top", type=_count, metavar="N", help="only the first N lines of each table"
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="OP",
+        help="leave out the nodes of an operator, with its domain outside ONNX's own: "
+        "com.microsoft:Gelu; may be repeated",
+    )
+    parser.add_argument(
+        "--rules-from",
+        metavar="MODULE",
+        help="a Python module, or the path of its file, whose RULES has rules for operators that "
+        "otel-quant does not know; it is run",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="also write the model with the shapes of its tensors; weights outside the model's file "
+        "stay where they are",
     )
     parser.add_argument(
         "--sparsity", action="store_true", help="read the weights and look for zeros"
@@ -142,9 +165,12 @@ def _seconds(text: str) -> float:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.cost import CostError, cost_of, parse_dims
+    from otel_quant.cost import CostError, analyze, parse_dims
     from otel_quant.rendering.cost_report import Choices, all_assumptions, report
 
+    # A graph of many nodes makes millions of objects and no garbage; looking for some would take
+    # a third of the time. The process ends with the command.
+    gc.disable()
     inputs = _inputs(options.inputs, options.models)
     try:
         dims = parse_dims(options.dims)
@@ -152,25 +178,40 @@ def _run(options: argparse.Namespace) -> int:
         raise _misused("--dim", error) from error
     if options.by == "comparison" and len(options.models) < 2:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
+    if options.output is not None and len(options.models) > 1:
+        raise UserError("--output: several models are given; expected one", MISUSED)
+    rules_from = _rules_from(options.rules_from)
     costs: list[ModelCost] = []
     problems: list[str] = []
     for path in options.models:
         try:
             costs.append(
-                cost_of(
+                analyze(
                     path,
                     rules=options.rules,
                     inputs=inputs[""] | inputs.get(path, {}),
                     dims=dims,
                     view=options.view,
                     sparsity=options.sparsity,
+                    exclude=options.exclude,
+                    tensors=options.by == "tensor" or options.output is not None,
+                    rules_from=rules_from,
                     time_limit=options.time_limit,
                     max_nodes=options.max_nodes,
                 )
             )
         except CostError as error:
             problems.append(printable(str(error)))
-    problems += _of_no_model(dims, costs)
+    problems += _of_no_model(dims, options.exclude, costs)
+    if options.output is not None and costs and not problems:
+        from otel_quant.cost import write_with_shapes
+
+        try:
+            write_with_shapes(options.models[0], costs[0], options.output)
+        except CostError as error:
+            problems.append(printable(str(error)))
+        if options.by != "tensor":
+            costs = [cost._replace(tensors=None) for cost in costs]
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
         sys.stdout.write(report(costs, options.format, choices))
@@ -190,7 +231,7 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
     from otel_quant.cost import CostError, parse_inputs
 
     names = {path: path for path in models}
-    files = [Path(path).name for path in models]
+    files = [os.path.basename(path) for path in models]  # noqa: PTH119  # pathlib takes 2 ms to import
     names |= {
         file: path for file, path in zip(files, models, strict=True) if files.count(file) == 1
     }
@@ -214,9 +255,57 @@ def _misused(option: str, error: CostError) -> UserError:
     return UserError(f"{option}: {printable(error.problem + wanted)}", MISUSED)
 
 
-def _of_no_model(dims: Mapping[str, int], costs: Sequence[ModelCost]) -> list[str]:
-    """What to say of dimensions that no model has."""
+def _rules_from(name: str | None) -> Mapping[str, CustomRule] | None:
+    """Returns the rules of a user's module, which is run."""
+    if name is None:
+        return None
+    from otel_quant.fault_boundary import LastResort
+
+    with LastResort() as end:
+        return _loaded(name)
+    error = end.error
+    if isinstance(error, UserError):
+        raise error
+    raise UserError(
+        f"--rules-from: {printable(name)} cannot be loaded: {type(error).__name__}: "
+        f"{printable(str(error))}",
+        MISUSED,
+    )
+
+
+def _loaded(name: str) -> Mapping[str, CustomRule]:
+    from importlib import import_module
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    if name.endswith(".py"):
+        spec = spec_from_file_location("otel_quant_rules", name)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, "")  # as for python -m: the module is often in the current folder
+        module = import_module(name)
+    rules: object = getattr(module, "RULES", None)
+    if not isinstance(rules, dict):
+        raise UserError(
+            f"--rules-from: {printable(name)} has no RULES; expected a dict from operators, as "
+            "in my.domain:MyOp, to otel_quant.cost.CustomRule",
+            MISUSED,
+        )
+    return rules
+
+
+def _of_no_model(
+    dims: Mapping[str, int], operators: Sequence[str], costs: Sequence[ModelCost]
+) -> list[str]:
+    """What to say of dimensions and operators that no model has."""
     return [
+        f"--exclude: no model has an operator {printable(repr(name))}; expected one that --by op "
+        "lists"
+        for name in operators
+        if costs and not any(cost.excluded.get(name) for cost in costs)
+    ] + [
         f"--dim: no model has a dimension {printable(repr(name))}; expected a name from a model's "
         "inputs or results, as the report lists those of inputs that were assumed"
         for name in dims

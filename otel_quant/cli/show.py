@@ -4,49 +4,30 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.profile.last_reading import last_reading_of
-from otel_quant.profile.reader import NotAProfileError, Profile, parse
-from otel_quant.rendering.document import Lines, Part, as_markdown, as_text
-from otel_quant.rendering.profile_data import as_csv, as_json
-from otel_quant.rendering.profile_document import parts_of
 from otel_quant.rendering.table import printable
 
+if TYPE_CHECKING:
+    from otel_quant.profile.reader import Profile
 
-def _for_people(
-    render: Callable[[Iterable[Part]], str],
-) -> Callable[[Mapping[str, Profile]], str]:
-    def text(profiles: Mapping[str, Profile]) -> str:
-        parts: list[Part] = []
-        for name, profile in profiles.items():
-            if len(profiles) > 1:
-                parts.append(Lines((name,)))
-            parts += parts_of(profile)
-        return render(parts)
-
-    return text
-
-
-_FORMATS: Final[Mapping[str, Callable[[Mapping[str, Profile]], str]]] = {
-    "table": _for_people(as_text),
-    "markdown": _for_people(as_markdown),
-    "json": as_json,
-    "csv": as_csv,
-}
+_FORMATS: Final = ("table", "markdown", "json", "csv")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a quark_profile.yaml")
-    parser.add_argument(
-        "--format", choices=tuple(_FORMATS), default="table", help="default: %(default)s"
-    )
+    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
 
 
 def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from pathlib import Path
+
+    from otel_quant.profile.last_reading import last_reading_of
+    from otel_quant.profile.reader import NotAProfileError, parse
+    from otel_quant.rendering.profile_report import report
+
     profiles: dict[str, Profile] = {}
     for name in options.files:
         try:
@@ -63,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"{printable(name)}: the file {found}; expected the records of a run, which "
                 "writes the first as it begins"
             )
-    sys.stdout.write(_FORMATS[options.format](profiles))
+    sys.stdout.write(report(profiles, options.format))
     return 0
 
 

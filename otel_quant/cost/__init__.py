@@ -1,7 +1,7 @@
 """What an ONNX model costs, without running it and without reading its weights.
 
-    >>> from otel_quant.cost import cost_of
-    >>> cost = cost_of("model.onnx", inputs={"input_ids": (1, 128)})
+    >>> from otel_quant.cost import analyze
+    >>> cost = analyze("model.onnx", inputs={"input_ids": (1, "tokens")}, dims={"tokens": 128})
     >>> cost.macs_contraction, cost.params, cost.uncosted_ops
 
 Forward and backward MACs, parameters, memory, peak of live activations and the precision
@@ -12,7 +12,10 @@ and ``assumed`` which lengths of inputs were taken as 1 because nothing gives th
 
 from __future__ import annotations
 
-from otel_quant.cost.analysis import cost_of
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otel_quant.cost.analysis import analyze
 from otel_quant.cost.errors import CostError
 from otel_quant.cost.inputs import InputSpec, parse_dims, parse_inputs
 from otel_quant.cost.results import (
@@ -20,20 +23,40 @@ from otel_quant.cost.results import (
     Memory,
     ModelCost,
     NodeCost,
+    TensorCost,
     UnknownNodes,
     WeightSparsity,
 )
 
+if TYPE_CHECKING:
+    from otel_quant.cost.custom import CustomRule
+    from otel_quant.cost.writer import write_with_shapes
+
 __all__ = [
     "Assumption",
     "CostError",
+    "CustomRule",
     "InputSpec",
     "Memory",
     "ModelCost",
     "NodeCost",
+    "TensorCost",
     "UnknownNodes",
     "WeightSparsity",
-    "cost_of",
+    "analyze",
     "parse_dims",
     "parse_inputs",
+    "write_with_shapes",
 ]
+
+# Imported on first use: a command that needs neither does not wait for them.
+_MODULES = {
+    "CustomRule": "otel_quant.cost.custom",
+    "write_with_shapes": "otel_quant.cost.writer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

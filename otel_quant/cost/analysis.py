@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.binding import BoundInputs, bind_inputs
@@ -17,7 +16,7 @@ from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.execution import Run, executions
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import InputShape
+from otel_quant.cost.inputs import InputShape, names_in_shapes
 from otel_quant.cost.memory import VIEWS, MemoryView, memory_views
 from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.operators import operator_of
@@ -25,11 +24,15 @@ from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.results import ModelCost, NodeCost, UnknownNodes, WeightSparsity
 from otel_quant.cost.rule_sets import MAX_MACS, RULE_SETS, TOO_MANY_MACS, RuleSet
+from otel_quant.cost.rules.operator import NO_PRECISION
 from otel_quant.cost.structure import Model, Tensor
-from otel_quant.cost.values import Value
+from otel_quant.cost.values import Shape, Value
+
+if TYPE_CHECKING:
+    from otel_quant.cost.custom import CustomRule
 
 
-def cost_of(
+def analyze(
     model: str | os.PathLike[str] | bytes | Any,
     *,
     rules: str = "corrected",
@@ -37,6 +40,9 @@ def cost_of(
     dims: Mapping[str, int] | None = None,
     view: str | None = None,
     sparsity: bool = False,
+    exclude: Collection[str] = (),
+    tensors: bool = False,
+    rules_from: Mapping[str, CustomRule] | None = None,
     time_limit: float | None = None,
     max_nodes: int = MAX_OPS,
 ) -> ModelCost:
@@ -55,6 +61,11 @@ def cost_of(
         view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
+        exclude: Operators whose nodes, and the constants that only they read, are left out of
+            all sums; ``excluded`` counts them. The peak of activations remains that of the run.
+        tensors: Whether to list what nodes make.
+        rules_from: Rules for operators that have none here, by operator, with the domain before
+            it: ``my.domain:MyOp``.
         time_limit: Seconds after which to give up, or None.
         max_nodes: Nodes, those of functions and bodies included, from which to give up.
 
@@ -62,6 +73,22 @@ def cost_of(
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
+    if rules_from:
+        from otel_quant.cost.custom import custom_operators
+
+        with custom_operators(rules_from):
+            return analyze(
+                model,
+                rules=rules,
+                inputs=inputs,
+                dims=dims,
+                view=view,
+                sparsity=sparsity,
+                exclude=exclude,
+                tensors=tensors,
+                time_limit=time_limit,
+                max_nodes=max_nodes,
+            )
     rule_set = RULE_SETS.get(rules)
     if rule_set is None:
         raise CostError(
@@ -86,16 +113,17 @@ def cost_of(
     )
     ops = walk.run()
     runs = list(executions(ops, rule_set))
+    excluded = dict.fromkeys(exclude, 0)
+    if excluded:
+        counts = Counter(run.op.kind for run in runs)
+        excluded = {kind: counts[kind] for kind in excluded}
+        runs = [run for run in runs if run.op.kind not in excluded]
     weights = _Weights(rule_set)
-    held = [weights.take_all(run) for run in runs]
+    params, sizes = weights.take_all(runs)
     executed = [run.op for run in runs]
-    sizes = [size for _, size in held]
-    views = memory_views(ops, list(zip(executed, sizes, strict=True)), walk, rule_set)
-    makers = {id(value): op for op in executed for value in op.outputs}
-    nodes = tuple(
-        _node_cost(run, params, memory, views[view], makers)
-        for run, (params, _), memory in zip(runs, held, views[view].nodes, strict=True)
-    )
+    views = memory_views(ops, executed, sizes, walk, rule_set)
+    table = _Nodes(executed, views[view])
+    nodes = tuple(map(table.cost, _handed_over(runs), params, views[view].nodes))
     zeros: tuple[WeightSparsity, ...] | None = None
     if sparsity:
         nodes, zeros = _with_sparsity(nodes, executed, model, walk)
@@ -105,10 +133,16 @@ def cost_of(
 
         unused = never_read(structure, unused)
     cost = _summed(structure, rule_set, nodes, walk, weights, bound, unused, zeros, view, views)
-    if not dims:
-        return cost
-    known = names_of(structure.graph)
-    return replace(cost, unused_dims=tuple(name for name in dims if name not in known))
+    if excluded:
+        cost = cost._replace(params=sum(params), weight_bytes=sum(sizes), excluded=excluded)
+    if tensors:
+        from otel_quant.cost.tensors import made_tensors
+
+        cost = cost._replace(tensors=tuple(made_tensors(ops, excluded)))
+    if dims:
+        known = names_of(structure.graph).union(names_in_shapes(inputs))
+        cost = cost._replace(unused_dims=tuple(name for name in dims if name not in known))
+    return cost
 
 
 def _with_sparsity(
@@ -124,7 +158,7 @@ def _with_sparsity(
         zeros = weight_sparsity(op, source, walk.budget.check_time)
         if zeros is not None:
             found.setdefault(zeros.weight, zeros)
-        result.append(replace(node, sparsity=zeros))
+        result.append(node._replace(sparsity=zeros))
     return tuple(result), tuple(found.values())
 
 
@@ -154,10 +188,19 @@ class _Weights:
         self._rules = rules
         self.seen: set[int] = set()
 
-    def take_all(self, run: Run) -> tuple[int, int]:
-        """Returns elements and bytes of the constants that an execution is the first to read."""
-        taken = [self._take(op) for op in (run.op, *run.idle)]
-        return sum(elements for elements, _ in taken), sum(size for _, size in taken)
+    def take_all(self, runs: Iterable[Run]) -> tuple[list[int], list[int]]:
+        """Returns elements and bytes of the constants that each execution is the first to read."""
+        all_elements: list[int] = []
+        all_bytes: list[int] = []
+        for run in runs:
+            elements, size = self._take(run.op)
+            for op in run.idle:
+                more, larger = self._take(op)
+                elements += more
+                size += larger
+            all_elements.append(elements)
+            all_bytes.append(size)
+        return all_elements, all_bytes
 
     def _take(self, op: Operation) -> tuple[int, int]:
         elements = size = 0
@@ -188,33 +231,60 @@ def _packed(op: Operation, i: int, weight: Tensor) -> int:
     return found if 0 < found <= 8 * weight.stored else weight.elements
 
 
-def _node_cost(
-    run: Run, params: int, memory: int | None, view: MemoryView, makers: dict[int, Operation]
-) -> NodeCost:
-    op = run.op
-    macs = inner = backward = None
-    unknown = run.unknown
-    if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
-        unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
-    elif run.macs is not None and run.times is not None:
-        macs = run.macs.total * run.times
-        inner = run.macs.contraction * run.times
-        backward = macs + inner
-    elif run.macs is not None and run.macs.total == 0:
-        macs = inner = backward = 0
-    return NodeCost(
-        op.name,
-        op.kind,
-        macs,
-        inner,
-        backward,
-        params,
-        memory,
-        tuple(None if value is None else value.shape for value in op.inputs),
-        tuple(value.shape for value in op.outputs),
-        precision_of(op, makers) if inner else None,
-        unknown_reason=_unknown_reason(op, unknown, view, macs, memory),
-    )
+def _handed_over(runs: list[Run]) -> Iterator[Run]:
+    """Yields what a list has and leaves it empty: there may be many, and each is used once."""
+    runs.reverse()
+    while runs:
+        yield runs.pop()
+
+
+class _Nodes:
+    """Makes the records of nodes."""
+
+    def __init__(self, executed: Iterable[Operation], view: MemoryView) -> None:
+        self._view = view
+        self._makers = {
+            id(value): op
+            for op in executed
+            if operator_of(op.kind).precision is not NO_PRECISION
+            for value in op.outputs
+        }
+        self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
+
+    def cost(self, run: Run, params: int, memory: int | None) -> NodeCost:
+        """Returns the record of a node, given its parameters and the bytes of its memory."""
+        op = run.op
+        macs = inner = backward = None
+        unknown = run.unknown
+        if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
+            unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
+        elif run.macs is not None and run.times is not None:
+            macs = run.macs.total * run.times
+            inner = run.macs.contraction * run.times
+            backward = macs + inner
+        elif run.macs is not None and run.macs.total == 0:
+            macs = inner = backward = 0
+        moved = self._view.moved(op)
+        return NodeCost(
+            op.name,
+            op.kind,
+            macs,
+            inner,
+            backward,
+            params,
+            memory,
+            self._shared([None if value is None else value.shape for value in op.inputs]),
+            self._shared([value.shape for value in op.outputs]),
+            precision_of(op, self._makers) if inner else None,
+            None,
+            _unknown_reason(op, unknown, self._view, macs, memory),
+            None if moved is None or run.times is None else moved * run.times,
+        )
+
+    def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
+        """Returns shapes as the tuple that all nodes with the same ones have."""
+        found = tuple(shapes)
+        return self._shapes.setdefault(found, found)
 
 
 def _unknown_reason(

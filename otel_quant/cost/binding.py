@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.dimensions import Symbols, is_anonymous, is_generated, parts_of
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.inputs import MAX_GIVEN_RANK, MAX_LENGTH, InputShape, InputSpec, option_text
+from otel_quant.cost.inputs import (
+    MAX_GIVEN_RANK,
+    MAX_LENGTH,
+    InputShape,
+    InputSpec,
+    option_text,
+    refuse_other_values,
+)
 from otel_quant.cost.results import Assumption
 from otel_quant.cost.structure import Dim, Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundInputs:
+class BoundInputs(NamedTuple):
     """The main graph's inputs with every length set that can be.
 
     Attributes:
@@ -31,6 +36,16 @@ class BoundInputs:
     symbols: Symbols
     assumed: tuple[Assumption, ...]
     overridden: Mapping[str, tuple[int, int]]
+
+
+class _Given(NamedTuple):
+    """An :class:`InputSpec` whose lengths are all numbers."""
+
+    shape: tuple[int, ...]
+    dtype: int
+    data: tuple[int | float, ...] | None
+    origin: str
+    if_fits: bool
 
 
 def bind_inputs(
@@ -59,10 +74,11 @@ def bind_inputs(
     """
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
-    learned = _Learned(_checked_dims(dims), source)
-    specs: dict[str, InputSpec] = {}
+    lengths = _checked_dims(dims)
+    learned = _Learned(lengths, source)
+    specs: dict[str, _Given] = {}
     for name, shape in (given or {}).items():
-        spec = _spec(name, shape)
+        spec = _given(name, shape, lengths)
         if spec.if_fits and not (name in inputs and learned.fits(inputs[name], spec)):
             continue
         if name not in inputs:
@@ -113,7 +129,7 @@ class _Learned:
         """Whether a length is a text that stands for the same length everywhere."""
         return isinstance(dim, str) and not is_anonymous(dim) and dim not in self._torn
 
-    def fits(self, declared: Type, spec: InputSpec) -> bool:
+    def fits(self, declared: Type, spec: _Given) -> bool:
         """Whether a shape agrees with the model and what is known of it."""
         if declared.kind not in ("tensor", "unknown"):
             return False
@@ -128,7 +144,7 @@ class _Learned:
             for dim, length in zip(declared.shape, spec.shape, strict=True)
         )
 
-    def learn(self, name: str, declared: Type, spec: InputSpec) -> None:
+    def learn(self, name: str, declared: Type, spec: _Given) -> None:
         """Takes the lengths that one given shape decides."""
         for axis, (dim, length) in enumerate(zip(declared.shape or (), spec.shape, strict=False)):
             if isinstance(dim, int):
@@ -144,7 +160,7 @@ class _Learned:
                 del self.lengths[dim]
 
     def refuse_contradictions(
-        self, inputs: Mapping[str, Type], specs: Mapping[str, InputSpec]
+        self, inputs: Mapping[str, Type], specs: Mapping[str, _Given]
     ) -> None:
         """Raises CostError if a given length is not what its expression gives."""
         symbols = Symbols(self.lengths)
@@ -171,7 +187,7 @@ class _Learned:
                     yield dim
 
     def _contradiction(
-        self, name: str, dim: str, spec: InputSpec, length: int, other: int | None
+        self, name: str, dim: str, spec: _Given, length: int, other: int | None
     ) -> CostError:
         elsewhere = "as given for it" if dim in self._dims else "as elsewhere among the inputs"
         return CostError(
@@ -238,20 +254,34 @@ def _check_length(what: str, name: str, length: int) -> None:
         )
 
 
-def _spec(name: str, shape: InputShape) -> InputSpec:
+def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
     spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
-    if len(spec.shape) > MAX_GIVEN_RANK:
+    lengths: list[int] = []
+    for length in spec.shape:
+        found = dims.get(length) if isinstance(length, str) else length
+        if found is None:
+            raise CostError(
+                "input shape",
+                f"{printable(name)!r} has a length {printable(str(length))!r}, which is not given"
+                f"{_by(spec)}",
+                expected=f"{option_text('--dim', f'{length}=LENGTH')} as well",
+            )
+        lengths.append(found)
+    given = _Given(tuple(lengths), spec.dtype, spec.data, spec.origin, spec.if_fits)
+    if len(given.shape) > MAX_GIVEN_RANK:
         raise CostError(
             "input shape",
-            f"{printable(name)!r} has {len(spec.shape):,} dimensions{_by(spec)}",
+            f"{printable(name)!r} has {len(given.shape):,} dimensions{_by(spec)}",
             expected=f"at most {MAX_GIVEN_RANK}",
         )
-    for length in spec.shape:
+    for length in given.shape:
         _check_length("input shape", name, length)
-    return spec
+    if given.data is not None:
+        refuse_other_values(len(given.data), given.shape, f"{printable(name)!r}{_by(spec)}")
+    return given
 
 
-def _by(spec: InputSpec) -> str:
+def _by(spec: _Given | InputSpec) -> str:
     return f" ({spec.origin})" if spec.origin else ""
 
 
@@ -267,7 +297,7 @@ def _names(names: list[str]) -> str:
     return f"one of {shown}" + (f" and {left} more" if left > 0 else "")
 
 
-def _refuse_misfit(name: str, declared: Type, spec: InputSpec, source: str) -> None:
+def _refuse_misfit(name: str, declared: Type, spec: _Given, source: str) -> None:
     """Raises CostError if an input has another kind, type or rank than the caller gives."""
     title = f"input {printable(name)!r}"
     if declared.kind not in ("tensor", "sparse", "unknown"):

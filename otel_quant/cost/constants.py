@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -49,7 +48,7 @@ class Constants:
         if value is None:
             value = Value(sparse.values.dtype, sparse.dims, name=sparse.values.name)
             stored = sparse.values.stored + sparse.indices.stored
-            value.weight = replace(sparse.values, stored=stored, values=None)
+            value.weight = sparse.values._replace(stored=stored, values=None)
             value.constant = True
             self._known[id(sparse)] = value
             self.met.append(value)
@@ -80,7 +79,7 @@ class Constants:
             return self.sparse(sparse)
         for name, dtype in _CONSTANT_ATTRIBUTES:
             held = attributes.get(name)
-            if isinstance(held, tuple):
+            if type(held) is tuple:
                 data = tuple(item for item in held if isinstance(item, int | float))
                 if len(held) > MAX_DATA or len(data) != len(held):
                     data = ()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from otel_quant.cost.operation import RULE_ERRORS, Operation, reason_of
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.rule_sets import Macs, RuleSet
 
 
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(NamedTuple):
     """An operation as it is executed.
 
     Attributes:
@@ -26,7 +25,7 @@ class Run:
     times: int | None
     macs: Macs | None
     unknown: str | None
-    idle: list[Operation]
+    idle: Sequence[Operation]
 
 
 def executions(
@@ -44,6 +43,10 @@ def executions(
         unknown: Why it is not.
     """
     for op in ops:
+        if not op.bodies and not op.branches:
+            if not op.inlined:
+                yield _run(op, times, unknown, (), rules, counted=True)
+            continue
         idle: list[Operation] = []
         inner: list[Run] = []
         endless: str | None = None
@@ -80,7 +83,7 @@ def _run(
     op: Operation,
     times: int | None,
     unknown: str | None,
-    idle: list[Operation],
+    idle: Sequence[Operation],
     rules: RuleSet,
     *,
     counted: bool,

@@ -9,9 +9,8 @@ says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import nan
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.execution import executed
@@ -32,8 +31,7 @@ _LIMITS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+class Kernel(NamedTuple):
     """An operation as a runtime executes it.
 
     Attributes:
@@ -45,8 +43,7 @@ class Kernel:
     makes: Sequence[Value]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Quantized:
+class _Quantized(NamedTuple):
     """Integers that stand for a float tensor.
 
     Attributes:
@@ -311,7 +308,7 @@ class _Graph:
         """Whether an operation's result is made by another, or by none."""
         return op.kind in _QUANTIZE | _CLAMPS and id(op.outputs[0]) in made
 
-    def _makes(self, op: Operation, floats: set[int], gone: set[int]) -> list[Value] | None:
+    def _makes(self, op: Operation, floats: set[int], gone: set[int]) -> Sequence[Value] | None:
         """What an operation writes to memory; None if it is what the file says."""
         if id(op) in gone:
             return []

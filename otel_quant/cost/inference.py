@@ -8,7 +8,7 @@ shapes they are used with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -74,7 +74,7 @@ class Walk:
         self._trust_declared = trust_declared
         self._opsets: Mapping[str, int] = model.opsets
         self._constants = Constants()
-        self._orders: dict[int, tuple[tuple[int, Node], ...]] = {}
+        self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}
 
     @property
     def source(self) -> str:
@@ -159,11 +159,14 @@ class Walk:
     ) -> list[Operation]:
         order = self._orders.get(id(nodes))
         if order is None:
-            place = {id(node): i for i, node in enumerate(nodes)}
-            order = tuple((place[id(node)], node) for node in ordered(nodes, self.source))
-            self._orders[id(nodes)] = order
+            sequence = ordered(nodes, self.source)
+            places: Sequence[int] = range(len(nodes))
+            if sequence is not nodes:
+                place = {id(node): i for i, node in enumerate(nodes)}
+                places = [place[id(node)] for node in sequence]
+            order = self._orders[id(nodes)] = (places, sequence)
         ops: list[Operation] = []
-        for i, node in order:
+        for i, node in zip(*order, strict=True):
             number = self.budget.next_operation()
             self.budget.spend(
                 len(node.inputs)
@@ -196,7 +199,7 @@ class Walk:
         for name in node.outputs:
             scope.values[name] = value
         opset = self._opsets.get("", 0)
-        return Operation(title, "Constant", node, [], [value], attributes, opset, number=number)
+        return Operation(title, "Constant", node, (), (value,), attributes, opset, number)
 
     def _node(
         self,
@@ -212,7 +215,7 @@ class Walk:
             if not name:
                 inputs.append(None)
                 continue
-            value = scope.find(name)
+            value = scope.values.get(name) or scope.find(name)
             if value is None:  # an invalid model; the rest of it may be right
                 value = scope.values[name] = Value(name=name)
                 value.unknown = f"nothing in the model makes '{printable(name)}'"
@@ -221,11 +224,11 @@ class Walk:
             title,
             f"{node.domain}:{node.op_type}" if node.domain else node.op_type,
             node,
-            inputs,
-            [],
+            tuple(inputs),
+            (),
             resolved(node.attributes, arguments),
             self._opsets.get(node.domain, 0),
-            number=number,
+            number,
         )
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         operator = operator_of(op.kind)
@@ -238,6 +241,7 @@ class Walk:
                     body.unknown += self._option_for_data(op)
         else:
             outputs = self._apply(op, operator)
+        made: list[Value] = []
         for i, name in enumerate(node.outputs):
             value = outputs[i] if i < len(outputs) else _missing(op, i)
             if name:
@@ -247,7 +251,8 @@ class Walk:
                 if not value.name:
                     value.name = name
                 scope.values[name] = value
-            op.outputs.append(value)
+            made.append(value)
+        op.outputs = tuple(made)
         return op
 
     def _apply(self, op: Operation, operator: Operator) -> list[Value]:
@@ -278,6 +283,7 @@ class Walk:
             bool(op.inputs)
             and not operator.random
             and operator.cost.contraction is None  # counted even on constants, as papers do
+            and (op.inputs[0] is None or op.inputs[0].constant)  # all() is slow
             and all(value is None or value.constant for value in op.inputs)
         )
         for value in outputs:
@@ -367,7 +373,7 @@ def resolved(
     attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute] | None
 ) -> Mapping[str, Attribute]:
     """Returns a node's attributes with references to its function's attributes replaced."""
-    if not any(isinstance(value, Reference) for value in attributes.values()):
+    if not attributes or not any(isinstance(value, Reference) for value in attributes.values()):
         return attributes
     result: dict[str, Attribute] = {}
     for name, value in attributes.items():

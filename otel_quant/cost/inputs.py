@@ -1,16 +1,16 @@
 """Shapes of inputs and lengths of dimensions as a user writes them.
 
 Two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further
-colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``name=8``.
+colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``name=8``, and a shape may
+have such a name instead of a number: ``name=1x3xhxw``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
@@ -22,12 +22,11 @@ MAX_GIVEN_RANK: Final = 64
 """Dimensions that an input may be given, as many as a model may declare."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpec:
+class InputSpec(NamedTuple):
     """One input as the caller gives it.
 
     Attributes:
-        shape: Lengths; empty for a scalar.
+        shape: Lengths, or names of dimensions whose lengths are given; empty for a scalar.
         dtype: Element type code, or UNKNOWN to take the model's.
         data: Elements, row-major, for inputs that carry shapes; None if they do not matter.
         origin: The option and text that it was given with, for errors; may be empty.
@@ -35,10 +34,10 @@ class InputSpec:
             another type, rank or fixed length.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: int = dtypes.UNKNOWN
     data: tuple[int | float, ...] | None = None
-    origin: str = field(default="", compare=False)
+    origin: str = ""
     if_fits: bool = False
 
 
@@ -48,10 +47,8 @@ _BEYOND: Final = 1 << 64
 _LONGEST: Final = 4000
 """Digits of a number that Python reads; it is beyond ``MAX_LENGTH`` long before."""
 
-InputShape: TypeAlias = Sequence[int] | InputSpec
-
-_SHAPE: Final = r"\d+(?:[x,]\d+)*\Z"
-"""A shape in text. Compiled when it is first needed: most models are costed without."""
+InputShape: TypeAlias = Sequence[int | str] | InputSpec
+"""Lengths, or names of dimensions whose lengths the caller gives beside them."""
 
 
 def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSpec]:
@@ -74,8 +71,16 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
         name, spec = _parse(text)
         if name in found:
             raise CostError("input shape", f"{printable(name)!r} is given twice")
-        found[name] = replace(spec, origin=f"{option} {printable(text)!r}".lstrip())
+        found[name] = spec._replace(origin=f"{option} {printable(text)!r}".lstrip())
     return found
+
+
+def names_in_shapes(inputs: Mapping[str, InputShape] | None) -> set[str]:
+    """Returns the names of dimensions that given shapes have."""
+    shapes = (
+        spec.shape if isinstance(spec, InputSpec) else spec for spec in (inputs or {}).values()
+    )
+    return {length for shape in shapes for length in shape if isinstance(length, str)}
 
 
 def option_text(option: str, value: str) -> str:
@@ -100,34 +105,34 @@ def parse_dims(texts: Iterable[str]) -> dict[str, int]:
             )
         if name in found:
             raise CostError("dimension", f"{printable(name)!r} is given twice")
-        (found[name],) = _lengths(length, text)
+        found[name] = int(length[:_LONGEST])
+        if found[name] > MAX_LENGTH:
+            raise _too_long(text)
     return found
 
 
 def _parse(text: str) -> tuple[str, InputSpec]:
     name, equals, shape = text.rpartition("=")
-    if equals and name and (not shape or re.match(_SHAPE, shape)):
-        return name, InputSpec(_lengths(shape, text))
+    if equals and name and (lengths := _shape(shape, text)) is not None:
+        return name, InputSpec(lengths)
     parts = text.split(":")
     for at in range(len(parts) - 1, 0, -1):  # the name may contain colons: look from the right
         dtype = dtypes.code_of(parts[at])
         if dtype == dtypes.UNKNOWN or len(parts) - at not in (2, 3):
             continue
-        shape = parts[at + 1]
+        lengths = _shape(parts[at + 1], text)
         name = ":".join(parts[:at])
-        if not name or not (not shape or re.match(_SHAPE, shape)):
+        if not name or lengths is None:
             continue
         data = _numbers(parts[at + 2], dtype, text) if len(parts) - at == 3 else None
-        lengths = _lengths(shape, text)
-        if data is not None and len(data) != prod(lengths):
-            raise CostError(
-                "input shape",
-                f"{printable(text)!r} has {len(data)} values",
-                expected=f"{prod(lengths)} for shape {list(lengths)}",
-            )
+        numbers = [length for length in lengths if isinstance(length, int)]
+        if data is not None and len(numbers) == len(lengths):
+            refuse_other_values(len(data), numbers, repr(printable(text)))
         return name, InputSpec(lengths, dtype, data)
-    if len(parts) > 1 and re.match(_SHAPE, parts[-1]) and parts[0]:
-        return ":".join(parts[:-1]), InputSpec(_lengths(parts[-1], text))
+    if len(parts) > 1 and parts[0] and parts[-1]:
+        lengths = _shape(parts[-1], text)
+        if lengths is not None:
+            return ":".join(parts[:-1]), InputSpec(lengths)
     raise CostError(
         "input shape",
         f"{printable(text)!r} is not understood",
@@ -135,16 +140,42 @@ def _parse(text: str) -> tuple[str, InputSpec]:
     )
 
 
-def _lengths(text: str, whole: str) -> tuple[int, ...]:
-    parts = re.split("[x,]", text) if text else ()
-    lengths = tuple(int(part[:_LONGEST]) for part in parts)
-    if any(length > MAX_LENGTH for length in lengths):
+def _shape(text: str, whole: str) -> tuple[int | str, ...] | None:
+    """The lengths in a text, and names of lengths; None if it is no shape.
+
+    Names may contain an x only where commas separate them.
+    """
+    named = re.search("[^\\W\\dx]", text)
+    parts = re.split("," if named and "," in text else "[x,]", text) if text else ()
+    shape: list[int | str] = []
+    for part in parts:
+        if part.isdecimal():
+            shape.append(int(part[:_LONGEST]))
+        elif part.isidentifier() and dtypes.code_of(part) == dtypes.UNKNOWN:
+            shape.append(part)
+        else:
+            return None
+    if any(isinstance(length, int) and length > MAX_LENGTH for length in shape):
+        raise _too_long(whole)
+    return tuple(shape)
+
+
+def _too_long(text: str) -> CostError:
+    return CostError(
+        "input shape",
+        f"{printable(text)!r} has a length above {MAX_LENGTH:,}",
+        expected=f"lengths from 0 to {MAX_LENGTH:,}",
+    )
+
+
+def refuse_other_values(count: int, shape: Sequence[int], title: str) -> None:
+    """Raises CostError if an input of a shape is given another number of values."""
+    if count != prod(shape):
         raise CostError(
             "input shape",
-            f"{printable(whole)!r} has a length above {MAX_LENGTH:,}",
-            expected=f"lengths from 0 to {MAX_LENGTH:,}",
+            f"{title} has {count} values",
+            expected=f"{prod(shape)} for shape {list(shape)}",
         )
-    return lengths
 
 
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:

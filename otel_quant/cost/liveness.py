@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from otel_quant.cost.execution import executed
@@ -61,15 +62,16 @@ class _Timeline:
 
     def make(self, value: Value) -> None:
         """Notes that a tensor comes into being, if its memory is its own."""
-        held = self._root(value)
-        if not held.constant and id(held) not in self._made:
-            self._made[id(held)] = self.now
-            self._sizes[id(held)] = held.bytes or 0
-        self._last[id(held)] = self.now
+        held = self._behind.get(id(value), value)
+        key = id(held)
+        if not held.constant and key not in self._made:
+            self._made[key] = self.now
+            self._sizes[key] = held.bytes or 0
+        self._last[key] = self.now
 
     def read(self, value: Value) -> None:
         """Notes that a tensor is still needed."""
-        held = id(self._root(value))
+        held = id(self._behind.get(id(value), value))
         self._last[held] = self.now
         if self._around:
             self._around[-1].add(held)
@@ -133,14 +135,8 @@ class _Timeline:
 
     def peak(self) -> int:
         """Returns the most bytes alive at once."""
-        born: dict[int, int] = {}
-        dying: dict[int, int] = {}
+        changes = [0] * (self.now + 2)
         for held, size in self._sizes.items():
-            born[self._made[held]] = born.get(self._made[held], 0) + size
-            dying[self._last[held]] = dying.get(self._last[held], 0) + size
-        peak = alive = 0
-        for moment in range(self.now + 1):
-            alive += born.get(moment, 0)
-            peak = max(peak, alive)
-            alive -= dying.get(moment, 0)
-        return peak
+            changes[self._made[held]] += size
+            changes[self._last[held] + 1] -= size
+        return max(accumulate(changes))

@@ -33,16 +33,17 @@ class MemoryView:
         self,
         kernels: Mapping[int, Kernel],
         rules: RuleSet,
-        executed: Sequence[tuple[Operation, int]],
+        executed: Sequence[Operation],
+        held: Sequence[int],
         ops: Sequence[Operation],
         walk: Walk,
     ) -> None:
         self._kernels = kernels
         self._rules = rules
-        self.nodes = [self._bytes(op, held) for op, held in executed]
+        self.nodes = list(map(self._bytes, executed, held))
         self.unsized = sum(
             value.bytes is None
-            for size, (op, _) in zip(self.nodes, executed, strict=True)
+            for size, op in zip(self.nodes, executed, strict=True)
             if size is None
             for value in self.results(op)
         )
@@ -63,6 +64,29 @@ class MemoryView:
                 total += size
         return total
 
+    def moved(self, op: Operation) -> int | None:
+        """Returns the bytes that one execution reads and writes; None where not known."""
+        if op.kind == "Constant":
+            return 0
+        kernel = self._kernels.get(id(op))
+        total = 0
+        seen: list[Value] = []
+        for value in op.inputs if kernel is None else kernel.reads:
+            if value is None or value in seen:  # an operand given twice is read once
+                continue
+            seen.append(value)
+            size = value.bytes if value.weight is None else value.weight.stored
+            if size is None:
+                return None
+            total += size
+        if not operator_of(op.kind).results_in_bodies:
+            for value in self.results(op):
+                size = value.bytes
+                if size is None:
+                    return None
+                total += size
+        return total
+
     def results(self, op: Operation) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""
         kernel = self._kernels.get(id(op))
@@ -75,7 +99,8 @@ class MemoryView:
 
 def memory_views(
     ops: Sequence[Operation],
-    executed: Sequence[tuple[Operation, int]],
+    executed: Sequence[Operation],
+    held: Sequence[int],
     walk: Walk,
     rules: RuleSet,
 ) -> dict[str, MemoryView]:
@@ -83,18 +108,18 @@ def memory_views(
 
     Args:
         ops: Operations of the main graph.
-        executed: All operations in order of execution, each with the bytes of the constants
-            that it is the first to read.
+        executed: All operations in order of execution.
+        held: Bytes of the constants that each is the first to read.
         walk: The walk that found them.
         rules: What counts.
     """
-    file = MemoryView({}, rules, executed, ops, walk)
-    if not any(operator_of(op.kind).precision.dequantizes for op, _ in executed):
+    file = MemoryView({}, rules, executed, held, ops, walk)
+    if not any(operator_of(op.kind).precision.dequantizes for op in executed):
         return dict.fromkeys(VIEWS, file)
     from otel_quant.cost.fusion import fused_kernels  # other models are not to wait for it
 
     kernels = fused_kernels(ops, walk.outputs)
-    return {"fused": MemoryView(kernels, rules, executed, ops, walk), "file": file}
+    return {"fused": MemoryView(kernels, rules, executed, held, ops, walk), "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.structure import Attribute, Elided, Graph, Node, Reference, Tensor
+from otel_quant.cost.structure import Attribute, Graph, Node, Tensor
 from otel_quant.cost.values import Data, Shape, Value
 
 _SHOWN: Final = 80
@@ -39,7 +38,6 @@ an attribute another type than the operator allows.
 """
 
 
-@dataclass(slots=True, eq=False)
 class Body:
     """Operations run as part of another: a branch, a loop's body, a function's.
 
@@ -52,15 +50,24 @@ class Body:
             the last one leaves.
     """
 
-    ops: list[Operation]
-    times: int | None = 1
-    unknown: str = ""
-    outputs: Sequence[Value] = ()
-    carried: Sequence[Carried] = ()
+    __slots__ = ("carried", "ops", "outputs", "times", "unknown")
+
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        times: int | None = 1,
+        unknown: str = "",
+        outputs: Sequence[Value] = (),
+        carried: Sequence[Carried] = (),
+    ) -> None:
+        self.ops = ops
+        self.times = times
+        self.unknown = unknown
+        self.outputs = outputs
+        self.carried = carried
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Carried:
+class Carried(NamedTuple):
     """A value that changes from one iteration of a body to the next.
 
     Attributes:
@@ -74,7 +81,6 @@ class Carried:
     leaving: Value
 
 
-@dataclass(slots=True, eq=False)
 class Operation:
     """A node with its operands.
 
@@ -93,18 +99,44 @@ class Operation:
         number: Position in the order in which operations were reached.
     """
 
-    name: str
-    kind: str
-    node: Node
-    inputs: list[Value | None]
-    outputs: list[Value]
-    attributes: Mapping[str, Attribute]
-    opset: int
-    bodies: list[Body] = field(default_factory=list)
-    branches: list[Body] = field(default_factory=list)
-    taken: int | None = None
-    inlined: bool = False
-    number: int = 0
+    __slots__ = (
+        "attributes",
+        "bodies",
+        "branches",
+        "inlined",
+        "inputs",
+        "kind",
+        "name",
+        "node",
+        "number",
+        "opset",
+        "outputs",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        node: Node,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+        attributes: Mapping[str, Attribute],
+        opset: int,
+        number: int = 0,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.node = node
+        self.inputs = inputs
+        self.outputs = outputs
+        self.attributes = attributes
+        self.opset = opset
+        self.bodies: Sequence[Body] = ()
+        self.branches: Sequence[Body] = ()
+        self.taken: int | None = None
+        self.inlined = False
+        self.number = number
 
     @property
     def title(self) -> str:
@@ -241,7 +273,7 @@ class Operation:
         value = self.attributes.get(name)
         if value is None:
             return None
-        if isinstance(value, Elided | Reference) or not isinstance(value, tuple):
+        if type(value) is not tuple:
             raise _misfit(name, "a list of integers")
         return tuple(item for item in value if isinstance(item, int))
 
@@ -250,7 +282,7 @@ class Operation:
         value = self.attributes.get(name)
         if value is None:
             return None
-        if not isinstance(value, tuple):
+        if type(value) is not tuple:
             raise _misfit(name, "a list of numbers")
         return tuple(float(item) for item in value if isinstance(item, int | float))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Final
 
 from otel_quant.cost.rules import (
@@ -51,9 +54,14 @@ OPERATORS: Final[dict[str, Operator]] = {
     },
 }
 
+CUSTOM: Final[ContextVar[Mapping[str, Operator]]] = ContextVar(
+    "operators of the user's own", default=MappingProxyType({})
+)
+"""Operators that are known to one analysis only."""
+
 _NO_OPERATOR: Final = Operator(None, CostRule("no rule is known for this operator"))
 
 
 def operator_of(kind: str) -> Operator:
     """Returns the record of an operator; an empty one if it is not known."""
-    return OPERATORS.get(kind, _NO_OPERATOR)
+    return OPERATORS.get(kind) or CUSTOM.get().get(kind, _NO_OPERATOR)

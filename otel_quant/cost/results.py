@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.inputs import option_text
 from otel_quant.cost.values import Shape
@@ -12,8 +12,7 @@ from otel_quant.cost.values import Shape
 JsonObject: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WeightSparsity:
+class WeightSparsity(NamedTuple):
     """Zeros in a node's weight (definition 6 of the rules' documentation).
 
     Attributes:
@@ -31,8 +30,7 @@ class WeightSparsity:
     two_of_four: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
+class Assumption(NamedTuple):
     """A length of an input that neither the model nor the caller gives.
 
     Attributes:
@@ -55,8 +53,7 @@ class Assumption:
         return option_text("--dim", f"{self.name}={self.length}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnknownNodes:
+class UnknownNodes(NamedTuple):
     """Nodes without known MACs, all for want of a rule or all for want of a shape.
 
     Attributes:
@@ -74,8 +71,7 @@ class UnknownNodes:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCost:
+class NodeCost(NamedTuple):
     """What one node costs; a node of a loop's body for all its iterations.
 
     Attributes:
@@ -92,6 +88,8 @@ class NodeCost:
         sparsity: Of its heaviest weight, if it was asked for.
         unknown_reason: Why its MACs, its memory or the shape of a result is not known: the
             first cause, with the name of the node where it lies; None if all are known.
+        moved_bytes: Bytes of its operands, constants included, and of its results; None where
+            not known.
     """
 
     name: str
@@ -106,10 +104,42 @@ class NodeCost:
     precision: str | None = None
     sparsity: WeightSparsity | None = None
     unknown_reason: str | None = None
+    moved_bytes: int | None = None
+
+    @property
+    def intensity(self) -> float | None:
+        """Arithmetic intensity: MACs per byte that is read or written; None where not known."""
+        return intensity(self.macs, self.moved_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+def intensity(macs: int | None, moved_bytes: int | None) -> float | None:
+    """Returns MACs per byte; None if either is not known, or no byte is moved by MACs."""
+    if macs == 0:
+        return 0.0
+    return None if macs is None or not moved_bytes else macs / moved_bytes
+
+
+class TensorCost(NamedTuple):
+    """What a node makes.
+
+    Attributes:
+        name: The tensor's name.
+        dtype: Element type (``float32``, ``int8`` ...); ``unknown`` if it is not known.
+        shape: Lengths, None for one that is not known; None if not even the rank is.
+        bytes: Bytes that it takes; None where type or shape is not known.
+        node: Name of the node.
+        in_body: It is of a local function, or of the body of If, Loop or Scan.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape | None
+    bytes: int | None
+    node: str
+    in_body: bool = False
+
+
+class Memory(NamedTuple):
     """Memory of a model in one view.
 
     Attributes:
@@ -122,8 +152,7 @@ class Memory:
     peak_activation_bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelCost:
+class ModelCost(NamedTuple):
     """What a model costs.
 
     Sums leave out what is not known: ``uncosted_ops`` counts the nodes without MACs,
@@ -162,6 +191,9 @@ class ModelCost:
         unsized_tensors: Results whose size is not known.
         max_memory_node: Name of the node with the largest ``memory_bytes``.
         sparsity: Of every weight that was looked at; None if it was not asked for.
+        excluded: Nodes that were left out as the caller asked, by operator; 0 for an operator
+            that the model does not have.
+        tensors: What nodes make, in order of execution; None if it was not asked for.
     """
 
     path: str
@@ -191,7 +223,9 @@ class ModelCost:
     unknown_nodes: tuple[UnknownNodes, ...]
     unsized_tensors: int
     max_memory_node: str | None
-    sparsity: tuple[WeightSparsity, ...] | None = field(default=None)
+    sparsity: tuple[WeightSparsity, ...] | None = None
+    excluded: Mapping[str, int] = MappingProxyType({})
+    tensors: tuple[TensorCost, ...] | None = None
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:
@@ -240,6 +274,19 @@ class ModelCost:
                 name: {"model": model, "given": given}
                 for name, (model, given) in self.overridden_dims.items()
             }
+        if self.excluded:
+            document["excluded"] = dict(self.excluded)
+        if self.tensors is not None:
+            document["tensors"] = [
+                {
+                    "name": each.name,
+                    "dtype": each.dtype,
+                    "shape": None if each.shape is None else list(each.shape),
+                    "bytes": each.bytes,
+                    "node": each.node,
+                }
+                for each in self.tensors
+            ]
         if self.unused_params:
             document["total"] |= {
                 "unused_params": self.unused_params,
@@ -278,6 +325,8 @@ class ModelCost:
             "macs": node.macs,
             "params": node.params,
             "memory_bytes": node.memory_bytes,
+            "moved_bytes": node.moved_bytes,
+            "intensity": node.intensity,
             "inputs": [None if shape is None else list(shape) for shape in node.inputs],
             "outputs": [None if shape is None else list(shape) for shape in node.outputs],
         }

@@ -6,8 +6,7 @@ that numbers compare, and the corrected ones where that tool has none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.operators import operator_of
@@ -21,8 +20,7 @@ MAX_MACS: Final = (1 << 63) - 1
 TOO_MANY_MACS: Final = f"that is more than {MAX_MACS:,} MACs, which no machine runs"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Macs:
+class Macs(NamedTuple):
     """MACs of one execution of a node.
 
     Attributes:
@@ -34,8 +32,10 @@ class Macs:
     total: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RuleSet:
+_NO_MACS: Final = Macs(0, 0)
+
+
+class RuleSet(NamedTuple):
     """One way of reading the rules.
 
     Attributes:
@@ -63,9 +63,10 @@ class RuleSet:
             self.constants_once
             and operator.shape is not None
             and op.outputs
+            and op.outputs[0].constant  # all() takes as long as the rest of this
             and all(value.constant for value in op.outputs)
         ):
-            return Macs(0, 0)
+            return _NO_MACS
         if self.name == "onnx_tool" and rule.as_onnx_tool is not None:
             total = _counted(rule.as_onnx_tool(op))
             inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
@@ -74,7 +75,7 @@ class RuleSet:
             raise UnknownError(rule.source)
         inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
         rest = _counted(rule.rest(op)) if rule.rest is not None else 0
-        return Macs(inner, inner + rest)
+        return Macs(inner, inner + rest) if inner or rest else _NO_MACS
 
 
 def _counted(macs: object) -> int:

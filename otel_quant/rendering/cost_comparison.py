@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from otel_quant.cost import ModelCost
 
 Change = Literal["ratio", "difference", "points"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Difference:
+class Difference(NamedTuple):
     """One figure of two models.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from otel_quant.cost import ModelCost
 from otel_quant.rendering.cost_comparison import (
@@ -14,16 +13,21 @@ from otel_quant.rendering.cost_comparison import (
     as_json,
     compare,
 )
+from otel_quant.rendering.cost_modules import module_lines
 from otel_quant.rendering.cost_rows import (
+    TENSOR_COLUMNS,
     TOTALS,
     Cell,
     Column,
+    Line,
     counted,
+    module_columns,
     node_columns,
     node_lines,
     op_columns,
     op_lines,
     sorted_nodes,
+    tensor_lines,
 )
 from otel_quant.rendering.markdown import markdown_table, markdown_text
 from otel_quant.rendering.table import printable, table
@@ -35,12 +39,11 @@ _LINE_DEPTH: Final = 4
 """How deep in the document a node is: document, models, model, nodes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choices:
+class Choices(NamedTuple):
     """What the user wants to see.
 
     Attributes:
-        by: ``node``, ``op``, ``total`` or ``comparison``; None for what the format shows
+        by: ``node``, ``op``, ``module``, ``tensor``, ``total`` or ``comparison``; None for what the format shows
             unasked.
         sort: ``macs``, ``memory``, ``params`` or ``order``; None likewise.
         top: How many nodes or operators; None for all.
@@ -67,8 +70,7 @@ def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
     return _FORMATS[form](models, choices)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Section:
+class _Section(NamedTuple):
     """A table with a heading, for any renderer.
 
     Attributes:
@@ -103,6 +105,17 @@ def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
         yield _Section(
             "per operator", _headings(op_columns()), _texts(op_columns(), lines), 1, note
         )
+    if by == "module":
+        every = module_lines(model, choices.sort or "order", None)
+        lines = every[: choices.top]
+        columns = module_columns(indented=True)
+        note = _left_out(len(every) - len(lines))
+        yield _Section("per module", _headings(columns), _texts(columns, lines), 1, note)
+    if by == "tensor":
+        tensors = tensor_lines(model, choices.sort, choices.top)
+        left = len(model.tensors or ()) - len(tensors)
+        rows = _texts(TENSOR_COLUMNS, tensors)
+        yield _Section("per tensor", _headings(TENSOR_COLUMNS), rows, 3, _left_out(left))
     if by in (None, "total"):
         pairs = [
             (column.heading, _shown(value, share=column.share))
@@ -141,7 +154,12 @@ def _intro(model: ModelCost) -> list[str]:
         f"{name} = {given} (model: {fixed})"
         for name, (fixed, given) in model.overridden_dims.items()
     )
-    return [*assumptions(model), *([f"overridden {changed}"] if changed else [])]
+    excluded = counted(model.excluded.items())
+    return [
+        *assumptions(model),
+        *([f"overridden {changed}"] if changed else []),
+        *([f"excluded {excluded}"] if excluded else []),
+    ]
 
 
 _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
@@ -216,6 +234,8 @@ def _shown(value: Cell, *, share: bool) -> str:
         return f"{100 * value:.2f}"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     return str(value)
 
 
@@ -298,8 +318,20 @@ def _csv_rows(
             [column.key for column in TOTALS],
             ((model.path, *(column.value(model) for column in TOTALS)) for model in models),
         )
+    if choices.by == "tensor":
+        return (
+            [column.key for column in TENSOR_COLUMNS],
+            (
+                (model.path, *(column.value(tensor) for column in TENSOR_COLUMNS))
+                for model in models
+                for tensor in tensor_lines(model, choices.sort, top)
+            ),
+        )
     if choices.by == "op":
         columns, lines_of = op_columns(), op_lines
+    elif choices.by == "module":
+        columns, lines_of = module_columns(indented=False), module_lines
+        sort = choices.sort or "order"
     else:
         columns, lines_of = node_columns(sparsity=models[0].sparsity is not None), node_lines
     return (
@@ -342,7 +374,23 @@ def _laid_out(value: object, dumps: Callable[[object], str], depth: int = 0) -> 
 
 def _json_model(model: ModelCost, choices: Choices) -> dict[str, object]:
     nodes = sorted_nodes(model, choices.sort or "order", choices.top)
-    return replace(model, nodes=nodes).to_json_dict()
+    document: dict[str, object] = model._replace(nodes=nodes).to_json_dict()
+    if choices.by == "module":
+        lines = module_lines(model, choices.sort or "order", choices.top)
+        document["modules"] = [_json_module(line) for line in lines]
+    return document
+
+
+def _json_module(line: Line) -> dict[str, object]:
+    module = line.group
+    return {
+        "module": module.name,
+        "nodes": module.nodes,
+        "macs": module.macs,
+        "params": module.params,
+        "memory_bytes": module.memory_bytes,
+        "intensity": module.intensity,
+    }
 
 
 _FORMATS: Final[Mapping[str, Callable[[Sequence[ModelCost], Choices], str]]] = {

@@ -3,45 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from otel_quant.cost import ModelCost, NodeCost, WeightSparsity
+from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity
+from otel_quant.cost.results import intensity
 
 Cell: TypeAlias = str | int | float | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpCost:
-    """What the nodes of one operator cost together.
+class GroupCost(NamedTuple):
+    """What several nodes cost together: those of one operator, or of one module.
 
     Attributes:
-        op_type: The operator.
+        name: The operator, or the module's path with slashes.
         nodes: How many there are.
         macs: Sum of those that are known; None if none is.
         backward_macs: Likewise.
         memory_bytes: Likewise.
         params: Elements of their constants.
+        intensity: MACs per byte moved, of the nodes of which both are known; None if there are
+            none.
+        depth: Modules around it; 0 for an operator.
     """
 
-    op_type: str
+    name: str
     nodes: int
     macs: int | None
     backward_macs: int | None
     memory_bytes: int | None
     params: int
+    intensity: float | None
+    depth: int = 0
+
+    @property
+    def label(self) -> str:
+        """A module's own name, indented below those around it."""
+        return "  " * self.depth + self.name.rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Line:
+def group_cost(name: str, nodes: Sequence[NodeCost], depth: int = 0) -> GroupCost:
+    """Adds up what nodes cost."""
+    known = [node for node in nodes if node.macs is not None and node.moved_bytes is not None]
+    return GroupCost(
+        name,
+        len(nodes),
+        _sum(node.macs for node in nodes),
+        _sum(node.backward_macs for node in nodes),
+        _sum(node.memory_bytes for node in nodes),
+        sum(node.params for node in nodes),
+        intensity(_sum(node.macs for node in known), _sum(node.moved_bytes for node in known)),
+        depth,
+    )
+
+
+class Line(NamedTuple):
     """A node or an operator, and the model whose shares it has.
 
     Attributes:
-        cost: Of the node or operator.
+        cost: Of the node, operator or module.
         model: Of the model.
     """
 
-    cost: NodeCost | OpCost
+    cost: NodeCost | GroupCost
     model: ModelCost
 
     @property
@@ -51,17 +74,16 @@ class Line:
         return self.cost
 
     @property
-    def op(self) -> OpCost:
-        """The operator; only for lines of operators."""
-        assert isinstance(self.cost, OpCost)
+    def group(self) -> GroupCost:
+        """The operator or module; only for lines of those."""
+        assert isinstance(self.cost, GroupCost)
         return self.cost
 
 
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Column(Generic[_Row]):
+class Column(NamedTuple, Generic[_Row]):
     """One column.
 
     Attributes:
@@ -99,6 +121,7 @@ _FIGURES: Final[tuple[Column[Line], ...]] = (
         lambda line: _share(line.cost.memory_bytes, line.model.memory_bytes),
         share=True,
     ),
+    Column("intensity", "MACS/B", lambda line: line.cost.intensity),
     Column("params", "PARAMS", lambda line: line.cost.params),
     Column(
         "params_share", "%", lambda line: _share(line.cost.params, line.model.params), share=True
@@ -136,9 +159,22 @@ _SHAPES: Final[tuple[Column[Line], ...]] = (
 )
 
 _OP_COLUMNS: Final[tuple[Column[Line], ...]] = (
-    Column("op", "OP", lambda line: line.op.op_type),
-    Column("nodes", "NODES", lambda line: line.op.nodes),
+    Column("op", "OP", lambda line: line.group.name),
+    Column("nodes", "NODES", lambda line: line.group.nodes),
     *_FIGURES,
+)
+
+_MODULE_COLUMNS: Final[tuple[Column[Line], ...]] = (
+    Column("module", "MODULE", lambda line: line.group.name),
+    *_OP_COLUMNS[1:],
+)
+
+TENSOR_COLUMNS: Final[tuple[Column[TensorCost], ...]] = (
+    Column("tensor", "TENSOR", lambda tensor: tensor.name),
+    Column("dtype", "TYPE", lambda tensor: tensor.dtype),
+    Column("shape", "SHAPE", lambda tensor: shape_text(tensor.shape)),
+    Column("bytes", "BYTES", lambda tensor: tensor.bytes),
+    Column("node", "NODE", lambda tensor: tensor.node),
 )
 
 
@@ -227,18 +263,23 @@ def op_lines(model: ModelCost, sort: str, top: int | None) -> list[Line]:
     groups: dict[str, list[NodeCost]] = {}
     for node in model.nodes:
         groups.setdefault(node.op_type, []).append(node)
-    ops = [
-        OpCost(
-            op_type,
-            len(nodes),
-            _sum(node.macs for node in nodes),
-            _sum(node.backward_macs for node in nodes),
-            _sum(node.memory_bytes for node in nodes),
-            sum(node.params for node in nodes),
-        )
-        for op_type, nodes in groups.items()
-    ]
+    ops = [group_cost(op_type, nodes) for op_type, nodes in groups.items()]
     return [Line(op, model) for op in _first(ops, sort, top)]
+
+
+def module_columns(*, indented: bool) -> tuple[Column[Line], ...]:
+    """Returns the columns of modules: with their own names, indented, or with whole paths."""
+    if not indented:
+        return _MODULE_COLUMNS
+    return (Column("module", "MODULE", lambda line: line.group.label), *_MODULE_COLUMNS[1:])
+
+
+def tensor_lines(model: ModelCost, sort: str | None, top: int | None) -> Sequence[TensorCost]:
+    """Returns what a model's nodes make, the largest first if sorted by memory."""
+    tensors = model.tensors or ()
+    if sort == "memory":
+        tensors = tuple(sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True))
+    return tensors[:top]
 
 
 def sorted_nodes(model: ModelCost, sort: str, top: int | None) -> tuple[NodeCost, ...]:
@@ -251,9 +292,9 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-_Cost = TypeVar("_Cost", NodeCost, OpCost)
+_Cost = TypeVar("_Cost", NodeCost, GroupCost)
 
-_SORT_KEYS: Final[dict[str, Callable[[NodeCost | OpCost], tuple[int, ...]]]] = {
+SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] = {
     "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
     "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
     "params": lambda cost: (cost.params, cost.macs or 0),
@@ -262,5 +303,5 @@ _SORT_KEYS: Final[dict[str, Callable[[NodeCost | OpCost], tuple[int, ...]]]] = {
 
 
 def _first(costs: Sequence[_Cost], sort: str, top: int | None) -> Sequence[_Cost]:
-    key = _SORT_KEYS.get(sort)
+    key = SORT_KEYS.get(sort)
     return (costs if key is None else sorted(costs, key=key, reverse=True))[:top]

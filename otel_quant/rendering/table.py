@@ -15,6 +15,8 @@ _UNSAFE: Final = re.compile(
 
 def printable(text: str) -> str:
     """Returns a text whose control characters are replaced by visible escapes."""
+    if text.isascii() and text.isprintable():
+        return text
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 

@@ -12,7 +12,7 @@ import onnx
 import pytest
 import yaml
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
 FLOAT = """
@@ -96,7 +96,7 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
     for span, role, name in zip(
         spans, ("float", "quantized"), ("float.onnx", "int8.onnx"), strict=True
     ):
-        cost = cost_of(tmp_path / name)
+        cost = analyze(tmp_path / name)
         totals = {
             f"quant.model.{role}.{figure}": value
             for figure, value in {
@@ -159,7 +159,7 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_calibration(
     for span, role, name in zip(
         spans, ("float", "quantized"), ("float.onnx", "int8.onnx"), strict=True
     ):
-        cost = cost_of(tmp_path / name, inputs={"x": (4, 3, 16, 16)})
+        cost = analyze(tmp_path / name, inputs={"x": (4, 3, 16, 16)})
         prefix = f"quant.model.{role}."
         assert span.attributes[prefix + "input_shapes"] == ("x=4x3x16x16",)
         assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27

@@ -58,6 +58,15 @@ class BoundedReader:
             self._want(number, kind, LENGTH)
         return self._text(length)
 
+    def _own_name(self, number: int, kind: int, length: int) -> str:
+        """Reads a name that hardly ever recurs."""
+        if kind != LENGTH:
+            self._want(number, kind, LENGTH)
+        if length > MAX_NAME:
+            raise self._reader.error(f"a name of {length:,} bytes", f"at most {MAX_NAME:,}")
+        self._keep(_RECORD + 2 * length)
+        return self._reader.take(length).decode("utf-8", "backslashreplace")
+
     def _text(self, length: int) -> str:
         """Reads a string; equal ones are one object, since names recur as inputs."""
         if length > MAX_NAME:

@@ -7,7 +7,9 @@ hostile; what is kept of it in :mod:`otel_quant.cost.reader.bounded_reader`.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from io import BytesIO
+from types import MappingProxyType
 from typing import Final
 
 from otel_quant.cost.errors import CostError
@@ -42,6 +44,7 @@ MAX_GRAPH_DEPTH: Final = 32
 
 _ELEMENT_OF: Final = {9: 4, 10: 5, 11: 6, 15: 14, 23: 22}
 _LIST_TYPES: Final = frozenset({6, 7, 8, 9, 10, 12, 14})
+_NO_ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType({})
 _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
 """An attribute whose value is the default of its field may be written without it."""
 
@@ -181,7 +184,7 @@ class ModelReader(TensorReader, TypeReader):
                 key, attribute = self.attribute(reader.pos + value)
                 attributes[key] = attribute
             elif number == 3:
-                name = self._name(number, kind, value)
+                name = self._own_name(number, kind, value)
             elif number == 7:
                 domain = self._name(number, kind, value)
             elif number == 8:
@@ -193,7 +196,7 @@ class ModelReader(TensorReader, TypeReader):
             "" if domain == "ai.onnx" else domain,
             tuple(inputs),
             tuple(outputs),
-            attributes,
+            attributes or _NO_ATTRIBUTES,
             overload,
         )
 

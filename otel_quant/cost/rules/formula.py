@@ -6,9 +6,8 @@ The constants are onnx_tool's: what an instruction sequence for a special functi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Operation
 
@@ -29,8 +28,7 @@ Formula: TypeAlias = Callable[[Operation], int]
 """MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CostRule:
+class CostRule(NamedTuple):
     """What one operator costs; a rule with neither formula is that of an operator not costed.
 
     Attributes:

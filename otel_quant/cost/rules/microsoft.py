@@ -5,7 +5,6 @@ A fused operator costs what the operators that it fuses cost.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -354,8 +353,8 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule("Gemm, bias", gemm_products(0), present(6)),
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "QLinearConv": replace(
-        contractions.TABLE["QLinearConv"], shape=ShapeRule(microsoft.q_conv, (like(7),))
+    "QLinearConv": contractions.TABLE["QLinearConv"]._replace(
+        shape=ShapeRule(microsoft.q_conv, (like(7),))
     ),
     "QLinearAdd": Operator(
         _Q_BINARY, CostRule("operands rescaled", rest=per_output(ADD + REQUANTIZE))
@@ -387,8 +386,8 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule("|x| + 4|y|, rescaled", rest=added(per_input(ADD), per_output(DIV + REQUANTIZE))),
     ),
     "QuantizeLinear": pointwise.TABLE["QuantizeLinear"],
-    "DequantizeLinear": replace(
-        pointwise.TABLE["DequantizeLinear"], shape=ShapeRule(same_shape(), (T1,))
+    "DequantizeLinear": pointwise.TABLE["DequantizeLinear"]._replace(
+        shape=ShapeRule(same_shape(), (T1,))
     ),
     "DynamicQuantizeLSTM": Operator(
         ShapeRule(microsoft.dynamic_lstm, (T0,)),
@@ -455,7 +454,7 @@ TABLE: Final[dict[str, Operator]] = {
     "ExpandDims": Operator(ShapeRule(microsoft.expand_dims, (T0,)), FREE),
     "GridSample": windows.TABLE["GridSample"],
     **{name: layout.TABLE[name] for name in ("GatherND", "Pad", "Unique")},
-    "Range": replace(layout.TABLE["Range"], fold=None),
+    "Range": layout.TABLE["Range"]._replace(fold=None),
     "Trilu": pointwise.TABLE["Trilu"],
     "Inverse": _same("Gauss-Jordan elimination, n^3", lambda op: op.size(0) * op.dims(0, 2)[-1]),
 }

@@ -7,8 +7,8 @@ an operator cannot be known to one of them and forgotten by another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.rules.formula import CostRule
@@ -17,8 +17,7 @@ from otel_quant.cost.shapes.folding import Fold
 from otel_quant.cost.shapes.rule import ShapeRule
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Precision:
+class Precision(NamedTuple):
     """What an operator has to do with the types that contractions execute in.
 
     Attributes:
@@ -44,8 +43,7 @@ NO_PRECISION: Final = Precision()
 MOVES: Final = Precision(moves=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operator:
+class Operator(NamedTuple):
     """One operator.
 
     Attributes:
@@ -69,5 +67,5 @@ class Operator:
     precision: Precision = NO_PRECISION
     view: bool = False
     random: bool = False
-    packed: Mapping[int, Callable[[Operation], int]] = field(default_factory=dict)
+    packed: Mapping[int, Callable[[Operation], int]] = MappingProxyType({})
     results_in_bodies: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -228,12 +227,14 @@ TABLE: Final[dict[str, Operator]] = {
         ),
     ),
     "RotaryEmbedding": Operator(SAME, CostRule("a rotation: 3 per element", rest=per_input(3))),
-    "QuantizeLinear": replace(
-        _elementwise(ShapeRule(same_shape(), (pointwise.quantized_type,)), MUL + ADD),
+    "QuantizeLinear": _elementwise(
+        ShapeRule(same_shape(), (pointwise.quantized_type,)), MUL + ADD
+    )._replace(
         precision=Precision(quantizes=True),
     ),
-    "DequantizeLinear": replace(
-        _elementwise(ShapeRule(same_shape(), (pointwise.dequantized_type,)), MUL + ADD),
+    "DequantizeLinear": _elementwise(
+        ShapeRule(same_shape(), (pointwise.dequantized_type,)), MUL + ADD
+    )._replace(
         precision=Precision(dequantizes=True, zero_point=(0, 2)),
     ),
     "DynamicQuantizeLinear": Operator(

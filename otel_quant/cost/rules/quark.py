@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from otel_quant.cost.rules import contractions, normalizations, pointwise
@@ -20,11 +19,11 @@ def _rounded(to: str) -> Operator:
 
 
 TABLE: Final[dict[str, Operator]] = {
-    "ExtendedQuantizeLinear": replace(
-        pointwise.TABLE["QuantizeLinear"], shape=ShapeRule(same_shape(), (like(2),))
+    "ExtendedQuantizeLinear": pointwise.TABLE["QuantizeLinear"]._replace(
+        shape=ShapeRule(same_shape(), (like(2),))
     ),
-    "ExtendedDequantizeLinear": replace(
-        pointwise.TABLE["DequantizeLinear"], shape=ShapeRule(same_shape(), (T1,))
+    "ExtendedDequantizeLinear": pointwise.TABLE["DequantizeLinear"]._replace(
+        shape=ShapeRule(same_shape(), (T1,))
     ),
     "BFPQuantizeDequantize": _rounded("block float"),
     "BFPFixNeuron": _rounded("block float"),

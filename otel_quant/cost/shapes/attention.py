@@ -7,8 +7,7 @@ both shapes and cost start from :class:`AttentionSizes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.shapes.rule import ShapesOf
@@ -17,8 +16,7 @@ from otel_quant.cost.values import Shape
 Length: TypeAlias = int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttentionSizes:
+class AttentionSizes(NamedTuple):
     """Lengths of one attention; None for one that is not known.
 
     Attributes:

@@ -124,8 +124,8 @@ def fold_each(function: Callable[..., Scalar], operands: int | None = None) -> F
         values = [value for value in op.inputs if value is not None]
         if operands not in (None, len(values)):
             raise UnknownError(f"{len(values)} operands; {operands} are expected")
-        if all(value.data is None for value in values):
-            raise UnknownError("no element of any operand is known")
+        if any(value.data is None for value in values):
+            raise UnknownError("no element of an operand is known")
         shape = op_shape(outputs[0])
         columns = [_stretched(value, shape) for value in values]
         return [tuple(_apply(function, row) for row in zip(*columns, strict=True))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, UnknownError
@@ -114,7 +113,15 @@ def q_conv(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
     first = op.input(0)
     channels_first = Value(first.dtype, (shape[0], shape[-1], *shape[1:-1]))
-    moved = replace(op, inputs=[channels_first, *op.inputs[1:]])
+    moved = Operation(
+        op.name,
+        op.kind,
+        op.node,
+        (channels_first, *op.inputs[1:]),
+        op.outputs,
+        op.attributes,
+        op.opset,
+    )
     (result,) = conv(0, 3)(moved)
     return [(result[0], *result[2:], result[1])]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from otel_quant.cost import CostError, InputSpec, ModelCost, NodeCost, cost_of
+from otel_quant.cost import CostError, InputSpec, ModelCost, NodeCost, analyze
 from otel_quant.instruments.shared.onnx_models import Models
 from otel_quant.records import AttributeValue, CostedModel
 
@@ -51,7 +51,7 @@ def cost_models(
         path = os.fspath(model) if paths and isinstance(model, str | os.PathLike) else None
         cost, error = None, None
         try:
-            cost = cost_of(model, inputs=inputs, time_limit=time_limit)
+            cost = analyze(model, inputs=inputs, time_limit=time_limit)
         except CostError as refused:
             error = str(refused) if paths else refused.reason
         yield CostedModel(

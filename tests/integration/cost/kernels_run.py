@@ -77,8 +77,6 @@ def run_by_the_fused_view(path: Path, view: str = "fused") -> dict[str, int]:
     bound = bind_inputs(model.graph, None, str(path))
     walk = Walk(model, bound.values, symbols=bound.symbols, trust_declared=True)
     ops = walk.run()
-    executed = [(run.op, 0) for run in executions(ops, rules)]
-    sizes = memory_views(ops, executed, walk, rules)[view].nodes
-    return {
-        op.name: size for (op, _), size in zip(executed, sizes, strict=True) if size is None or size
-    }
+    executed = [run.op for run in executions(ops, rules)]
+    sizes = memory_views(ops, executed, [0] * len(executed), walk, rules)[view].nodes
+    return {op.name: size for op, size in zip(executed, sizes, strict=True) if size is None or size}

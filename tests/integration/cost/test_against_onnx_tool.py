@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from otel_quant.cost import InputSpec, cost_of
+from otel_quant.cost import InputSpec, analyze
 from tests.integration.cost.backend_data import Recorded, light_models, recorded_models
 from tests.integration.cost.models import FAMILY, Case
 from tests.integration.cost.reference import real_results
@@ -107,7 +107,7 @@ def totals(graph: object) -> dict[str, int]:
 
 
 def ours(path: Path, given: dict[str, tuple[int, ...]] | dict[str, InputSpec]) -> dict[str, int]:
-    total = cost_of(path, rules="onnx_tool", inputs=given).to_json_dict()["total"]
+    total = analyze(path, rules="onnx_tool", inputs=given).to_json_dict()["total"]
     return {key: total[key] for key in ("macs", "params", "memory_bytes")}
 
 
@@ -124,7 +124,7 @@ def test_models_that_the_tool_aborts_on_have_a_result(
     case = family(name)
     with pytest.raises((NotImplementedError, ValueError)):
         tool_graph(case.path, case.feeds)
-    assert cost_of(case.path, rules="onnx_tool", inputs=case.given).uncosted_ops == {}
+    assert analyze(case.path, rules="onnx_tool", inputs=case.given).uncosted_ops == {}
 
 
 @pytest.mark.parametrize("path", light_models(), ids=lambda path: path.stem)
@@ -141,7 +141,7 @@ def test_totals_of_the_zoo_topologies_are_the_tools(path: Path) -> None:
         }
         assert masks
         elements = 0
-        for node in cost_of(path).nodes:
+        for node in analyze(path).nodes:
             if node.op_type == "Dropout" and len(node.outputs) > 1:
                 shape = node.outputs[1]
                 assert shape is not None

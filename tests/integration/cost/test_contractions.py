@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx.inliner import inline_local_functions
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import DATA
 from tests.integration.cost.models import FAMILY, Case
@@ -24,7 +24,7 @@ def test_contractions_are_those_counted_on_real_shapes(
     family: Callable[[str], Case], name: str
 ) -> None:
     case = family(name)
-    cost = cost_of(case.path, inputs=case.given)
+    cost = analyze(case.path, inputs=case.given)
     model = inline_local_functions(onnx.load(case.path))
     if reference.subgraph_free(model.graph):
         expected = reference.contraction_macs(model, reference.real_results(model, case.feeds))
@@ -37,7 +37,7 @@ def test_contractions_are_those_counted_on_real_shapes(
 
 
 def test_resnet50_has_4_089_million_macs() -> None:
-    cost = cost_of(DATA / "light" / "light_resnet50.onnx")
+    cost = analyze(DATA / "light" / "light_resnet50.onnx")
     assert round(cost.macs_contraction / 1e9, 3) == 4.089
 
 
@@ -54,7 +54,7 @@ def test_the_precision_that_contractions_execute_in_is_seen(
     family: Callable[[str], Case], name: str, expected: dict[str, float]
 ) -> None:
     case = family(name)
-    assert cost_of(case.path).precision == expected
+    assert analyze(case.path).precision == expected
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_quantized_share_is_that_of_the_quantized_operators(
     macs = {True: 0, False: 0}
     for node in model.graph.node:
         macs[node.op_type in operators] += reference.node_macs(node, shapes, results)
-    cost = cost_of(case.path)
+    cost = analyze(case.path)
     assert cost.precision == pytest.approx(
         {kind: macs[True] / sum(macs.values()), "float32": macs[False] / sum(macs.values())}
     )
@@ -84,9 +84,9 @@ def test_the_quantized_share_is_that_of_the_quantized_operators(
 def test_a_model_in_memory_costs_what_its_file_costs(family: Callable[[str], Case]) -> None:
     case = family("bert_static")
     model = onnx.load(case.path)
-    from_file = cost_of(case.path).to_json_dict()
-    from_proto = cost_of(model).to_json_dict()
-    from_bytes = cost_of(case.path.read_bytes()).to_json_dict()
+    from_file = analyze(case.path).to_json_dict()
+    from_proto = analyze(model).to_json_dict()
+    from_bytes = analyze(case.path.read_bytes()).to_json_dict()
     assert from_file.pop("path") == str(case.path)
     assert from_proto.pop("path") == "<ModelProto>"
     assert from_bytes.pop("path") == "<bytes>"
@@ -98,20 +98,20 @@ def test_a_model_in_memory_costs_what_its_file_costs(family: Callable[[str], Cas
 def test_parameters_are_the_elements_of_the_static_tensors(family: Callable[[str], Case]) -> None:
     for name in ("cnn", "bert_static", "swin", "qdq", "external", "half"):
         case = family(name)
-        cost = cost_of(case.path)
+        cost = analyze(case.path)
         assert cost.params == reference.parameters(onnx.load(case.path)), name
 
 
 def test_external_data_need_not_exist(family: Callable[[str], Case], tmp_path: object) -> None:
     case = family("external")
-    with_data = cost_of(case.path)
+    with_data = analyze(case.path)
     weights = case.path.parent / "weights.bin"
     size = weights.stat().st_size
     assert with_data.file_bytes == case.path.stat().st_size + size
     alone = case.path.with_name("alone") / "external.onnx"
     alone.parent.mkdir(exist_ok=True)
     alone.write_bytes(case.path.read_bytes())
-    without = cost_of(alone)
+    without = analyze(alone)
     assert without.macs == with_data.macs
     assert without.weight_bytes == with_data.weight_bytes
     assert abs(without.file_bytes - with_data.file_bytes) < 4096 * 40  # padding of the last tensor

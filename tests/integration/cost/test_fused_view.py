@@ -18,7 +18,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from otel_quant.cost.rules.fusions import FUSIONS
 from tests.integration.cost.kernels_run import run_by_onnxruntime, run_by_the_fused_view
 
@@ -170,13 +170,13 @@ def test_both_forms_of_a_quantized_model_have_one_peak_in_the_fused_view(
             weight_type=S8,
             op_types_to_quantize=None if net == "cnn" else ["MatMul", "Add", "Mul", "Softmax"],
         )
-    qdq, qoperator = cost_of("QDQ.onnx"), cost_of("QOperator.onnx")
-    before = cost_of(f"{net}.onnx")
+    qdq, qoperator = analyze("QDQ.onnx"), analyze("QOperator.onnx")
+    before = analyze(f"{net}.onnx")
     assert qdq.peak_activation_bytes == qoperator.peak_activation_bytes
-    assert cost_of("QDQ.onnx", view="file").peak_activation_bytes > qdq.peak_activation_bytes
+    assert analyze("QDQ.onnx", view="file").peak_activation_bytes > qdq.peak_activation_bytes
     assert (qdq.macs_contraction, qdq.params) == (
         before.macs_contraction,
-        cost_of("QDQ.onnx", view="file").params,
+        analyze("QDQ.onnx", view="file").params,
     )
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from tests.integration.cost.models import export
 
 SCRIPT = """
 import json, sys
-from otel_quant.cost import cost_of, parse_inputs
+from otel_quant.cost import analyze, parse_inputs
 sparsity = sys.argv[2:] == ["sparsity"]
 inputs = {} if sparsity else parse_inputs(sys.argv[2:])
-cost = cost_of(sys.argv[1], inputs=inputs, sparsity=sparsity)
+cost = analyze(sys.argv[1], inputs=inputs, sparsity=sparsity)
 print(json.dumps({
     # not ru_maxrss, which a process inherits from the one that started it
     "rss": 1024 * int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]),
@@ -243,4 +243,4 @@ def test_nothing_heavy_is_imported_for_a_small_model(tmp_path: Path) -> None:
     path.write_bytes(helper.make_model(graph).SerializeToString())
     found = in_a_process_of_its_own(path)
     assert found["heavy"] == []
-    assert cost_of(path).macs == 8
+    assert analyze(path).macs == 8

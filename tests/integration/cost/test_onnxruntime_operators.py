@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from tests.integration.cost.reference import real_results
 from tests.integration.cost.test_shapes import same
 from tests.integration.cost.walking import walk
@@ -344,4 +344,4 @@ def test_a_result_is_as_onnxruntime_makes_it(name: str, tmp_path: Path) -> None:
     assert "o0" in compared
     assert [fault for key in compared for fault in same(values[key], real[key])] == []
     assert [key for key in compared if values[key].size is None] == []
-    assert cost_of(path).uncosted_ops == {}
+    assert analyze(path).uncosted_ops == {}

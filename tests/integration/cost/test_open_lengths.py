@@ -15,7 +15,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from otel_quant.cost import Assumption, ModelCost, cost_of
+from otel_quant.cost import Assumption, ModelCost, analyze
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
 from resnet50 import write_resnet50  # of the examples
@@ -81,8 +81,8 @@ def test_a_model_that_names_every_open_length_with_a_question_mark(tmp_path: Pat
     path = recognizer(tmp_path / "rec.onnx")
     shapes = {"x": (1, 3, 48, 192)}
 
-    check(cost_of(path, inputs=shapes), path, shapes)
-    open_ = cost_of(path)
+    check(analyze(path, inputs=shapes), path, shapes)
+    open_ = analyze(path)
     assert {each.option for each in open_.assumed} == {"--input x=1x3x48x1"}
 
 
@@ -130,9 +130,9 @@ def test_a_decoder_whose_mask_is_as_long_as_cache_and_tokens(
 
     dims = {"batch": 2, "past_sequence_length": past, "seq": seq}
     for cost in (
-        cost_of(path, dims=dims),
-        cost_of(path, inputs={"query": new, "past_key": old}),
-        cost_of(path, inputs=shapes),
+        analyze(path, dims=dims),
+        analyze(path, inputs={"query": new, "past_key": old}),
+        analyze(path, inputs=shapes),
     ):
         check(cost, path, shapes)
         attention = 2 * (2 * 4 * seq * (past + seq) * 32)
@@ -172,7 +172,7 @@ def test_a_decoder_that_torch_exports_with_named_lengths(tmp_path: Path) -> None
     assert declared["keys"][2] in ("past + seq", "seq + past")
     shapes = {"x": (3, 2, 32), "past_key": (3, 4, 9, 8), "mask": (3, 11)}
 
-    check(cost_of(path, inputs=shapes), path, shapes)
+    check(analyze(path, inputs=shapes), path, shapes)
 
 
 def test_lengths_that_onnx_itself_has_named_are_no_obstacle(tmp_path: Path) -> None:
@@ -186,21 +186,21 @@ def test_lengths_that_onnx_itself_has_named_are_no_obstacle(tmp_path: Path) -> N
     assert any(name.startswith("unk__") for name in names)
     shapes = {"x": (2, 3, 48, 320)}
 
-    check(cost_of(path, inputs=shapes), path, shapes)
+    check(analyze(path, inputs=shapes), path, shapes)
 
 
 def test_a_resnet_50_with_open_lengths_is_not_taken_for_a_small_model(tmp_path: Path) -> None:
     path = write_resnet50(tmp_path / "resnet50.onnx")
     model = onnx.load(path)
-    fixed = cost_of(path)
+    fixed = analyze(path)
     for axis, name in ((0, "batch"), (2, "height"), (3, "width")):
         model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
     onnx.save(model, path)
 
-    open_ = cost_of(path)
+    open_ = analyze(path)
     assert open_.macs_contraction < fixed.macs_contraction // 100
     assert open_.assumed == tuple(Assumption(name, 1) for name in ("batch", "height", "width"))
-    given = cost_of(path, dims={"batch": 1, "height": 224, "width": 224})
+    given = analyze(path, dims={"batch": 1, "height": 224, "width": 224})
     assert (given.assumed, given.macs, given.nodes) == ((), fixed.macs, fixed.nodes)
     four = {"input": (4, 3, 96, 160)}
-    check(cost_of(path, inputs=four), path, four)
+    check(analyze(path, inputs=four), path, four)

@@ -14,7 +14,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
     MatMulNBitsQuantizer,
 )
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 
 
 def linear() -> onnx.ModelProto:
@@ -39,7 +39,7 @@ def test_both_forms_of_4_bit_weights_have_the_same_parameters(symmetric: bool) -
         )
         quantizer = MatMulNBitsQuantizer(linear(), algo_config=settings)
         quantizer.process()
-        cost = cost_of(quantizer.model.model.SerializeToString())
+        cost = analyze(quantizer.model.model.SerializeToString())
         assert sum(node.params for node in cost.nodes) == cost.params
         params.append(cost.params)
     scales = 48 * 4
@@ -106,7 +106,7 @@ def test_weights_count_and_not_the_bytes_that_hold_them(
         tensors,
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    cost = cost_of(helper.make_model(graph, opset_imports=opsets).SerializeToString())
+    cost = analyze(helper.make_model(graph, opset_imports=opsets).SerializeToString())
     assert cost.params == sum(node.params for node in cost.nodes) == params
     assert cost.weight_bytes == sum(len(tensor.raw_data) for tensor in tensors)
 
@@ -127,4 +127,4 @@ def test_lengths_that_the_bytes_cannot_hold_are_not_believed() -> None:
             numpy_helper.from_array(np.zeros((48, 4), np.float32), "s"),
         ],
     )  # fmt: skip
-    assert cost_of(helper.make_model(graph).SerializeToString()).params == 48 * 4 * 16 + 48 * 4
+    assert analyze(helper.make_model(graph).SerializeToString()).params == 48 * 4 * 16 + 48 * 4

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from tests.integration.cost.models import export
 from tests.integration.cost.test_against_onnx_tool import ours, tool_graph, totals
 
@@ -73,7 +73,7 @@ def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged
         warnings.simplefilter("ignore")
         config = Config(global_quant_config=get_default_config(preset))
         ModelQuantizer(config).quantize_model(str(case.path), str(path), Two())
-    before, after = cost_of(case.path), cost_of(path)
+    before, after = analyze(case.path), analyze(path)
     assert before.precision == {"float32": 1.0}
     assert after.precision == {precision: 1.0}
     assert after.macs_contraction == before.macs_contraction

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 from onnx.inliner import inline_local_functions
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from otel_quant.cost.values import Value
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import light_models, recorded_models
@@ -106,7 +106,7 @@ def test_a_shape_that_depends_on_data_is_null_and_not_guessed() -> None:
         }
         """
     )
-    cost = cost_of(model.SerializeToString()).to_json_dict()
+    cost = analyze(model.SerializeToString()).to_json_dict()
     assert [node["outputs"] for node in cost["nodes"]] == [[[2, None]], [[None, 2]]]
     assert [node["memory_bytes"] for node in cost["nodes"]] == [None, None]
 
@@ -121,6 +121,6 @@ def test_a_tensor_of_which_nothing_is_known_has_shape_null() -> None:
         }
         """
     )
-    cost = cost_of(model.SerializeToString()).to_json_dict()
+    cost = analyze(model.SerializeToString()).to_json_dict()
     assert [node["outputs"] for node in cost["nodes"]] == [[None], [None]]
     assert cost["uncosted_ops"] == {"mine:Strange": 1, "Relu": 1}

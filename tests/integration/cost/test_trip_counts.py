@@ -7,7 +7,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 
 CONDITIONS = {
     "less": "k = Add (i, one) go = Less (k, n)",
@@ -52,6 +52,6 @@ def test_a_loop_that_a_counter_ends_is_costed_for_as_often_as_it_runs(
     model = loop(CONDITIONS[condition], limit, n)
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (result,) = session.run(["y"], {"x": np.zeros(4, np.float32)})
-    cost = cost_of(model)
+    cost = analyze(model)
     assert [node.macs for node in cost.nodes if node.outputs == ((4,),)] == [4 * int(result[0])]
     assert cost.uncosted_ops == {}

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 
 import otel_quant
-from otel_quant.cost import CostError, cost_of
+from otel_quant.cost import CostError, analyze
 
 MEMORY = 1 << 30
 SECONDS = 30.0
@@ -39,7 +39,7 @@ def answer(path: str, rules: str, sparsity: bool) -> dict[str, object]:
     opened.clear()
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
-        cost = cost_of(path, rules=rules, sparsity=sparsity)
+        cost = analyze(path, rules=rules, sparsity=sparsity)
         found: dict[str, object] = {"outcome": "cost", "wrong": wrong(cost.to_json_dict())}
     except CostError as error:
         found = {"outcome": "error", "message": str(error)}

@@ -102,19 +102,19 @@ def test_a_model_is_a_table_of_nodes_one_of_operators_and_totals(
 float.onnx (rules: corrected, view: fused)
 assumed N = 1: --dim N=1 sets it
 
-NODE  OP        MACS      %  BACKWARD MACS  MEMORY B      %  PARAMS      %    INPUT  OUTPUT
-----  -------  -----  -----  -------------  --------  -----  ------  -----  -------  -------
-stem  Conv     1,792  71.79          3,520       704  18.45     112  14.89  1x3x8x8  1x4x4x4
-head  MatMul     640  25.64          1,280     2,600  68.13     640  85.11     1x64  1x10
-act   Relu        64   2.56             64       256   6.71       0   0.00  1x4x4x4  1x4x4x4
-flat  Flatten      0   0.00              0       256   6.71       0   0.00  1x4x4x4  1x64
+NODE  OP        MACS      %  BACKWARD MACS  MEMORY B      %  MACS/B  PARAMS      %    INPUT  OUTPUT
+----  -------  -----  -----  -------------  --------  -----  ------  ------  -----  -------  -------
+stem  Conv     1,792  71.79          3,520       704  18.45    1.22     112  14.89  1x3x8x8  1x4x4x4
+head  MatMul     640  25.64          1,280     2,600  68.13    0.22     640  85.11     1x64  1x10
+act   Relu        64   2.56             64       256   6.71    0.12       0   0.00  1x4x4x4  1x4x4x4
+flat  Flatten      0   0.00              0       256   6.71    0.00       0   0.00  1x4x4x4  1x64
 
-OP       NODES   MACS      %  BACKWARD MACS  MEMORY B      %  PARAMS  %
--------  -----  -----  -----  -------------  --------  -----  ------  -----
-Conv         1  1,792  71.79          3,520       704  18.45     112  14.89
-MatMul       1    640  25.64          1,280     2,600  68.13     640  85.11
-Relu         1     64   2.56             64       256   6.71       0  0.00
-Flatten      1      0   0.00              0       256   6.71       0  0.00
+OP       NODES   MACS      %  BACKWARD MACS  MEMORY B      %  MACS/B  PARAMS  %
+-------  -----  -----  -----  -------------  --------  -----  ------  ------  -----
+Conv         1  1,792  71.79          3,520       704  18.45    1.22     112  14.89
+MatMul       1    640  25.64          1,280     2,600  68.13    0.22     640  85.11
+Relu         1     64   2.56             64       256   6.71    0.12       0  0.00
+Flatten      1      0   0.00              0       256   6.71    0.00       0  0.00
 
 MACs                           2,496
 MACs of contractions           2,368
@@ -145,21 +145,21 @@ Rules: corrected, view: fused
 
 ### Per node
 
-| NODE | OP | MACS | % | BACKWARD MACS | MEMORY B | % | PARAMS | % | INPUT | OUTPUT |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| stem | Conv | 1,792 | 71.79 | 3,520 | 704 | 18.45 | 112 | 14.89 | 1x3x8x8 | 1x4x4x4 |
-| head | MatMul | 640 | 25.64 | 1,280 | 2,600 | 68.13 | 640 | 85.11 | 1x64 | 1x10 |
-| act | Relu | 64 | 2.56 | 64 | 256 | 6.71 | 0 | 0.00 | 1x4x4x4 | 1x4x4x4 |
-| flat | Flatten | 0 | 0.00 | 0 | 256 | 6.71 | 0 | 0.00 | 1x4x4x4 | 1x64 |
+| NODE | OP | MACS | % | BACKWARD MACS | MEMORY B | % | MACS/B | PARAMS | % | INPUT | OUTPUT |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| stem | Conv | 1,792 | 71.79 | 3,520 | 704 | 18.45 | 1.22 | 112 | 14.89 | 1x3x8x8 | 1x4x4x4 |
+| head | MatMul | 640 | 25.64 | 1,280 | 2,600 | 68.13 | 0.22 | 640 | 85.11 | 1x64 | 1x10 |
+| act | Relu | 64 | 2.56 | 64 | 256 | 6.71 | 0.12 | 0 | 0.00 | 1x4x4x4 | 1x4x4x4 |
+| flat | Flatten | 0 | 0.00 | 0 | 256 | 6.71 | 0.00 | 0 | 0.00 | 1x4x4x4 | 1x64 |
 
 ### Per operator
 
-| OP | NODES | MACS | % | BACKWARD MACS | MEMORY B | % | PARAMS | % |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| Conv | 1 | 1,792 | 71.79 | 3,520 | 704 | 18.45 | 112 | 14.89 |
-| MatMul | 1 | 640 | 25.64 | 1,280 | 2,600 | 68.13 | 640 | 85.11 |
-| Relu | 1 | 64 | 2.56 | 64 | 256 | 6.71 | 0 | 0.00 |
-| Flatten | 1 | 0 | 0.00 | 0 | 256 | 6.71 | 0 | 0.00 |
+| OP | NODES | MACS | % | BACKWARD MACS | MEMORY B | % | MACS/B | PARAMS | % |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| Conv | 1 | 1,792 | 71.79 | 3,520 | 704 | 18.45 | 1.22 | 112 | 14.89 |
+| MatMul | 1 | 640 | 25.64 | 1,280 | 2,600 | 68.13 | 0.22 | 640 | 85.11 |
+| Relu | 1 | 64 | 2.56 | 64 | 256 | 6.71 | 0.12 | 0 | 0.00 |
+| Flatten | 1 | 0 | 0.00 | 0 | 256 | 6.71 | 0.00 | 0 | 0.00 |
 
 ### Total
 
@@ -184,14 +184,15 @@ Rules: corrected, view: fused
 @pytest.mark.usefixtures("folder")
 def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     header = (
-        "model,node,op,macs,macs_share,backward_macs,memory_bytes,memory_share,params,params_share,"
+        "model,node,op,macs,macs_share,backward_macs,memory_bytes,memory_share,intensity,params,"
+        "params_share,"
         "input,output\n"
     )
     assert printed(capsys, "float.onnx", "--format", "csv", error=IN_CSV) == header + (
-        "float.onnx,stem,Conv,1792,0.717949,3520,704,0.184486,112,0.148936,1x3x8x8,1x4x4x4\n"
-        "float.onnx,head,MatMul,640,0.25641,1280,2600,0.681342,640,0.851064,1x64,1x10\n"
-        "float.onnx,act,Relu,64,0.025641,64,256,0.067086,0,0,1x4x4x4,1x4x4x4\n"
-        "float.onnx,flat,Flatten,0,0,0,256,0.067086,0,0,1x4x4x4,1x64\n"
+        "float.onnx,stem,Conv,1792,0.717949,3520,704,0.184486,1.21739,112,0.148936,1x3x8x8,1x4x4x4\n"
+        "float.onnx,head,MatMul,640,0.25641,1280,2600,0.681342,0.22409,640,0.851064,1x64,1x10\n"
+        "float.onnx,act,Relu,64,0.025641,64,256,0.067086,0.125,0,0,1x4x4x4,1x4x4x4\n"
+        "float.onnx,flat,Flatten,0,0,0,256,0.067086,0,0,0,1x4x4x4,1x64\n"
     )
 
 
@@ -201,9 +202,9 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
         capsys, "float.onnx", "--format", "csv", "--by", "op", "--top", "1", error=IN_CSV
     )
     assert by_op == (
-        "model,op,nodes,macs,macs_share,backward_macs,memory_bytes,memory_share,params,"
+        "model,op,nodes,macs,macs_share,backward_macs,memory_bytes,memory_share,intensity,params,"
         "params_share\n"
-        "float.onnx,Conv,1,1792,0.717949,3520,704,0.184486,112,0.148936\n"
+        "float.onnx,Conv,1,1792,0.717949,3520,704,0.184486,1.21739,112,0.148936\n"
     )
     by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
     assert by_model == (
@@ -250,6 +251,8 @@ def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
                         "macs": 1792,
                         "params": 112,
                         "memory_bytes": 704,
+                        "moved_bytes": 1472,
+                        "intensity": 1792 / 1472,
                         "inputs": [[1, 3, 8, 8], [4, 3, 3, 3], [4]],
                         "outputs": [[1, 4, 4, 4]],
                     },
@@ -259,6 +262,8 @@ def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
                         "macs": 64,
                         "params": 0,
                         "memory_bytes": 256,
+                        "moved_bytes": 512,
+                        "intensity": 0.125,
                         "inputs": [[1, 4, 4, 4]],
                         "outputs": [[1, 4, 4, 4]],
                     },
@@ -268,6 +273,8 @@ def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
                         "macs": 0,
                         "params": 0,
                         "memory_bytes": 256,
+                        "moved_bytes": 512,
+                        "intensity": 0.0,
                         "inputs": [[1, 4, 4, 4]],
                         "outputs": [[1, 64]],
                     },
@@ -277,6 +284,8 @@ def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
                         "macs": 640,
                         "params": 640,
                         "memory_bytes": 2600,
+                        "moved_bytes": 2856,
+                        "intensity": 640 / 2856,
                         "inputs": [[1, 64], [64, 10]],
                         "outputs": [[1, 10]],
                     },
@@ -469,6 +478,8 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         "macs": None,
         "params": 0,
         "memory_bytes": None,
+        "moved_bytes": None,
+        "intensity": None,
         "inputs": [[2, 3]],
         "outputs": [None],
         "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
@@ -487,15 +498,15 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         == """\
 m.onnx (rules: corrected, view: fused)
 
-NODE    OP          MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %  INPUT  OUTPUT
-------  ----------  ----  ------  -------------  --------  ------  ------  -  -----  ------
-first   Relu           6  100.00              6        24  100.00       0  -    2x3  2x3
-second  custom:Odd     ?       -              ?         ?       -       0  -    2x3  ?
+NODE    OP          MACS       %  BACKWARD MACS  MEMORY B       %  MACS/B  PARAMS  %  INPUT  OUTPUT
+------  ----------  ----  ------  -------------  --------  ------  ------  ------  -  -----  ------
+first   Relu           6  100.00              6        24  100.00    0.12       0  -    2x3  2x3
+second  custom:Odd     ?       -              ?         ?       -       ?       0  -    2x3  ?
 
-OP          NODES  MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %
-----------  -----  ----  ------  -------------  --------  ------  ------  -
-Relu            1     6  100.00              6        24  100.00       0  -
-custom:Odd      1     ?       -              ?         ?       -       0  -
+OP          NODES  MACS       %  BACKWARD MACS  MEMORY B       %  MACS/B  PARAMS  %
+----------  -----  ----  ------  -------------  --------  ------  ------  ------  -
+Relu            1     6  100.00              6        24  100.00    0.12       0  -
+custom:Odd      1     ?       -              ?         ?       -       ?       0  -
 
 MACs                           6
 MACs of contractions           0
@@ -529,9 +540,9 @@ def test_control_characters_in_names_are_escaped(
         == """\
 m.onnx (rules: corrected, view: fused)
 
-NODE                   OP    MACS       %  BACKWARD MACS  MEMORY B       %  PARAMS  %  INPUT  OUTPUT
----------------------  ----  ----  ------  -------------  --------  ------  ------  -  -----  ------
-a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00       0  -    2x3  2x3
+NODE                   OP    MACS       %  BACKWARD MACS  MEMORY B       %  MACS/B  PARAMS  %  INPUT  OUTPUT
+---------------------  ----  ----  ------  -------------  --------  ------  ------  ------  -  -----  ------
+a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00    0.12       0  -    2x3  2x3
 (1 more)
 """
     )

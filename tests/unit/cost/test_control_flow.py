@@ -5,12 +5,12 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, analyze
 
 
 def text_cost(text: str) -> ModelCost:
     head = '<ir_version: 10, opset_import: ["": 21]> '
-    return cost_of(onnx.parser.parse_model(head + text).SerializeToString())
+    return analyze(onnx.parser.parse_model(head + text).SerializeToString())
 
 
 def counted(trips: str, condition: str) -> ModelCost:

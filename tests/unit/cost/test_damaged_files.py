@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from otel_quant.cost import CostError, cost_of
+from otel_quant.cost import CostError, analyze
 
 
 def varint(value: int) -> bytes:
@@ -45,14 +45,14 @@ def test_a_file_cut_anywhere_is_an_error_or_a_model(tmp_path: Path) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         try:
-            cost_of(path)
+            analyze(path)
             outcomes.add("model")
         except CostError as error:
             outcomes.add(error.source)
     assert outcomes <= {"model", str(path)}
     assert str(path) in outcomes
     path.write_bytes(whole)
-    assert cost_of(path).macs == 2 * 3 * 4
+    assert analyze(path).macs == 2 * 3 * 4
 
 
 def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected(
@@ -61,7 +61,7 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
     path = tmp_path / "m.onnx"
     path.write_bytes(varint(7 << 3 | 2) + varint(1 << 62) + b"abc")
     with pytest.raises(CostError) as caught:
-        cost_of(path)
+        analyze(path)
     assert str(caught.value) == (
         f"{path}: is not an ONNX model, or only a part of one: field 7 claims {1 << 62} bytes where 3 are left at byte 0; "
         "expected a whole ONNX file; this one is truncated or damaged"
@@ -106,7 +106,7 @@ def test_a_file_of_another_format_is_an_error_that_names_the_format(
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
     with pytest.raises(CostError, match=problem):
-        cost_of(path)
+        analyze(path)
 
 
 def test_a_zip_archive_renamed_to_onnx_is_an_error_that_names_zip(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_zip_archive_renamed_to_onnx_is_an_error_that_names_zip(tmp_path: Path
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model", small_model())
     with pytest.raises(CostError, match=r"is a ZIP archive; expected an ONNX ModelProto"):
-        cost_of(path)
+        analyze(path)
 
 
 def test_graphs_nested_without_end_are_refused_and_not_followed(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_graphs_nested_without_end_are_refused_and_not_followed(tmp_path: Path) 
     path = tmp_path / "bomb.onnx"
     path.write_bytes(message(7, graph))
     with pytest.raises(CostError, match=r"graphs nested more than 32 deep .*; expected at most 32"):
-        cost_of(path)
+        analyze(path)
 
 
 def test_types_nested_without_end_are_refused(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_types_nested_without_end_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.onnx"
     path.write_bytes(message(7, message(11, info)))
     with pytest.raises(CostError, match=r"types nested more than 16 deep .*; expected at most 16"):
-        cost_of(path)
+        analyze(path)
 
 
 def test_functions_that_call_each_other_twice_do_not_unfold_without_end() -> None:
@@ -170,7 +170,7 @@ def test_functions_that_call_each_other_twice_do_not_unfold_without_end() -> Non
     model = helper.make_model(graph, functions=functions, opset_imports=opsets)
     with pytest.raises(CostError) as caught:
         # a tenth of the usual limit: the way there takes 10 s of CPU
-        cost_of(model.SerializeToString(), max_nodes=20_000)
+        analyze(model.SerializeToString(), max_nodes=20_000)
     assert caught.value.reason == (
         "unfolds into more than 20,000 operations, functions and bodies included; "
         "expected at most 20,000; --max-nodes sets the limit"
@@ -190,7 +190,7 @@ def test_a_function_that_calls_itself_is_refused() -> None:
     )
     model = helper.make_model(graph, functions=[function], opset_imports=opsets)
     with pytest.raises(CostError, match="nested more than 64 deep"):
-        cost_of(model.SerializeToString())
+        analyze(model.SerializeToString())
 
 
 def test_nodes_that_wait_for_each_other_are_named() -> None:
@@ -204,7 +204,7 @@ def test_nodes_that_wait_for_each_other_are_named() -> None:
         [helper.make_tensor_value_info("b", TensorProto.FLOAT, [1])],
     )
     with pytest.raises(CostError, match="node first depends on its own result"):
-        cost_of(helper.make_model(graph).SerializeToString())
+        analyze(helper.make_model(graph).SerializeToString())
 
 
 def test_a_weight_that_claims_to_be_huge_takes_no_memory() -> None:
@@ -214,7 +214,7 @@ def test_a_weight_that_claims_to_be_huge_takes_no_memory() -> None:
     node = message(1, b"w") + message(2, b"y") + message(4, b"Relu")
     data = message(7, message(5, tensor) + message(1, node))
     tracemalloc.start()
-    cost = cost_of(data)
+    cost = analyze(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert cost.params == 1 << 480
@@ -227,7 +227,7 @@ def test_a_weight_of_negative_length_is_an_error(dims: list[int]) -> None:
     for dim in dims:
         tensor += varint(1 << 3) + varint(dim + (1 << 64) if dim < 0 else dim)
     with pytest.raises(CostError, match=f"tensor w has a dimension {dims[0]}"):
-        cost_of(message(7, message(5, tensor)))
+        analyze(message(7, message(5, tensor)))
 
 
 def test_a_name_with_newlines_and_escapes_is_shown_escaped() -> None:
@@ -239,7 +239,7 @@ def test_a_name_with_newlines_and_escapes_is_shown_escaped() -> None:
         + varint((1 << 64) - 1)
     )
     with pytest.raises(CostError) as caught:
-        cost_of(message(7, message(5, tensor)))
+        analyze(message(7, message(5, tensor)))
     assert "w\\n\\x1b[31mred" in str(caught.value)
     assert "\x1b" not in str(caught.value)
 
@@ -248,23 +248,23 @@ def test_an_external_offset_that_is_not_a_number_is_an_error() -> None:
     entry = message(1, b"offset") + message(2, b"-5")
     tensor = message(8, b"w") + varint(14 << 3) + b"\x01" + message(13, entry)
     with pytest.raises(CostError, match="tensor w has external offset '-5'"):
-        cost_of(message(7, message(5, tensor)))
+        analyze(message(7, message(5, tensor)))
 
 
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.onnx"
     os.mkfifo(path)
     with pytest.raises(CostError, match="is not a regular file"):
-        cost_of(path)
+        analyze(path)
 
 
 def test_a_missing_file_a_folder_and_an_impossible_path_are_errors(tmp_path: Path) -> None:
     with pytest.raises(CostError, match="No such file"):
-        cost_of(tmp_path / "none.onnx")
+        analyze(tmp_path / "none.onnx")
     with pytest.raises(CostError, match="is not a regular file"):
-        cost_of(tmp_path)
+        analyze(tmp_path)
     with pytest.raises(CostError, match="cannot be opened"):
-        cost_of("a\0b")
+        analyze("a\0b")
 
 
 def test_a_time_limit_that_has_passed_ends_the_work() -> None:
@@ -276,19 +276,19 @@ def test_a_time_limit_that_has_passed_ends_the_work() -> None:
         [helper.make_tensor_value_info("y0", TensorProto.FLOAT, [1])],
     )
     with pytest.raises(CostError, match="the time limit passed"):
-        cost_of(helper.make_model(graph).SerializeToString(), time_limit=-1.0)
+        analyze(helper.make_model(graph).SerializeToString(), time_limit=-1.0)
 
 
 def test_a_time_limit_of_0_stops_the_smallest_model() -> None:
     with pytest.raises(CostError, match="the time limit passed"):
-        cost_of(small_model(), time_limit=0.0)
+        analyze(small_model(), time_limit=0.0)
 
 
 def test_an_object_that_is_not_a_model_is_refused() -> None:
     with pytest.raises(CostError, match=r"<int>: is not a model; expected a path, bytes"):
-        cost_of(3)
+        analyze(3)
 
 
 def test_fixed_width_fields_and_fields_of_later_versions_are_skipped() -> None:
     later = varint(900 << 3 | 5) + struct.pack("<f", 1.0) + varint(901 << 3 | 1) + bytes(8)
-    assert cost_of(small_model() + later + message(902, b"more")).macs == 24
+    assert analyze(small_model() + later + message(902, b"more")).macs == 24

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from otel_quant.cli import main
-from otel_quant.cost import cost_of
+from otel_quant.cost import analyze
 from otel_quant.instruments.shared.model_cost import figures_of
 
 HUGE = (1 << 63) - 1
@@ -46,7 +46,7 @@ def test_a_product_of_400_lengths_is_not_known_in_any_format(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = einsum(tmp_path / "m.onnx", 400)
-    (node,) = cost_of(path).nodes
+    (node,) = analyze(path).nodes
     assert (node.macs, node.unknown_reason) == (
         None,
         "node 'sum' (Einsum): that is more than 9,223,372,036,854,775,807 MACs, which no machine "
@@ -82,7 +82,7 @@ def test_a_loop_in_a_loop_without_end_has_no_known_macs() -> None:
         f"<int64 trips = {{{HUGE}}}, bool go = {{1}}> {{ [outer] y = {outer} }}"
     )
     found = {
-        node.name.rpartition("/")[2]: node for node in cost_of(model.SerializeToString()).nodes
+        node.name.rpartition("/")[2]: node for node in analyze(model.SerializeToString()).nodes
     }
     assert found["Tanh_1"].macs is None
     assert found["Tanh_1"].unknown_reason == (
@@ -93,6 +93,6 @@ def test_a_loop_in_a_loop_without_end_has_no_known_macs() -> None:
 
 def test_a_figure_that_no_attribute_can_hold_is_not_on_the_trace(tmp_path: Path) -> None:
     relu = helper.make_node("Relu", ["x"], ["y"])
-    figures = figures_of(cost_of(save(tmp_path / "huge.onnx", relu, [1 << 61])))
+    figures = figures_of(analyze(save(tmp_path / "huge.onnx", relu, [1 << 61])))
     assert figures["macs"] == 1 << 61
     assert {"memory", "peak_activation_bytes"}.isdisjoint(figures)

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.cost import CostError, InputSpec, cost_of, parse_inputs
+from otel_quant.cost import CostError, InputSpec, analyze, parse_inputs
 
 
 def dynamic_model() -> bytes:
@@ -37,17 +37,22 @@ def dynamic_model() -> bytes:
         ("serving:0:f32:1x2", "serving:0", InputSpec((1, 2), TensorProto.FLOAT)),
         ("serving:0=1x2", "serving:0", InputSpec((1, 2))),
         ("a=b=1x2", "a=b", InputSpec((1, 2))),
+        ("x:1x3xhxw", "x", InputSpec((1, 3, "h", "w"))),
+        ("x=1,max_len", "x", InputSpec((1, "max_len"))),
+        ("x:i64:2xn", "x", InputSpec((2, "n"), TensorProto.INT64)),
     ],
 )
 def test_both_notations_are_understood(text: str, name: str, spec: InputSpec) -> None:
-    assert parse_inputs([text]) == {name: spec}
+    assert parse_inputs([text]) == {name: spec._replace(origin=repr(text))}
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("x", "'x' is not understood; expected name=1x3x224x224"),
-        ("x=1xhxw", "is not understood"),
+        ("x=1xh-1xw", "is not understood"),
+        ("x=1x", "is not understood"),
+        ("x:f32", "is not understood"),
         ("x:f32:1x2:1x2x3", "has 3 values; expected 2 for shape"),
         ("x:i64:1:a", "has values 'a'; expected int64 numbers"),
         ("x:i64:1:18446744073709551616", "has values '18446744073709551616'; expected int64"),
@@ -65,13 +70,13 @@ def test_an_input_given_twice_is_an_error() -> None:
 
 
 def test_lengths_that_are_not_given_are_assumed_to_be_one_and_listed() -> None:
-    cost = cost_of(dynamic_model())
+    cost = analyze(dynamic_model())
     assert cost.symbolic_dims == {"batch": 1, "seq": 1, "b[2]": 1}
     assert cost.macs == 8
 
 
 def test_a_symbol_that_one_input_decides_holds_for_the_others() -> None:
-    cost = cost_of(dynamic_model(), inputs={"a": (2, 5, 8)})
+    cost = analyze(dynamic_model(), inputs={"a": (2, 5, 8)})
     assert cost.symbolic_dims == {"b[2]": 1}
     assert cost.nodes[0].inputs == ((2, 5, 8), (2, 8, 1))
     assert cost.macs == 2 * 5 * 8
@@ -110,7 +115,7 @@ def test_inputs_that_do_not_fit_the_model_are_errors(
     inputs: dict[str, tuple[int, ...] | InputSpec], problem: str
 ) -> None:
     with pytest.raises(CostError) as caught:
-        cost_of(dynamic_model(), inputs=inputs)
+        analyze(dynamic_model(), inputs=inputs)
     assert str(caught.value) == f"<bytes>: {problem}"
 
 
@@ -118,7 +123,7 @@ def test_a_negative_length_is_an_error() -> None:
     with pytest.raises(
         CostError, match="'a' has a length -2; expected integers from 0 to 1,099,511,627,776"
     ):
-        cost_of(dynamic_model(), inputs={"a": (1, -2, 8)})
+        analyze(dynamic_model(), inputs={"a": (1, -2, 8)})
 
 
 def test_a_shape_for_an_input_that_is_not_a_tensor_is_an_error() -> None:
@@ -127,7 +132,7 @@ def test_a_shape_for_an_input_that_is_not_a_tensor_is_an_error() -> None:
         g (seq(float[2]) s) => (int64 n) { n = SequenceLength (s) }
     """)
     with pytest.raises(CostError) as caught:
-        cost_of(model.SerializeToString(), inputs={"s": (2,)})
+        analyze(model.SerializeToString(), inputs={"s": (2,)})
     assert str(caught.value) == (
         "<bytes>: input 's' is given a shape; expected none, as it is of type sequence"
     )
@@ -144,7 +149,7 @@ def test_an_error_names_the_inputs_but_not_all_of_very_many(count: int, expected
     inputs = [helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(count)]
     model = helper.make_model(helper.make_graph([], "g", inputs, []))
     with pytest.raises(CostError) as caught:
-        cost_of(model.SerializeToString(), inputs={"x": (1,)})
+        analyze(model.SerializeToString(), inputs={"x": (1,)})
     assert str(caught.value) == f"<bytes>: has no input 'x'; expected {expected}"
 
 
@@ -167,11 +172,11 @@ def fixed_model() -> bytes:
 
 
 def test_a_length_that_the_model_fixes_may_be_overridden_and_is_listed() -> None:
-    cost = cost_of(fixed_model(), inputs={"image": (5, 3, 8, 8)})
+    cost = analyze(fixed_model(), inputs={"image": (5, 3, 8, 8)})
     assert cost.overridden_dims == {"image[0]": (1, 5)}
     assert cost.to_json_dict()["overridden_dims"] == {"image[0]": {"model": 1, "given": 5}}
     assert [node.outputs for node in cost.nodes] == [((5, 4, 8, 8),), ((5, 256),), ((5, 10),)]
-    assert cost.macs_contraction == 5 * cost_of(fixed_model()).macs_contraction
+    assert cost.macs_contraction == 5 * analyze(fixed_model()).macs_contraction
     assert cost.uncosted_ops == {}
 
 
@@ -185,19 +190,19 @@ def test_a_length_that_the_model_fixes_may_be_overridden_and_is_listed() -> None
 def test_what_does_not_fit_an_overridden_length_has_no_known_macs(
     shape: tuple[int, ...], shapes: list[object], uncosted: dict[str, int]
 ) -> None:
-    cost = cost_of(fixed_model(), inputs={"image": shape})
+    cost = analyze(fixed_model(), inputs={"image": shape})
     assert [node.outputs for node in cost.nodes] == shapes
     assert cost.uncosted_ops == uncosted
 
 
 def test_a_shape_equal_to_the_models_own_overrides_nothing() -> None:
-    cost = cost_of(fixed_model(), inputs={"image": (1, 3, 8, 8)})
+    cost = analyze(fixed_model(), inputs={"image": (1, 3, 8, 8)})
     assert cost.overridden_dims == {}
-    assert cost.to_json_dict() == cost_of(fixed_model()).to_json_dict()
+    assert cost.to_json_dict() == analyze(fixed_model()).to_json_dict()
 
 
 def test_an_unknown_rule_set_is_an_error_that_names_those_there_are() -> None:
     with pytest.raises(
         CostError, match="'fast' is not a rule set; expected corrected or onnx_tool"
     ):
-        cost_of(dynamic_model(), rules="fast")
+        analyze(dynamic_model(), rules="fast")

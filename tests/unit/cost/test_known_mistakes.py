@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, analyze
 from otel_quant.cost.rules.formula import DIV, ERF, EXP, SQRT, TANH
 
 
 def text_cost(text: str, rules: str = "corrected") -> ModelCost:
     """Costs a model written as ONNX text."""
-    return cost_of(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
+    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
 
 
 def one(signature: str, body: str, *, opset: int = 21, domain: str = "com.microsoft") -> ModelCost:
@@ -207,12 +207,12 @@ def quantized_linear() -> bytes:
 
 
 def test_dequantizing_a_constant_costs_nothing_per_run_and_takes_no_memory() -> None:
-    cost = cost_of(quantized_linear())
+    cost = analyze(quantized_linear())
     assert [node.macs for node in cost.nodes] == [0, 64]
     assert [node.memory_bytes for node in cost.nodes] == [32 + 4, 4 * 8]
     assert cost.peak_activation_bytes == 4 * (16 + 8)
     assert cost.weight_bytes == 36
-    tool = cost_of(quantized_linear(), rules="onnx_tool")
+    tool = analyze(quantized_linear(), rules="onnx_tool")
     assert [node.macs for node in tool.nodes] == [64, 64]
 
 
@@ -239,7 +239,7 @@ def test_every_type_has_its_size(dtype: int, elements: int, stored: int) -> None
         [helper.make_tensor_value_info("y", dtype, [elements])],
         [weight],
     )
-    cost = cost_of(helper.make_model(graph).SerializeToString())
+    cost = analyze(helper.make_model(graph).SerializeToString())
     assert (cost.params, cost.weight_bytes, cost.memory_bytes) == (elements, stored, stored)
 
 
@@ -292,7 +292,7 @@ def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() 
         [info(name, []) for name in "acd"],
     )
     model = helper.make_model(graph, functions=[function], opset_imports=opsets)
-    cost = cost_of(model.SerializeToString())
+    cost = analyze(model.SerializeToString())
     assert cost.params == 4 * 3 + 4 * 4 + 4 * 5 + 4 * 6
     assert sum(node.params for node in cost.nodes) == cost.params
     assert cost.weight_bytes == 4 * cost.params
@@ -322,7 +322,7 @@ def test_a_weight_in_the_body_of_a_loop_counts_once_however_often_it_runs() -> N
         [numpy_helper.from_array(np.array(7), "trips")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    cost = cost_of(model.SerializeToString())
+    cost = analyze(model.SerializeToString())
     assert cost.params == 4 * 4 + 1
     assert cost.weight_bytes == 4 * 4 * 4 + 8
     assert cost.macs == 7 * 2 * 4 * 4
@@ -347,7 +347,7 @@ def test_nodes_out_of_order_are_put_in_order() -> None:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [8])],
     )
-    cost = cost_of(helper.make_model(graph).SerializeToString())
+    cost = analyze(helper.make_model(graph).SerializeToString())
     assert [node.name for node in cost.nodes] == ["cast", "relu"]
     assert [node.memory_bytes for node in cost.nodes] == [16, 16]
 
@@ -464,7 +464,7 @@ def test_grouped_query_attention_counts_only_the_keys_in_use() -> None:
         {{ y, a, b = com.microsoft.GroupQueryAttention <num_heads = 8, kv_num_heads = 2>
            (q, k, v, pk, pv, len, total) }}"""
     )
-    cost = cost_of(graph.SerializeToString())
+    cost = analyze(graph.SerializeToString())
     assert cost.nodes[0].outputs == ((1, 3, 64), (1, 2, 13, 8), (1, 2, 13, 8))
     assert cost.macs_contraction == 8 * 3 * 13 * (8 + 8)
 
@@ -496,7 +496,7 @@ def test_attention_of_a_decoder_is_one_query_against_all_keys(
         {{ y = com.microsoft.DecoderMaskedMultiHeadAttention
            <num_heads = 2{", " + settings if settings else ""}> ({operands}) }}"""
     )
-    cost = cost_of(model.SerializeToString())
+    cost = analyze(model.SerializeToString())
     assert cost.nodes[0].outputs == ((1, 1, 16),)
     assert cost.macs_contraction == 2 * keys * (8 + 8)
     assert cost.macs == 2 * keys * (8 + 8 + SCORE) + extra

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, analyze
 
 
 def text_cost(text: str, rules: str = "corrected") -> ModelCost:
-    return cost_of(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
+    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
 
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> '

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from otel_quant.cost import Assumption, CostError, InputSpec, ModelCost, cost_of, parse_dims
+from otel_quant.cost import Assumption, CostError, InputSpec, ModelCost, analyze, parse_dims
 from otel_quant.cost.dimensions import Symbols
 from otel_quant.cost.inputs import MAX_LENGTH
 from otel_quant.cost.values import Shape
@@ -34,7 +34,7 @@ def results(cost: ModelCost) -> list[Shape | None]:
 def test_a_text_that_names_nothing_is_a_length_for_itself_each_time(text: str) -> None:
     model = elementwise([text, 3, 48, text], [text, text])
 
-    cost = cost_of(model, inputs={"x0": (1, 3, 48, 192)})
+    cost = analyze(model, inputs={"x0": (1, 3, 48, 192)})
     assert results(cost) == [(1, 3, 48, 192), (1, 1)]
     assert cost.assumed == (
         Assumption("x1[0]", 1, "x1", (1, 1)), Assumption("x1[1]", 1, "x1", (1, 1))
@@ -43,20 +43,20 @@ def test_a_text_that_names_nothing_is_a_length_for_itself_each_time(text: str) -
 
 
 def test_a_number_written_as_text_is_that_number() -> None:
-    cost = cost_of(elementwise(["48", "2*3"]))
+    cost = analyze(elementwise(["48", "2*3"]))
     assert (results(cost), cost.assumed) == ([(48, 6)], ())
 
 
 def test_a_name_that_an_exporter_made_up_may_have_two_lengths() -> None:
     model = elementwise(["unk__7", 3], ["unk__7", 4], ["unk__7"])
 
-    equal = cost_of(model, inputs={"x0": (5, 3), "x1": (5, 4)})
+    equal = analyze(model, inputs={"x0": (5, 3), "x1": (5, 4)})
     assert (results(equal), equal.assumed) == ([(5, 3), (5, 4), (5,)], ())
-    different = cost_of(model, inputs={"x0": (5, 3), "x1": (6, 4)})
+    different = analyze(model, inputs={"x0": (5, 3), "x1": (6, 4)})
     assert results(different) == [(5, 3), (6, 4), (1,)]
     assert different.assumed == (Assumption("x2[0]", 1, "x2", (1,)),)
     with pytest.raises(CostError, match="input 'x1' sets 'unk__7' to 6; expected 5 as given"):
-        cost_of(model, inputs={"x1": (6, 4)}, dims={"unk__7": 5})
+        analyze(model, inputs={"x1": (6, 4)}, dims={"unk__7": 5})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_length_is_computed_from_names_that_are_known(text: str, length: int) 
     )
     dims = {"past_sequence_length": 100, "seq": 1, "batch.size": 8, "p2o.Dynamic.0": 3}
 
-    cost = cost_of(model, dims=dims)
+    cost = analyze(model, dims=dims)
     assert (results(cost)[-1], cost.assumed, cost.unused_dims) == ((length,), (), ())
 
 
@@ -110,41 +110,41 @@ def test_a_length_is_computed_from_names_that_are_known(text: str, length: int) 
     ],
 )
 def test_a_length_that_cannot_be_computed_is_unknown_and_not_1(text: str) -> None:
-    cost = cost_of(elementwise(["seq"], [text]), dims={"seq": 1})
+    cost = analyze(elementwise(["seq"], [text]), dims={"seq": 1})
     assert results(cost) == [(1,), (None,)]
     assert cost.uncosted_ops == {"Relu": 1}
     shown = text if len(text) <= 200 else text[:200] + "..."
     assert cost.nodes[1].unknown_reason == (
         f"input 'x1': the length '{shown}' of axis 0 cannot be computed; --input x1=SHAPE gives it"
     )
-    assert results(cost_of(elementwise(["seq"], [text]), inputs={"x1": (9,)})) == [(1,), (9,)]
+    assert results(analyze(elementwise(["seq"], [text]), inputs={"x1": (9,)})) == [(1,), (9,)]
 
 
 def test_what_is_assumed_of_names_holds_for_what_is_computed_from_them() -> None:
-    cost = cost_of(elementwise(["past + seq"], ["past"], ["seq"]))
+    cost = analyze(elementwise(["past + seq"], ["past"], ["seq"]))
     assert results(cost) == [(2,), (1,), (1,)]
     assert cost.assumed == (Assumption("past", 1), Assumption("seq", 1))
 
 
 def test_an_expression_may_be_given_as_a_whole() -> None:
     model = elementwise(["past + seq"], ["past + seq"])
-    assert results(cost_of(model, inputs={"x0": (9,)})) == [(9,), (9,)]
-    assert results(cost_of(model, dims={"past + seq": 9})) == [(9,), (9,)]
+    assert results(analyze(model, inputs={"x0": (9,)})) == [(9,), (9,)]
+    assert results(analyze(model, dims={"past + seq": 9})) == [(9,), (9,)]
 
 
 def test_a_length_that_contradicts_its_expression_is_an_error() -> None:
     model = elementwise(["past + seq"], ["past"], ["seq"])
     with pytest.raises(CostError) as caught:
-        cost_of(model, inputs={"x0": (9,)}, dims={"past": 4, "seq": 1})
+        analyze(model, inputs={"x0": (9,)}, dims={"past": 4, "seq": 1})
     assert str(caught.value) == (
         "<bytes>: input 'x0' sets 'past + seq' to 9; expected 5 as elsewhere among the inputs"
     )
 
 
 def test_a_name_with_a_hyphen_is_no_difference_unless_its_parts_are_names() -> None:
-    assert results(cost_of(elementwise(["batch-size"]), dims={"batch-size": 3})) == [(3,)]
-    assert cost_of(elementwise(["batch-size"])).assumed == (Assumption("batch-size", 1),)
-    computed = cost_of(elementwise(["all-some"], ["all"], ["some"]), dims={"all": 9, "some": 4})
+    assert results(analyze(elementwise(["batch-size"]), dims={"batch-size": 3})) == [(3,)]
+    assert analyze(elementwise(["batch-size"])).assumed == (Assumption("batch-size", 1),)
+    computed = analyze(elementwise(["all-some"], ["all"], ["some"]), dims={"all": 9, "some": 4})
     assert results(computed)[0] == (5,)
 
 
@@ -156,21 +156,21 @@ def test_a_given_dimension_holds_everywhere_and_one_that_is_nowhere_is_listed() 
             [where] where = NonZero (x) [turn] y = Transpose (where) [act] a = Relu (z) }
     """).SerializeToString()
 
-    open_ = cost_of(model, dims={"N": 4, "typo": 2})
+    open_ = analyze(model, dims={"N": 4, "typo": 2})
     assert [node.outputs[0] for node in open_.nodes] == [(2, None), (None, 2), (4,)]
     assert open_.unused_dims == ("typo",)
     assert open_.nodes[0].unknown_reason == (
         "node 'where' (NonZero): the size of its result depends on data; "
         "--dim found=LENGTH gives it"
     )
-    given = cost_of(model, dims={"N": 4, "found": 7})
+    given = analyze(model, dims={"N": 4, "found": 7})
     assert [node.outputs[0] for node in given.nodes] == [(2, 7), (7, 2), (4,)]
     assert (given.unused_dims, given.uncosted_ops, given.unsized_tensors) == ((), {}, 0)
 
 
 def test_a_dimension_that_two_options_give_differently_is_an_error() -> None:
     with pytest.raises(CostError) as caught:
-        cost_of(elementwise(["N"]), inputs={"x0": (3,)}, dims={"N": 4})
+        analyze(elementwise(["N"]), inputs={"x0": (3,)}, dims={"N": 4})
     assert str(caught.value) == "<bytes>: input 'x0' sets 'N' to 3; expected 4 as given for it"
 
 
@@ -185,7 +185,7 @@ def test_a_dimension_that_two_options_give_differently_is_an_error() -> None:
 )
 def test_a_dimension_that_makes_no_sense_is_an_error(dims: dict[str, int], problem: str) -> None:
     with pytest.raises(CostError, match=problem):
-        cost_of(elementwise(["N"]), dims=dims)
+        analyze(elementwise(["N"]), dims=dims)
 
 
 def test_dimensions_are_read_as_a_user_writes_them() -> None:
@@ -203,7 +203,7 @@ def test_dimensions_are_read_as_a_user_writes_them() -> None:
 
 
 def test_an_option_is_quoted_for_a_shell() -> None:
-    cost = cost_of(elementwise(["`id` b", 3], [None, 2]))
+    cost = analyze(elementwise(["`id` b", 3], [None, 2]))
     assert [each.option for each in cost.assumed] == ["--dim '`id` b=1'", "--input x1=1x2"]
 
 
@@ -212,11 +212,11 @@ def test_an_input_without_a_declared_shape_says_what_gives_it_one() -> None:
     model = helper.make_model(
         helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [info], [])
     ).SerializeToString()
-    (node,) = cost_of(model).nodes
+    (node,) = analyze(model).nodes
     assert node.unknown_reason == ("input 'x' has no declared shape; --input x=SHAPE gives it one")
-    assert results(cost_of(model, inputs={"x": (2, 3)})) == [(2, 3)]
+    assert results(analyze(model, inputs={"x": (2, 3)})) == [(2, 3)]
     with pytest.raises(CostError, match="'x' has 5,000 dimensions; expected at most 64"):
-        cost_of(model, inputs={"x": (MAX_LENGTH,) * 5000})
+        analyze(model, inputs={"x": (MAX_LENGTH,) * 5000})
 
 
 @pytest.mark.parametrize(
@@ -232,12 +232,12 @@ def test_a_shape_that_is_given_if_it_fits_is_left_out_where_it_does_not(
     shape: tuple[int, ...], result: Shape
 ) -> None:
     inputs = {"x0": InputSpec(shape, if_fits=True), "other": InputSpec((1,), if_fits=True)}
-    assert results(cost_of(elementwise(["N", 3]), inputs=inputs)) == [result]
+    assert results(analyze(elementwise(["N", 3]), inputs=inputs)) == [result]
 
 
 def test_shapes_that_disagree_on_a_name_are_left_out_if_they_need_not_fit() -> None:
     inputs = {"x0": InputSpec((4,), if_fits=True), "x1": InputSpec((5, 2), if_fits=True)}
-    assert results(cost_of(elementwise(["N"], ["N", 2]), inputs=inputs)) == [(4,), (4, 2)]
+    assert results(analyze(elementwise(["N"], ["N", 2]), inputs=inputs)) == [(4,), (4, 2)]
 
 
 NUMBERS = st.sampled_from(["a", "b", "0", "1", "7"])
@@ -271,7 +271,7 @@ def test_an_expression_is_computed_as_python_does(text: str, a: int, b: int) -> 
 def test_any_text_is_a_length_or_is_not_known(text: str) -> None:
     length = Symbols({"a": 3, "b": 1 << 40}).length(text)
     assert length is None or 0 <= length < 1 << 63
-    shapes = [node.outputs[0] for node in cost_of(elementwise([text], ["a"])).nodes]
+    shapes = [node.outputs[0] for node in analyze(elementwise([text], ["a"])).nodes]
     assert shapes[1] == (1,)
 
 

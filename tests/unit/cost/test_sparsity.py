@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.cost import CostError, WeightSparsity, cost_of
+from otel_quant.cost import CostError, WeightSparsity, analyze
 
 RNG = np.random.default_rng(7)
 
@@ -31,7 +31,7 @@ def matmul(weight: np.ndarray | TensorProto) -> onnx.ModelProto:
 
 def found(model: onnx.ModelProto | Path) -> WeightSparsity:
     source = model if isinstance(model, Path) else model.SerializeToString()
-    cost = cost_of(source, sparsity=True)
+    cost = analyze(source, sparsity=True)
     assert cost.sparsity is not None
     (only,) = cost.sparsity
     assert cost.nodes[-1].sparsity == only or cost.nodes[0].sparsity == only
@@ -195,10 +195,10 @@ def test_nothing_outside_the_models_folder_is_opened(
         return real_open(path, *rest)
 
     path = external(folder, location, weight)
-    assert cost_of(path).params == 64 * 64  # without asking for zeros nothing is opened at all
+    assert analyze(path).params == 64 * 64  # without asking for zeros nothing is opened at all
     monkeypatch.setattr(os, "open", watched)
     with pytest.raises(CostError) as caught:
-        cost_of(path, sparsity=True)
+        analyze(path, sparsity=True)
     assert "external data" in str(caught.value)
     assert [name for name in opened if not name.startswith(str(folder))] == []
 
@@ -207,14 +207,14 @@ def test_external_data_that_is_missing_or_short_is_an_error_only_if_it_is_read(
     tmp_path: Path,
 ) -> None:
     path = external(tmp_path, "w.bin", dense(64, 64))
-    assert cost_of(path).weight_bytes == 4 * 64 * 64
+    assert analyze(path).weight_bytes == 4 * 64 * 64
     with pytest.raises(CostError, match=r"external data 'w.bin' of tensor w cannot be opened"):
-        cost_of(path, sparsity=True)
+        analyze(path, sparsity=True)
     (tmp_path / "w.bin").write_bytes(bytes(100))
     with pytest.raises(
         CostError, match=r"has 100 bytes; expected a regular file of at least 16384"
     ):
-        cost_of(path, sparsity=True)
+        analyze(path, sparsity=True)
 
 
 def test_a_time_limit_ends_the_reading_of_a_weight(
@@ -232,13 +232,13 @@ def test_a_time_limit_ends_the_reading_of_a_weight(
 
     monkeypatch.setattr("otel_quant.cost.budget.monotonic", later)
     with pytest.raises(CostError, match="the time limit passed"):
-        cost_of(path, sparsity=True, time_limit=4.5)
+        analyze(path, sparsity=True, time_limit=4.5)
     assert now[0] == 5.0
 
 
 def test_a_model_in_memory_has_its_zeros_counted_too() -> None:
     weight = strewn(0.4, 256, 256)
-    cost = cost_of(matmul(weight), sparsity=True)
+    cost = analyze(matmul(weight), sparsity=True)
     assert cost.sparsity is not None
     assert [zeros.ratio for zeros in cost.sparsity] == [float((weight == 0).mean())]
 
@@ -258,6 +258,6 @@ def test_a_constant_nodes_weight_is_called_after_its_result() -> None:
 
 def test_the_json_has_sparsity_only_if_it_was_asked_for() -> None:
     data = matmul(strewn(0.5, 64, 64)).SerializeToString()
-    assert "sparsity" not in cost_of(data).to_json_dict()["nodes"][0]
-    node = cost_of(data, sparsity=True).to_json_dict()["nodes"][0]
+    assert "sparsity" not in analyze(data).to_json_dict()["nodes"][0]
+    node = analyze(data, sparsity=True).to_json_dict()["nodes"][0]
     assert sorted(node["sparsity"]) == ["block", "block_ratio", "ratio", "two_of_four", "weight"]

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, analyze
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)]
 
@@ -18,7 +18,7 @@ def info(name: str, dims: list[int] | None, dtype: int = TensorProto.FLOAT) -> o
 
 def text_cost(text: str) -> ModelCost:
     head = '<ir_version: 10, opset_import: ["": 21, "f": 1]> '
-    return cost_of(onnx.parser.parse_model(head + text).SerializeToString())
+    return analyze(onnx.parser.parse_model(head + text).SerializeToString())
 
 
 def test_a_function_takes_the_callers_attributes_and_its_own_defaults() -> None:
@@ -55,7 +55,7 @@ def test_an_operand_that_a_call_leaves_out_is_left_out_inside() -> None:
         [info("y", None), info("z", None)],
     )
     model = helper.make_model(graph, functions=[function], opset_imports=OPSETS)
-    assert [node.macs for node in cost_of(model.SerializeToString()).nodes] == [24 + 6, 24]
+    assert [node.macs for node in analyze(model.SerializeToString()).nodes] == [24 + 6, 24]
 
 
 def test_a_local_function_overrides_an_operator_of_its_name() -> None:
@@ -66,7 +66,7 @@ def test_a_local_function_overrides_an_operator_of_its_name() -> None:
         [helper.make_node("Relu", ["x"], ["y"])], "g", [info("x", [10])], [info("y", [10])]
     )
     model = helper.make_model(graph, functions=[function], opset_imports=OPSETS)
-    assert cost_of(model.SerializeToString()).op_counts == {"Exp": 1}
+    assert analyze(model.SerializeToString()).op_counts == {"Exp": 1}
 
 
 def test_a_scan_costs_its_body_for_every_slice() -> None:
@@ -168,7 +168,7 @@ def test_an_optional_gives_back_what_it_holds() -> None:
         [info("y", [3, 4])],
     )
     model = helper.make_model(graph, opset_imports=OPSETS)
-    cost = cost_of(model.SerializeToString())
+    cost = analyze(model.SerializeToString())
     assert cost.nodes[-1].outputs == ((3, 4),)
     assert (cost.macs, cost.uncosted_ops) == (12, {})
 
@@ -183,7 +183,7 @@ def test_a_sparse_constant_counts_what_it_stores() -> None:
         [info("y", [2, 3])],
     )
     graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 3]))
-    cost = cost_of(helper.make_model(graph).SerializeToString())
+    cost = analyze(helper.make_model(graph).SerializeToString())
     assert cost.macs == 24
     assert (cost.params, cost.weight_bytes) == (3, 3 * 4 + 3 * 8)
 
@@ -218,7 +218,7 @@ def linear(weight_type: int, *, activation: int | None, op: str = "MatMul") -> M
         source = "r"
     nodes.append(helper.make_node(op, [source, "wf"], ["y"]))
     graph = helper.make_graph(nodes, "g", [info("x", [2, 8])], [info("y", None)], initializers)
-    return cost_of(helper.make_model(graph, opset_imports=OPSETS).SerializeToString())
+    return analyze(helper.make_model(graph, opset_imports=OPSETS).SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,8 @@ def test_the_json_is_exactly_the_contract() -> None:
                 "macs": 32,
                 "params": 0,
                 "memory_bytes": 16,
+                "moved_bytes": 4 * (8 + 32 + 4),
+                "intensity": 32 / 176,
                 "inputs": [[1, 8], [8, 4]],
                 "outputs": [[1, 4]],
             }

@@ -6,7 +6,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from otel_quant.cost import ModelCost, cost_of, parse_inputs
+from otel_quant.cost import ModelCost, analyze, parse_inputs
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import OPERATORS
 from otel_quant.cost.rules.formula import FREE, CostRule
@@ -17,7 +17,7 @@ from otel_quant.cost.values import Shape
 
 def cost(graph: str) -> ModelCost:
     head = '<ir_version: 10, opset_import: ["": 21, "mine": 1, "com.microsoft": 1]> '
-    return cost_of(onnx.parser.parse_model(head + graph).SerializeToString())
+    return analyze(onnx.parser.parse_model(head + graph).SerializeToString())
 
 
 def reasons(graph: str) -> dict[str, str | None]:
@@ -145,7 +145,7 @@ def test_names_in_a_reason_are_escaped_and_cut() -> None:
         "{ y = mine.Odd (x) }"
     )
     model.graph.node[0].name = "a\n\x1b[31m" + "b" * 100
-    (node,) = cost_of(model.SerializeToString()).nodes
+    (node,) = analyze(model.SerializeToString()).nodes
     assert node.unknown_reason == (
         f"node 'a\\n\\x1b[31m{'b' * 73}...' (mine:Odd): no rule is known for this operator"
     )
@@ -208,9 +208,9 @@ def test_the_option_that_a_reason_names_gives_the_size(
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}'
     ).SerializeToString()
-    (open_,) = cost_of(model).nodes
+    (open_,) = analyze(model).nodes
     options = " ".join(f"--input {text.rpartition(':')[0]}:VALUES" for text in given)
     assert open_.unknown_reason is not None
     assert open_.unknown_reason.endswith(f"; what it depends on is set with {options}")
-    (node,) = cost_of(model, inputs=parse_inputs(given)).nodes
+    (node,) = analyze(model, inputs=parse_inputs(given)).nodes
     assert node.unknown_reason is None

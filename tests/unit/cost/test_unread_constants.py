@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, analyze
 
 
 def with_weights(text: str, **weights: np.ndarray) -> ModelCost:
@@ -17,7 +17,7 @@ def with_weights(text: str, **weights: np.ndarray) -> ModelCost:
     model.graph.initializer.extend(
         numpy_helper.from_array(value, name) for name, value in weights.items()
     )
-    return cost_of(model.SerializeToString())
+    return analyze(model.SerializeToString())
 
 
 def constants(cost: ModelCost) -> tuple[int, int, int, int]:
@@ -81,11 +81,11 @@ def test_an_external_length_beyond_what_the_shape_needs_is_not_believed(
     length: str | None, stored: int, tmp_path: Path
 ) -> None:
     path = external(tmp_path / "m.onnx", length, 0)
-    cost = cost_of(path)
+    cost = analyze(path)
     assert (cost.weight_bytes, cost.file_bytes) == (stored, path.stat().st_size + stored)
 
 
 def test_weights_are_read_up_to_what_the_shape_needs(tmp_path: Path) -> None:
-    cost = cost_of(external(tmp_path / "m.onnx", "9000000000000000000", 1024), sparsity=True)
+    cost = analyze(external(tmp_path / "m.onnx", "9000000000000000000", 1024), sparsity=True)
     assert cost.sparsity is not None
     assert [(zeros.weight, zeros.ratio) for zeros in cost.sparsity] == [("w", 1.0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from otel_quant.cost import CostError, ModelCost, cost_of
+from otel_quant.cost import CostError, ModelCost, analyze
 from otel_quant.cost.results import Memory
 
 SCALES = "float s = {0.5}, float s2 = {0.25}, uint8 z = {3}, uint8 low = {0}"
@@ -16,7 +16,7 @@ def text_cost(body: str, outputs: str = "float[100] y", view: str | None = None)
         f'<ir_version: 10, opset_import: ["": 17]> g (float[100] x) => ({outputs}) <{SCALES}>'
         f"{{ q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) {body} }}"
     )
-    return cost_of(onnx.parser.parse_model(text).SerializeToString(), view=view)
+    return analyze(onnx.parser.parse_model(text).SerializeToString(), view=view)
 
 
 def results(cost: ModelCost) -> dict[str, int]:
@@ -53,8 +53,8 @@ def test_the_rules_of_onnx_tool_are_of_the_file() -> None:
     data = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
     ).SerializeToString()
-    assert cost_of(data, rules="onnx_tool").view == "file"
-    assert cost_of(data, rules="onnx_tool", view="fused").view == "fused"
+    assert analyze(data, rules="onnx_tool").view == "file"
+    assert analyze(data, rules="onnx_tool", view="fused").view == "fused"
 
 
 def test_a_view_that_there_is_not_is_refused() -> None:

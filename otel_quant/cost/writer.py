@@ -1,0 +1,249 @@
+"""Writes a model again with the shapes that were inferred, without reading its weights.
+
+The file is copied in pieces of a megabyte, as it is; only the declared shapes are written anew.
+External data stays where it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from io import BufferedWriter
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.reader.model_reader import ModelReader, read_model
+from otel_quant.cost.reader.wire import LENGTH, Reader, open_reader
+from otel_quant.cost.results import ModelCost
+from otel_quant.cost.structure import Graph, Node, SparseTensor, Tensor, ValueInfo
+from otel_quant.cost.values import Shape
+
+_CHUNK: Final = 1 << 20
+"""Bytes copied at a time."""
+
+_GRAPH, _INPUT, _OUTPUT, _VALUE_INFO = 7, 11, 12, 13
+
+_Piece: TypeAlias = bytes | range
+"""New bytes, or a range of the model's file."""
+
+_Known: TypeAlias = Mapping[str, tuple[int, Shape]]
+"""Element type and shape of tensors by name."""
+
+
+def write_with_shapes(
+    model: str | os.PathLike[str], cost: ModelCost, target: str | os.PathLike[str]
+) -> None:
+    """Writes a model with the shapes of all tensors of its main graph for which they are known.
+
+    The shapes of its inputs and results are written too: they are those of ``cost``.
+
+    Args:
+        model: The model's file, not changed.
+        cost: What :func:`otel_quant.cost.analyze` gave for it, with ``tensors=True``.
+        target: Where to write; what is there is replaced.
+
+    Raises:
+        CostError: A length was assumed or overridden, so that the shapes would be wrong; the
+            target would lose the model's external data; or a file cannot be read or written.
+    """
+    path, out = Path(model), Path(target)
+    _refuse(path, out, cost)
+    part = out.with_name(out.name + ".part")
+    reader = open_reader(path)
+    try:
+        pieces = _new_model(reader, _known(cost))
+        try:
+            with path.open("rb") as source, part.open("wb") as file:
+                _write(pieces, source, file)
+            part.replace(out)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise CostError(
+                os.fspath(target),
+                f"cannot be written: {error.strerror}",
+                expected="a place for a file",
+            ) from error
+    finally:
+        reader.close()
+
+
+def _refuse(path: Path, out: Path, cost: ModelCost) -> None:
+    if cost.tensors is None:
+        raise CostError(cost.path, "its tensors are not listed", expected="tensors=True")
+    if cost.assumed:
+        first = cost.assumed[0]
+        raise CostError(
+            cost.path,
+            f"the length {printable(first.name)} = {first.length} is assumed, which would not be "
+            "true of every run",
+            expected=f"{first.option} or another length",
+        )
+    if cost.overridden_dims:
+        raise CostError(
+            cost.path,
+            f"the length {printable(next(iter(cost.overridden_dims)))} is not the model's own",
+            expected="the lengths that the model fixes",
+        )
+    if out.exists() and out.samefile(path):
+        raise CostError(os.fspath(out), "is the model itself", expected="another file")
+    if path.resolve().parent != out.resolve().parent and any(
+        tensor.external is not None for tensor in _tensors(read_model(path).graph)
+    ):
+        raise CostError(
+            os.fspath(out),
+            "is not where the model's external data lies",
+            expected=f"a file in {path.resolve().parent}",
+        )
+
+
+def _tensors(graph: Graph) -> Iterator[Tensor]:
+    """Yields the constants of a graph and of the bodies in it."""
+    graphs = [graph]
+    while graphs:
+        graph = graphs.pop()
+        yield from graph.initializers
+        for sparse in graph.sparse_initializers:
+            yield from (sparse.values, sparse.indices)
+        for value in _attributes(graph.nodes):
+            if isinstance(value, Tensor):
+                yield value
+            elif isinstance(value, SparseTensor):
+                yield from (value.values, value.indices)
+            elif isinstance(value, Graph):
+                graphs.append(value)
+
+
+def _attributes(nodes: Iterable[Node]) -> Iterator[object]:
+    for node in nodes:
+        for value in node.attributes.values():
+            if type(value) is tuple:
+                yield from value
+            else:
+                yield value
+
+
+def _known(cost: ModelCost) -> _Known:
+    known: dict[str, tuple[int, Shape]] = {}
+    for tensor in cost.tensors or ():
+        dtype = dtypes.code_of(tensor.dtype)
+        if not tensor.in_body and tensor.shape is not None and dtype != dtypes.UNKNOWN:
+            known[tensor.name] = (dtype, tensor.shape)
+    for name, shape in cost.input_shapes.items():
+        if shape is not None:
+            known[name] = (dtypes.UNKNOWN, shape)  # its type is the declared one
+    return known
+
+
+def _new_model(reader: Reader, known: _Known) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    graphs = 0
+    start = reader.pos
+    for number, kind, length in reader.fields(reader.size):
+        stop = reader.pos + (length if kind == LENGTH else 0)
+        if number == _GRAPH:
+            graphs += 1
+            graph = _new_graph(reader, stop, known)
+            pieces += [_key(_GRAPH) + _varint(sum(map(len, graph))), *graph]
+        else:
+            pieces.append(range(start, stop))
+        start = stop
+    if graphs != 1:
+        raise reader.error(f"the model has {graphs} graphs", "one")
+    return pieces
+
+
+def _new_graph(reader: Reader, end: int, known: _Known) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    messages = ModelReader(reader)
+    written: set[str] = set()
+    start = reader.pos
+    for number, kind, length in reader.fields(end):
+        stop = reader.pos + (length if kind == LENGTH else 0)
+        new: bytes | None = None
+        if number in (_INPUT, _OUTPUT, _VALUE_INFO) and kind == LENGTH:
+            info = messages.value_info(stop)
+            written.add(info.name)
+            new = _field(number, _renewed(info, known))
+        pieces.append(new or range(start, stop))
+        start = stop
+    pieces += [
+        _field(_VALUE_INFO, _value_info(name, dtype, shape))
+        for name, (dtype, shape) in known.items()
+        if name not in written and dtype != dtypes.UNKNOWN
+    ]
+    return pieces
+
+
+def _renewed(info: ValueInfo, known: _Known) -> bytes:
+    """A declaration with the known shape; empty if it says as much, or is of no tensor."""
+    dtype, shape = known.get(info.name, (dtypes.UNKNOWN, None))
+    dtype = info.type.dtype or dtype
+    declared = info.type.shape
+    if info.type.kind not in ("tensor", "unknown") or shape is None or not dtype:
+        return b""
+    if declared is not None and (len(declared) != len(shape) or declared == shape):
+        return b""
+    lengths = [
+        old if new is None else new
+        for new, old in zip(shape, declared or (None,) * len(shape), strict=True)
+    ]
+    return _value_info(info.name, dtype, lengths)
+
+
+def _value_info(name: str, dtype: int, shape: Iterable[int | str | None]) -> bytes:
+    """An encoded ValueInfoProto of a tensor."""
+    lengths = b"".join(_field(1, _length(length)) or b"\x0a\x00" for length in shape)
+    tensor = _key(1, 0) + _varint(dtype) + _key(2) + _varint(len(lengths)) + lengths
+    return _field(1, name.encode("utf-8", "surrogateescape")) + _field(2, _field(1, tensor))
+
+
+def _length(length: int | str | None) -> bytes:
+    """An encoded TensorShapeProto.Dimension; empty for a length that is not known."""
+    if isinstance(length, str):
+        return _field(2, length.encode("utf-8", "surrogateescape"))
+    return b"" if length is None or length < 0 else _key(1, 0) + _varint(length)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _key(number) + _varint(len(content)) + content if content else b""
+
+
+def _key(number: int, kind: int = LENGTH) -> bytes:
+    return _varint(number << 3 | kind)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _write(pieces: Iterable[_Piece], source: BinaryIO, file: BufferedWriter) -> None:
+    whole: range | None = None
+    for piece in pieces:
+        if isinstance(piece, range) and whole is not None and whole.stop == piece.start:
+            whole = range(whole.start, piece.stop)  # most of a file is in a few long ranges
+            continue
+        if whole is not None:
+            _copy(source, file, whole)
+        whole = piece if isinstance(piece, range) else None
+        if isinstance(piece, bytes):
+            file.write(piece)
+    if whole is not None:
+        _copy(source, file, whole)
+
+
+def _copy(source: BinaryIO, file: BufferedWriter, span: range) -> None:
+    source.seek(span.start)
+    left = len(span)
+    while left:
+        data = source.read(min(_CHUNK, left))
+        if not data:
+            raise OSError(0, "the model became shorter while it was read")
+        file.write(data)
+        left -= len(data)

@@ -132,7 +132,9 @@ class ProfileTextSink(Sink):
         text = self._record(checkpoint, checkpoint.error, message)
         if text and not self._strict:
             text += _peaks(record.peaks)
-        self._put(text + self._new_facts(record.info, record.attributes, record.samples))
+        self._put(
+            text + self._new_facts(record.info, record.attributes, record.samples, record.items)
+        )
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Writes the record."""
@@ -187,12 +189,16 @@ class ProfileTextSink(Sink):
         step: StepInfo,
         attributes: Mapping[str, AttributeValue],
         samples: int | None = None,
+        items: int | None = None,
     ) -> str:
         """Returns, as comments, what a step says of the run that was not known before it."""
         if self._strict:
             return ""
         with self._lock:  # steps of several threads may begin and end at the same time
-            before, self._facts = self._facts, self._facts.with_step(step, attributes, samples)
+            before, self._facts = (
+                self._facts,
+                self._facts.with_step(step, attributes, samples, items),
+            )
             now = self._facts
         if now is before:
             return ""

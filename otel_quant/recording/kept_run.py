@@ -123,9 +123,6 @@ class _Ended(NamedTuple):
 class KeptRun(Sink):
     """Keeps a run. Memory grows with the number of steps.
 
-    Args:
-        paths: Whether messages of exceptions may be kept: they may contain paths.
-
     Attributes:
         info: Description of the run; None before it begins.
         models: Static cost of the models.
@@ -135,8 +132,7 @@ class KeptRun(Sink):
 
     name = "kept run"
 
-    def __init__(self, *, paths: bool) -> None:
-        self._paths = paths
+    def __init__(self) -> None:
         self._steps: list[_Ended] = []
         self.info: RunInfo | None = None
         self.models: list[CostedModel] = []
@@ -150,6 +146,7 @@ class KeptRun(Sink):
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Keeps the step; of its exception, not what the traceback holds."""
         error = record.error
+        paths = self.info is None or self.info.paths
         self._steps.append(
             _Ended(
                 record.info,
@@ -160,7 +157,7 @@ class KeptRun(Sink):
                 record.samples,
                 record.items,
                 error_type(error) if error else None,
-                message_of(error, paths=self._paths) if error else None,
+                message_of(error, paths=paths) if error else None,
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -66,7 +67,8 @@ class Script:
 
     def __init__(self, path: Path, *, strict: bool = False, paths: bool = True) -> None:
         self.metrics = ProgramMetrics(MEASURED_BY_QUARK)
-        self.sink = QuarkYamlSink(path, self.metrics, strict=strict, paths=paths)
+        self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
+        self.run = dataclasses.replace(RUN, paths=paths)
         self.second = 0
 
     def checkpoint(self, name: str, phase: Phase, error: str | None = None) -> Checkpoint:
@@ -76,7 +78,7 @@ class Script:
         return Checkpoint(self.second, name, phase, now, reading(0), None, custom, error)
 
     def start(self) -> None:
-        self.sink.run_started(RUN, self.checkpoint("Start", "start"))
+        self.sink.run_started(self.run, self.checkpoint("Start", "start"))
 
     def open(self, name: str, library: str | None = None, method: str | None = None) -> None:
         info = StepInfo(0, name, name, library=library, library_version="0.13")

@@ -36,7 +36,7 @@ def checkpoint(now: Reading, baseline: Reading) -> Checkpoint:
 
 
 def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening() -> None:
-    kept = KeptRun(paths=True)
+    kept = KeptRun()
     kept.run_started(RunInfo("f00d", 1), checkpoint(reading(0), reading(0)))
     inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
     peaks = Peaks({"memory": 500, "gpu.memory": 60, "cache.disk": 70}, {"memory": "kernel"})
@@ -85,7 +85,7 @@ def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening()
 
 
 def test_the_total_covers_the_whole_run() -> None:
-    kept = KeptRun(paths=True)
+    kept = KeptRun()
     record = RunRecord(
         RunInfo("f00d", 1), reading(3), reading(4), Peaks(), 0, 0, run_peaks=Peaks({"memory": 9})
     )  # as in a worker, which has reported what was before

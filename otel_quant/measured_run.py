@@ -27,9 +27,7 @@ class Run:
     """
 
     def __init__(self) -> None:
-        paths = RUNTIME.settings.paths
-        self._kept = KeptRun(paths=paths)
-        self._paths = paths
+        self._kept = KeptRun()
         self._error: str | None = None
         self._error_message: str | None = None
 
@@ -98,7 +96,7 @@ class Run:
     def _failed(self, error: BaseException) -> None:
         # Not the exception itself: with its traceback it would keep the block's variables alive.
         self._error = error_type(error)
-        self._error_message = message_of(error, paths=self._paths)
+        self._error_message = message_of(error, paths=RUNTIME.settings.paths)
 
     def _parts(self) -> list[Part]:
         text = "".join(self._kept.text)

@@ -148,7 +148,7 @@ class Runtime:
                 recorder.add_sink(keep)
                 file = self._profile_sink
                 if file is None or not file.keep(keep.text):
-                    text = ProfileTextSink(self.metrics, paths=self.settings.paths)
+                    text = ProfileTextSink(self.metrics)
                     text.keep(keep.text)
                     recorder.add_sink(text)
         recorder.start()
@@ -347,7 +347,6 @@ class Runtime:
                     self.metrics,
                     strict=request.strict,
                     makes_folders=request.makes_folders,
-                    paths=self.settings.paths,
                 )
         return None
 

@@ -57,6 +57,14 @@ LOGS_OF_RUNS = (
     f' | {names.label(semconv.CHECKPOINT_NAME)} != ""'
 )
 """LogQL for their checkpoints. Loki keeps no event names; only checkpoints have this."""
+_AT_CHECKPOINT = names.label(semconv.CHECKPOINT_MEMORY)
+_BETWEEN = names.label(f"{semconv.READING_PREFIX}memory")
+MEMORY_IN_LOGS = (
+    f'{{service_name=~"$job"}} | service_instance_id=~"$instance"'
+    f' | {_AT_CHECKPOINT} != "" or {_BETWEEN} != ""'
+    f" | label_format memory=`{{{{or .{_AT_CHECKPOINT} .{_BETWEEN}}}}}` | unwrap memory"
+)
+"""LogQL for their memory at checkpoints, and at the readings between them."""
 
 GREEN, YELLOW, RED, BLUE, GREY = "green", "yellow", "red", "blue", "text"
 STATES = {

@@ -148,22 +148,21 @@ def _share() -> panels.Panel:
 
 
 def _memory() -> panels.Panel:
-    memory = names.label(semconv.CHECKPOINT_MEMORY)
     return (
         panels.chart(
             "Memory",
-            "Memory of the process tree with its limit; the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the checkpoints' own readings, which are there even where the run was too short for the chart.",
+            "Memory of the process tree with its limit; the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one says how big a run was that was killed.",
             "bytes",
             panels.promql(f"max by (instance) ({MEMORY})", "memory {{instance}}", "memory"),
             panels.promql(f"max by (instance) ({LIMIT})", "limit {{instance}}", "limit"),
             panels.logql(
-                f"max by (service_instance_id) (max_over_time({panels.LOGS_OF_RUNS} | unwrap {memory} [$__auto]))",
-                "checkpoints",
-            ).legend_format("checkpoints {{service_instance_id}}"),
+                f"max by (service_instance_id) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))",
+                "readings",
+            ).legend_format("readings {{service_instance_id}}"),
         )
         .span(24).height(11)
         .override_by_regexp("limit .*", panels.looks(color={"mode": "fixed", "fixedColor": panels.RED}, custom__lineStyle={"fill": "dash", "dash": [10, 10]}, custom__fillOpacity=0))
-        .override_by_regexp("checkpoints .*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
+        .override_by_regexp("readings .*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
     )  # fmt: skip
 
 

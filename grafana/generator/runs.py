@@ -37,10 +37,7 @@ UNENDED = f"""({_lines("$__auto")} unless {_lines("$__auto", f' | {names.label(s
 STATE_BY_CHECKPOINTS = (
     f"({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3"
 )
-MEMORY_BY_CHECKPOINTS = (
-    f"max by (service_instance_id) (max_over_time({panels.LOGS_OF_RUNS}"
-    f" | unwrap {names.label(semconv.CHECKPOINT_MEMORY)} [$__auto]))"
-)
+MEMORY_BY_LOGS = f"max by (service_instance_id) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))"
 
 
 def dashboard() -> builders.Dashboard:
@@ -101,7 +98,7 @@ def _table() -> panels.Panel:
     merged = {
         "State": ("firstNotNull", ("Value #state", "Value #state_by_checkpoints")),
         "Duration": ("max", ("duration", "Value #duration")),
-        "Peak memory": ("max", (semconv.MEMORY_PEAK, "Value #peak", "Value #checkpoints")),
+        "Peak memory": ("max", (semconv.MEMORY_PEAK, "Value #peak", "Value #logs")),
         "Share of limit": ("max", (semconv.MEMORY_PEAK_RATIO, "Value #share")),
         "GPU peak": ("max", (semconv.GPU_MEMORY_PEAK, "Value #gpu")),
     }
@@ -122,7 +119,7 @@ def _table() -> panels.Panel:
             panels.promql_table(f"max by (instance) (max_over_time({gpu}[$__range]))", "gpu"),
             panels.promql_table(f"sum by (instance) (max_over_time({disk}[$__range]))", "disk"),
             panels.logql_table(STATE_BY_CHECKPOINTS, "state_by_checkpoints"),
-            panels.logql_table(MEMORY_BY_CHECKPOINTS, "checkpoints"),
+            panels.logql_table(MEMORY_BY_LOGS, "logs"),
             panels.traceql(roots, "roots"),
         )
         .height(14)

@@ -66,6 +66,8 @@ def at_end(record: RunRecord, facts: RunFacts) -> dict[str, object]:
         **of_facts(facts),
         **_present(
             {
+                # Not before the end: a later step may turn out not to tell.
+                "calibration_items": facts.calibration_items or None,
                 "tree_peak_memory_mb": _mebibytes(memory),
                 "tree_peak_memory_source": peaks.sources.get("memory"),
                 "memory_limit_share": round(memory / limit, _SHARE_DIGITS)

@@ -55,15 +55,12 @@ class ProfileTextSink(Sink):
     Args:
         metrics: The metrics of checkpoints and of the summary.
         strict: Whether to write only what Quark's profiler writes.
-        paths: Whether messages of exceptions may be written: they may contain paths.
     """
 
-    def __init__(
-        self, metrics: ProgramMetrics, *, strict: bool = False, paths: bool = True
-    ) -> None:
+    def __init__(self, metrics: ProgramMetrics, *, strict: bool = False) -> None:
         self._metrics = metrics
         self._strict = strict
-        self._paths = paths
+        self._paths = True
         self._output: Callable[[str], None] | None = None
         self._kept: list[str] | None = None
         self._costs: list[CostedModel] = []
@@ -97,6 +94,7 @@ class ProfileTextSink(Sink):
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Writes the header and the first record."""
+        self._paths = run.paths
         text = _HEADER
         if not self._strict:
             text += (
@@ -132,7 +130,9 @@ class ProfileTextSink(Sink):
         text = self._record(checkpoint, checkpoint.error, message)
         if text and not self._strict:
             text += _peaks(record.peaks)
-        self._put(text + self._new_facts(record.info, record.attributes, record.samples))
+        self._put(
+            text + self._new_facts(record.info, record.attributes, record.samples, record.items)
+        )
 
     def point(self, checkpoint: Checkpoint) -> None:
         """Writes the record."""
@@ -187,12 +187,16 @@ class ProfileTextSink(Sink):
         step: StepInfo,
         attributes: Mapping[str, AttributeValue],
         samples: int | None = None,
+        items: int | None = None,
     ) -> str:
         """Returns, as comments, what a step says of the run that was not known before it."""
         if self._strict:
             return ""
         with self._lock:  # steps of several threads may begin and end at the same time
-            before, self._facts = self._facts, self._facts.with_step(step, attributes, samples)
+            before, self._facts = (
+                self._facts,
+                self._facts.with_step(step, attributes, samples, items),
+            )
             now = self._facts
         if now is before:
             return ""
@@ -220,7 +224,6 @@ class QuarkYamlSink(ProfileTextSink):
         metrics: See :class:`ProfileTextSink`.
         strict: See :class:`ProfileTextSink`.
         makes_folders: Whether missing folders of the path are created.
-        paths: See :class:`ProfileTextSink`.
     """
 
     name = "quark_yaml"
@@ -232,9 +235,8 @@ class QuarkYamlSink(ProfileTextSink):
         *,
         strict: bool = False,
         makes_folders: bool = False,
-        paths: bool = True,
     ) -> None:
-        super().__init__(metrics, strict=strict, paths=paths)
+        super().__init__(metrics, strict=strict)
         self._requested = Path(path)
         self._makes_folders = makes_folders
         self._file: profile_file.ProfileFile | None = None

@@ -43,6 +43,7 @@ class RunFigures:
         gpu_memory_peak: The highest in between, in bytes.
         disk_read: Bytes fetched from storage by the process tree.
         disk_write: Bytes sent to storage by the process tree.
+        cache_disk_peak: Most that one of the library's cache directories has grown, in bytes.
         cpu_user: CPU time of the process tree in user mode, in seconds.
         cpu_system: CPU time of the process tree in the kernel, in seconds.
     """
@@ -59,6 +60,7 @@ class RunFigures:
     gpu_memory_peak: int | None = None
     disk_read: int | None = None
     disk_write: int | None = None
+    cache_disk_peak: int | None = None
     cpu_user: float | None = None
     cpu_system: float | None = None
 
@@ -75,7 +77,8 @@ class RunStep(RunFigures):
         library: Distribution that the step's code belongs to; None for the program's own.
         library_version: Its version.
         start: Seconds from the run's start to the step's.
-        samples: Calibration samples consumed; None if none were counted.
+        samples: Calibration samples consumed, each a batch; None if none were counted.
+        items: Items in these samples; None if one of them did not tell.
         error: Class name of the exception that ended the step; None for no error.
         error_message: Its message, on one line.
     """
@@ -88,6 +91,7 @@ class RunStep(RunFigures):
     library_version: str | None
     start: float
     samples: int | None
+    items: int | None
     error: str | None
     error_message: str | None
 
@@ -111,15 +115,13 @@ class _Ended(NamedTuple):
     end: _Instant
     peaks: Peaks
     samples: int | None
+    items: int | None
     error: str | None
     message: str | None
 
 
 class KeptRun(Sink):
     """Keeps a run. Memory grows with the number of steps.
-
-    Args:
-        paths: Whether messages of exceptions may be kept: they may contain paths.
 
     Attributes:
         info: Description of the run; None before it begins.
@@ -130,8 +132,7 @@ class KeptRun(Sink):
 
     name = "kept run"
 
-    def __init__(self, *, paths: bool) -> None:
-        self._paths = paths
+    def __init__(self) -> None:
         self._steps: list[_Ended] = []
         self.info: RunInfo | None = None
         self.models: list[CostedModel] = []
@@ -145,6 +146,7 @@ class KeptRun(Sink):
     def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
         """Keeps the step; of its exception, not what the traceback holds."""
         error = record.error
+        paths = self.info is None or self.info.paths
         self._steps.append(
             _Ended(
                 record.info,
@@ -153,8 +155,9 @@ class KeptRun(Sink):
                 _instant(record.end),
                 record.peaks,
                 record.samples,
+                record.items,
                 error_type(error) if error else None,
-                message_of(error, paths=self._paths) if error else None,
+                message_of(error, paths=paths) if error else None,
             )
         )
 
@@ -183,6 +186,7 @@ def _step(ended: _Ended) -> RunStep:
         library_version=info.library_version,
         start=(ended.start.clock_ns - ended.run_start_ns) / 1e9,
         samples=ended.samples,
+        items=ended.items,
         error=ended.error,
         error_message=ended.message,
         **_figures(ended.start, ended.end, ended.peaks),
@@ -212,6 +216,7 @@ def _figures(start: _Instant, end: _Instant, peaks: Peaks) -> dict[str, Any]:
         "gpu_memory_end": end.gpu_memory,
         "gpu_memory_delta": _difference(start.gpu_memory, end.gpu_memory),
         "gpu_memory_peak": peaks.figures.get("gpu.memory"),
+        "cache_disk_peak": peaks.figures.get("cache.disk"),
     }
     if start.disk is not None and end.disk is not None:
         figures["disk_read"] = end.disk.read - start.disk.read

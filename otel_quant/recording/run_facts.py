@@ -23,14 +23,20 @@ class RunFacts:
         calibration_method: Method of the first calibration that names one.
         calibration_samples: Calibration samples that the steps have consumed, all together; None
             if none were counted.
+        calibration_items: Items in these samples; None if one of them did not tell.
     """
 
     libraries: tuple[str, ...] = ()
     calibration_method: str | None = None
     calibration_samples: int | None = None
+    calibration_items: int | None = 0
 
     def with_step(
-        self, step: StepInfo, attributes: Mapping[str, AttributeValue], samples: int | None = None
+        self,
+        step: StepInfo,
+        attributes: Mapping[str, AttributeValue],
+        samples: int | None = None,
+        items: int | None = None,
     ) -> RunFacts:
         """Returns what is known with a step that has begun or ended.
 
@@ -38,6 +44,7 @@ class RunFacts:
             step: The step.
             attributes: Attributes of its span.
             samples: Calibration samples that it has consumed; None before its end.
+            items: Items in these samples; None if one of them did not tell.
         """
         facts = self
         if step.library is not None:
@@ -49,5 +56,9 @@ class RunFacts:
             facts = dataclasses.replace(facts, calibration_method=str(method))
         if samples:
             total = (facts.calibration_samples or 0) + samples
-            facts = dataclasses.replace(facts, calibration_samples=total)
+            all_items = facts.calibration_items
+            all_items = None if items is None or all_items is None else all_items + items
+            facts = dataclasses.replace(
+                facts, calibration_samples=total, calibration_items=all_items
+            )
         return facts

@@ -35,6 +35,7 @@ _READING_FIGURES: Final = (
 )
 
 _SEEN: Final = "(SEEN is the highest at the checkpoints, not between them)"
+_SEEN_AND_READ: Final = "(SEEN is the highest at the checkpoints and in the last reading)"
 _LONGEST_STATUS: Final = 72
 _LIMITS: Final[Mapping[str, str]] = {
     "cgroup": "of the control group",
@@ -78,7 +79,7 @@ def _parts(profile: Profile) -> Iterator[Part]:
         table = _steps_table(profile, steps)
         yield table
         if any(heading.endswith(" SEEN") for heading in table.header):
-            yield Lines((_SEEN,))
+            yield Lines((_SEEN_AND_READ if profile.last_reading else _SEEN,))
     else:
         yield Lines(("no steps",))
     if facts := tuple(_facts(run_facts(profile))):
@@ -143,7 +144,7 @@ def _facts(run: Record) -> Iterator[tuple[str, str]]:
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "GPUs": ("gpus",),
     "libraries": ("libraries",),
-    "calibration": ("calibration_method", "calibration_samples"),
+    "calibration": ("calibration_method", "calibration_samples", "calibration_items"),
     "ended": ("ended",),
     "command": ("command",),
     "host": ("host", "system"),
@@ -152,7 +153,8 @@ _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Name -> keys of the file whose values are shown there."""
 
 _FORMS: Final[Mapping[str, str]] = {
-    "calibration_samples": "{} samples",
+    "calibration_samples": "{} samples (batches)",
+    "calibration_items": "{} items",
     "otel_quant": "otel-quant {}",
 }
 

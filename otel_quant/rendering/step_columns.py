@@ -102,7 +102,13 @@ def _share_of_limit(profile: Profile, step: Step) -> object:
 
 
 def _seen(key: str) -> Value:
-    return lambda profile, step: highest(profile.records[step.first : step.last + 1], key)
+    def seen(profile: Profile, step: Step) -> float | None:
+        records = profile.records[step.first : step.last + 1]
+        if step.state == "open" and profile.last_reading is not None:
+            records = [*records, profile.last_reading]  # newer than the last checkpoint
+        return highest(records, key)
+
+    return seen
 
 
 def _status(profile: Profile, step: Step) -> object:

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.telemetry import catalog
+from otel_quant.telemetry import catalog, semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver, Span
 from tests.stack import traceql
+from tests.stack.artificial_run import READ_BETWEEN
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
 from tests.stack.processes import (
     CONFIGS,
@@ -314,11 +315,32 @@ def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) ->
     ]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [q for q in QUERIES if q.store == "loki" and f"{semconv.READING_PREFIX}memory".replace(".", "_") in q.text],
+    ids=str,
+)  # fmt: skip
+def test_memory_of_a_run_is_that_of_its_readings_too(world: World, query: Query) -> None:
+    def highest() -> int:
+        values = [
+            float(value)
+            for series in world.ask(query)
+            for _, value in series.get("values", [series.get("value")])
+        ]
+        return int(max(values, default=0))
+
+    eventually(lambda: highest() == READ_BETWEEN, f"{query}: {query.text}", 30)
+
+
 def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
     query = Query(
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
     )
-    found = [stream["stream"] for stream in world.ask(query)]
+    found = [
+        labels
+        for stream in world.ask(query)
+        if "quant_reading_elapsed" not in (labels := stream["stream"])
+    ]
     # Its span never arrives. The record of its start has what names the run, and the span's id.
     (started,) = (labels for labels in found if "quant_checkpoint_sequence" not in labels)
     first = next(labels for labels in found if labels.get("quant_checkpoint_name") == "Start")

@@ -160,6 +160,7 @@ run_end:
   libraries: ["amd-quark 0.13", "onnxruntime 1.22.0"]
   calibration_method: "Percentile"
   calibration_samples: 128
+  calibration_items: 1024
   tree_peak_memory_mb: 3000.0
   tree_peak_memory_source: "kernel"
   memory_limit_share: 0.75
@@ -183,7 +184,7 @@ memory limit     4,000.0 MiB (of the control group)
 GPU memory peak  12.3 % of the memory of the fullest GPU
 GPUs             NVIDIA H200, NVIDIA H200
 libraries        amd-quark 0.13, onnxruntime 1.22.0
-calibration      Percentile, 128 samples
+calibration      Percentile, 128 samples (batches), 1024 items
 ended            with ValueError
 command          python quantize.py | tee log
 host             node7, Linux 6.1.0 x86_64
@@ -209,7 +210,7 @@ DESCRIBED_MARKDOWN = r"""| STEP | START s | TIME s | TIME % | MEM START MiB | ME
 | GPU memory peak | 12.3 % of the memory of the fullest GPU |
 | GPUs | NVIDIA H200, NVIDIA H200 |
 | libraries | amd-quark 0.13, onnxruntime 1.22.0 |
-| calibration | Percentile, 128 samples |
+| calibration | Percentile, 128 samples (batches), 1024 items |
 | ended | with ValueError |
 | command | python quantize.py \| tee log |
 | host | node7, Linux 6.1.0 x86\_64 |
@@ -347,6 +348,7 @@ RUN = {
     "libraries": ["amd-quark 0.13", "onnxruntime 1.22.0"],
     "calibration_method": "Percentile",
     "calibration_samples": 128,
+    "calibration_items": 1024,
     "ended": "with ValueError",
     "tree_peak_memory_mb": 3000.0,
     "tree_peak_memory_source": "kernel",
@@ -433,7 +435,7 @@ def test_a_killed_run_says_what_made_it_and_how_near_the_limit_it_was_seen(
         "memory limit  4,000.0 MiB (of the control group)\n"
         "GPUs          NVIDIA H200, NVIDIA H200\n"
         "libraries     amd-quark 0.13, onnxruntime 1.22.0\n"
-        "calibration   Percentile, 128 samples\n"
+        "calibration   Percentile, 128 samples (batches)\n"
         "command       python quantize.py | tee log\n"
         "host          node7, Linux 6.1.0 x86_64\n"
         "Python        3.11.2, otel-quant 0.2.0\n"

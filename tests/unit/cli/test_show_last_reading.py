@@ -76,6 +76,25 @@ def test_the_last_reading_is_printed_with_its_age_and_the_samples(
     )
 
 
+def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = 'run:\n  id: "0123456789abcdef"\n  memory_limit_mb: 8000.0\n\nmemory_usage:'
+    killed.write_text(KILLED.replace("memory_usage:", limit))
+
+    table, _, _ = show(capsys, str(killed)).partition("memory peak")
+    assert table == (
+        "STEP                START  MEM START  MEM SEEN  OF LIMIT  GPU SEEN  STATUS\n"
+        "                        s        MiB       MiB         %       MiB\n"
+        "------------------  -----  ---------  --------  --------  --------  ------\n"
+        "Model Quantization   1.00      101.5     403.2       5.0      35.0  open\n"
+        "  Calibration        2.00      153.0     403.2       5.0      35.0  open\n"
+        "\n"
+        "(SEEN is the highest at the checkpoints and in the last reading)\n"
+        "\n"
+    )
+
+
 def test_json_has_the_whole_reading_and_its_age(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -66,7 +67,8 @@ class Script:
 
     def __init__(self, path: Path, *, strict: bool = False, paths: bool = True) -> None:
         self.metrics = ProgramMetrics(MEASURED_BY_QUARK)
-        self.sink = QuarkYamlSink(path, self.metrics, strict=strict, paths=paths)
+        self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
+        self.run = dataclasses.replace(RUN, paths=paths)
         self.second = 0
 
     def checkpoint(self, name: str, phase: Phase, error: str | None = None) -> Checkpoint:
@@ -76,7 +78,7 @@ class Script:
         return Checkpoint(self.second, name, phase, now, reading(0), None, custom, error)
 
     def start(self) -> None:
-        self.sink.run_started(RUN, self.checkpoint("Start", "start"))
+        self.sink.run_started(self.run, self.checkpoint("Start", "start"))
 
     def open(self, name: str, library: str | None = None, method: str | None = None) -> None:
         info = StepInfo(0, name, name, library=library, library_version="0.13")
@@ -89,10 +91,11 @@ class Script:
         error: BaseException | None = None,
         peaks: Peaks | None = None,
         samples: int | None = None,
+        items: int | None = None,
     ) -> None:
         now = reading(self.second)
         info = StepInfo(0, name, name)
-        record = StepRecord(info, now, now, peaks or Peaks(), {}, samples, error=error)
+        record = StepRecord(info, now, now, peaks or Peaks(), {}, samples, items, error=error)
         kind = error_type(error) if error else None
         self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", kind))
 
@@ -227,9 +230,9 @@ def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_pat
     assert (tmp_path / "p.yaml").read_text() == HEADER + MADE_BY + CALIBRATION + known
 
     script.open("Calibration", library="amd-quark", method="Entropy")
-    script.close("Calibration", samples=8)
+    script.close("Calibration", samples=8, items=64)
     script.open("Other", library="onnxruntime")
-    script.close("Other", samples=4)
+    script.close("Other", samples=4, items=32)
     text = (tmp_path / "p.yaml").read_text()
     assert [line for line in text.splitlines() if line.startswith("  # ")] == [
         '  # libraries: ["amd-quark 0.13"]',
@@ -247,6 +250,7 @@ def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_pat
         "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
         "calibration_method": "MinMax",
         "calibration_samples": 12,
+        "calibration_items": 96,
         "tree_peak_memory_mb": 100.0,
         "tree_peak_memory_source": "kernel",
         "memory_limit_share": 0.25,

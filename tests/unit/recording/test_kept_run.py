@@ -36,12 +36,14 @@ def checkpoint(now: Reading, baseline: Reading) -> Checkpoint:
 
 
 def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening() -> None:
-    kept = KeptRun(paths=True)
+    kept = KeptRun()
     kept.run_started(RunInfo("f00d", 1), checkpoint(reading(0), reading(0)))
     inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
-    peaks = Peaks({"memory": 500, "gpu.memory": 60}, {"memory": "kernel"})
+    peaks = Peaks({"memory": 500, "gpu.memory": 60, "cache.disk": 70}, {"memory": "kernel"})
     kept.step_ended(
-        StepRecord(inner, reading(2), reading(4), peaks, samples=8, error=KeyError("a\nb")),
+        StepRecord(
+            inner, reading(2), reading(4), peaks, samples=8, items=64, error=KeyError("a\nb")
+        ),
         checkpoint(reading(4), reading(0)),
     )
     outer = StepInfo(0, "Calibration", "Calibration")
@@ -63,26 +65,27 @@ def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening()
         "gpu_memory_peak": 60,
         "disk_read": 20,
         "disk_write": 40,
+        "cache_disk_peak": 70,
         "cpu_user": 1.0,
         "cpu_system": 0.5,
     }
     assert kept.steps() == (
         RunStep(
             index=0, name="Calibration", kind="Calibration", parent=None, library=None,
-            library_version=None, start=1.0, samples=None, error=None, error_message=None,
-            duration=4.0, memory_start=101, gpu_memory_start=2,  # the others were not measured
+            library_version=None, start=1.0, samples=None, items=None, error=None,
+            error_message=None, duration=4.0, memory_start=101, gpu_memory_start=2,  # the others were not measured
         ),
         RunStep(
             index=1, name="Mine", kind="User-Defined", parent=0, library="torch",
-            library_version="2.4", start=2.0, samples=8, error="KeyError",
-            error_message="'a\\nb'", **figures,
+            library_version="2.4", start=2.0, samples=8, items=64,
+            error="KeyError", error_message="'a\\nb'", **figures,
         ),
     )  # fmt: skip
     assert kept.total is None
 
 
 def test_the_total_covers_the_whole_run() -> None:
-    kept = KeptRun(paths=True)
+    kept = KeptRun()
     record = RunRecord(
         RunInfo("f00d", 1), reading(3), reading(4), Peaks(), 0, 0, run_peaks=Peaks({"memory": 9})
     )  # as in a worker, which has reported what was before

@@ -31,6 +31,7 @@ LABELS = {
 } | PROMETHEUS_LABELS
 ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in catalog.ATTRIBUTES]
 ON_CHECKPOINTS = {a.name.replace(".", "_") for a in catalog.attributes_on("checkpoint")}
+ON_READINGS = {a.name.replace(".", "_") for a in catalog.attributes_on("reading")}
 ON_COSTS = {a.name.replace(".", "_") for a in catalog.attributes_on("cost")}
 
 WORDS = {
@@ -68,8 +69,11 @@ def test_every_attribute_of_a_span_is_in_the_contract(query: Query) -> None:
 
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "loki"], ids=str)
 def test_every_label_of_a_record_is_in_the_contract(query: Query) -> None:
-    known = LOKI_LABELS | ON_CHECKPOINTS | ON_COSTS
-    assert names_of(query) - known - {"unwrap", "json", "node", "macs"} == set()
+    known = LOKI_LABELS | ON_CHECKPOINTS | ON_READINGS | ON_COSTS
+    made = {"unwrap", "json", "node", "macs", "label_format", "memory"}
+    assert names_of(query) - known - made == set()
+    in_templates = re.findall(r"\.(\w+)", "".join(re.findall(r"\{\{([^}]*)\}\}", query.text)))
+    assert set(in_templates) - known == set()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

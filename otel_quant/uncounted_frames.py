@@ -4,8 +4,9 @@ A library that warns or logs with ``stacklevel=2`` means its caller. A frame of 
 be named instead: the line would be wrong, and Python would apply its filters to a module of ours
 (by default it shows deprecations to ``__main__`` alone). :mod:`warnings` and :mod:`logging` leave
 out the frames of Python's import system, which they know by two words in the file name of the code.
-So the code of a wrapper has these two words after the name of its file. In a traceback they can be
-read; the line of source is found all the same.
+So the code of a wrapper has these two words before the name of its file, in ``<>``: to coverage and
+its like, such a name is not that of a file to look for. In a traceback they can be read; the line of
+source is found all the same.
 
 What looks at frames by itself (``sys._getframe``, ``inspect.stack``, loguru's ``depth``) sees a
 wrapper's frame.
@@ -20,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNCOUNTED: Final = " (stacklevel skips it, as it does importlib._bootstrap)"
+_UNCOUNTED: Final = "<stacklevel skips it, as it does importlib._bootstrap> "
 
 
 def uncounted(function: F) -> F:
@@ -34,8 +35,8 @@ def uncounted(function: F) -> F:
     """
     changed = cast(FunctionType, function)
     code = changed.__code__
-    if not code.co_filename.endswith(_UNCOUNTED):
-        changed.__code__ = code.replace(co_filename=code.co_filename + _UNCOUNTED)
+    if not code.co_filename.startswith(_UNCOUNTED):
+        changed.__code__ = code.replace(co_filename=_UNCOUNTED + code.co_filename)
     return function
 
 

@@ -55,11 +55,15 @@ class ProgramMetrics:
             for figure in resource.figures
             if figure.column is not None and not figure.column.in_quark
         )
+        self._adopted: Any = None
+        self._adopted_at_end = _NOTHING
+        self.reset()
+
+    def reset(self) -> None:
+        """Takes out what the program has added, and puts back what it has removed."""
         self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self.figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
-        self._adopted: Any = None
-        self._adopted_at_end = _NOTHING
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name.

@@ -78,7 +78,9 @@ class GlobalProfiler:
 
     def _begin(self) -> None:
         if GlobalProfiler._begun is not None:
-            GlobalProfiler._begun.stop()  # the program has reset the singleton
+            # The program has reset the singleton: a new one of Quark's has its own metrics.
+            GlobalProfiler._begun.stop()
+            RUNTIME.metrics.reset()
         GlobalProfiler._begun = self
         instrumentor = QuantInstrumentor()
         if not instrumentor.is_instrumented_by_opentelemetry:

@@ -37,7 +37,7 @@ class Delivery:
         # middle of a call of ours, and only this queue's put can be interrupted by itself.
         self._wanted: SimpleQueue[None] = SimpleQueue()
         self._is_wanted = False
-        self._has_begun = False
+        self._has_begun = threading.Lock()  # held from the start of the threads on
         self._flushers: list[_Flusher] = []
         self._late: list[str] = []  # signals that the last wait was not long enough for
         self._given_up: set[str] = set()
@@ -53,8 +53,7 @@ class Delivery:
         if not self._is_wanted:
             self._is_wanted = True
             self._wanted.put(None)
-        if not self._has_begun:
-            self._has_begun = True
+        if self._has_begun.acquire(blocking=False):
             start_thread(self._run, "otel-quant-delivery")
             flushers = [_Flusher(signal) for signal in AUTOMATIC_PROVIDERS]
             self._flushers = [flusher for flusher in flushers if flusher.is_running]
@@ -136,7 +135,7 @@ class Delivery:
             close_inherited_connections(AUTOMATIC_PROVIDERS.values())
         self._wanted = SimpleQueue()
         self._is_wanted = False
-        self._has_begun = False
+        self._has_begun = threading.Lock()
         self._flushers = []
         self._flushing = threading.Lock()
         self._is_over = False

@@ -229,17 +229,17 @@ class SpansSink(Sink):
         return headers
 
     def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
-        root = self._root
-        if root is None:
+        found = {key: attributes[key] for key in _COPIED_TO_RUN if key in attributes}
+        if not found:
             return
-        found = {
-            key: attributes[key]
-            for key in _COPIED_TO_RUN
-            if key in attributes and key not in root.identity
-        }
-        if found:
-            root.identity.update(found)
-            root.span.set_attributes(found)
+        with self._root_lock:  # of two threads, one gives the value
+            root = self._root
+            if root is None:
+                return
+            new = {key: value for key, value in found.items() if key not in root.identity}
+            if new:
+                root.identity.update(new)
+                root.span.set_attributes(new)
 
     def _end_root(self, record: RunRecord) -> None:
         """Sets the totals on the root span and ends it."""

@@ -191,6 +191,35 @@ for name in ("first", "second", "second"):
     }
 
 
+def test_a_program_that_resets_the_singleton_gets_the_metrics_of_the_start(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from otel_quant.quark import CheckpointMetric, GlobalProfiler
+
+class Added(CheckpointMetric):
+    name = "added"
+    def get_definition(self):
+        return "One."
+    def collect(self, context):
+        return 1
+
+first = GlobalProfiler("first.yaml")
+at_first = [metric.name for metric in first.checkpoint_metrics + first.summary_metrics]
+first.checkpoint_metrics.append(Added())
+del first.summary_metrics[0]
+GlobalProfiler._instance = None
+second = GlobalProfiler("second.yaml")
+assert [metric.name for metric in second.checkpoint_metrics + second.summary_metrics] == at_first
+""",
+    )
+
+    files = [read(tmp_path / f"{name}.yaml") for name in ("first", "second")]
+    added = [["added" in record for record in file["memory_usage"]] for file in files]
+    assert added == [[False, True], [False, False]]
+    assert ["total_quantization_time_seconds" in file for file in files] == [False, True]
+
+
 def test_a_run_that_began_earlier_uses_the_path_that_is_given_later(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,107 @@
+"""What happens once a run happens once, however many threads call at the same moment."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.telemetry import delivery, semconv
+from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.telemetry.delivery import Delivery
+from otel_quant.telemetry.spans import SpansSink
+from otel_quant.threads import start_thread
+from tests.unit.recording.received import recorder_of
+
+THREADS = 4
+
+
+def call_line_by_line(code: CodeType, calls: list[Callable[[], object]]) -> None:
+    """Makes calls at the same moment, each in a thread that pauses before each line of a function.
+
+    Args:
+        code: The function's code.
+        calls: What the threads call.
+    """
+    together = threading.Barrier(len(calls))
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is not code:
+            return None
+        if event == "line":
+            time.sleep(0.01)
+        return trace
+
+    def run(call: Callable[[], object]) -> None:
+        together.wait()
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(None)
+
+    threads = [threading.Thread(target=run, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_threads_that_send_first_begin_one_thread_for_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+
+    def start(target: Callable[[], None], name: str) -> threading.Thread | None:
+        begun.append(name)
+        return start_thread(target, name)
+
+    monkeypatch.setitem(AUTOMATIC_PROVIDERS, "traces", TracerProvider())
+    monkeypatch.setattr(delivery, "start_thread", start)
+    sent = Delivery()
+    call_line_by_line(Delivery.soon.__code__, [sent.soon] * THREADS)
+    assert begun == ["otel-quant-delivery", "otel-quant-flush-traces"]
+
+
+class RunSpans(SpanProcessor):
+    """Keeps each library name that the span of a run gets."""
+
+    def __init__(self) -> None:
+        self.names: list[Any] = []
+
+    def on_start(self, span: Any, parent_context: object = None) -> None:
+        if span.name == semconv.ROOT_SPAN:
+            give = span.set_attributes
+
+            def given(attributes: Any) -> None:
+                self.names += [attributes.get(semconv.LIBRARY_NAME)]
+                give(attributes)
+
+            span.set_attributes = given
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.name == semconv.ROOT_SPAN and span.attributes is not None:
+            assert span.attributes[semconv.LIBRARY_NAME] == self.names[0]
+
+
+def test_the_run_gets_the_library_of_one_step_of_those_that_begin_at_once() -> None:
+    provider, spans = TracerProvider(), RunSpans()
+    provider.add_span_processor(spans)
+    sink = SpansSink(RESOURCES, provider=provider)
+    recorder = recorder_of([sink])
+    recorder.start()
+
+    def step(library: str) -> Callable[[], None]:
+        return lambda: recorder.close(recorder.open("step", library=library))
+
+    call_line_by_line(SpansSink._copy_to_run.__code__, [step(f"l{n}") for n in range(THREADS)])
+    assert len(spans.names) == 1
+    recorder.end()
+    provider.shutdown()

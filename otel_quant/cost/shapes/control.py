@@ -268,7 +268,7 @@ def _flex_attention(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[V
                 info.name: Value(precision, (batch, heads, queries, keys)) for info in body.inputs
             }
             ops, outputs = walk.graph(body, scores, scope, f"{op.name}/{name}/")
-            op.bodies.append(Body(ops, outputs=outputs))
+            op.bodies = (*op.bodies, Body(ops, outputs=outputs))
     result = Value(op.dtype(0), (batch, heads, queries, op.shape(2, exactly=4)[3]))
     result.producer = op.number
     return [result]
@@ -281,7 +281,7 @@ def _generation(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value
         if name in op.attributes:
             graph = op.attr_graph(name, walk.source)
             ops, outputs = walk.graph(graph, {}, scope, f"{op.name}/{name}/")
-            op.bodies.append(Body(ops, None, endless, outputs))
+            op.bodies = (*op.bodies, Body(ops, None, endless, outputs))
     beams = (_single(op, 4),) if op.kind.endswith("BeamSearch") else ()
     result = Value(op.dtype(1), (op.shape(0, 1)[0], *beams, _single(op, 1)))
     result.producer = op.number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from otel_quant.cost import ModelCost, cost_of
+from otel_quant.cost import ModelCost, analyze
 from otel_quant.cost.rules.formula import DIV, EXP, LOG, SQRT
 from tests.unit.cost.classical_cases import CLASSICAL
 from tests.unit.cost.microsoft_cases import MICROSOFT
@@ -17,7 +17,7 @@ SOFTMAX = EXP + DIV
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_node_has_the_figure_and_the_results_of_its_definition(case: Case) -> None:
-    cost = cost_of(model_of(case).SerializeToString())
+    cost = analyze(model_of(case).SerializeToString())
     assert [*cost.nodes[0].outputs] == [*case.shapes]
     assert cost.uncosted_ops == ({} if case.macs is not None else {case.op: 1})
     assert cost.macs == (case.macs or 0)
@@ -27,7 +27,7 @@ def text_cost(signature: str, body: str) -> ModelCost:
     domains = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
     opsets = ", ".join(f'"{domain}": 1' for domain in domains)
     text = f'<ir_version: 10, opset_import: ["": 27, {opsets}]> g {signature} {{ {body} }}'
-    return cost_of(onnx.parser.parse_model(text).SerializeToString())
+    return analyze(onnx.parser.parse_model(text).SerializeToString())
 
 
 STANDARD = {
@@ -107,7 +107,7 @@ def test_attention_over_pages_of_unknown_length_is_not_costed() -> None:
 
 
 def test_weights_of_fused_products_are_counted_as_elements_and_not_as_bytes() -> None:
-    cost = cost_of(model_of(MICROSOFT["MatMulNBitsQkv"]).SerializeToString())
+    cost = analyze(model_of(MICROSOFT["MatMulNBitsQkv"]).SerializeToString())
     weights = 32 * (6 + 4 + 4)
     residual, scales, norm, bias = 2 * 5 * 32, 6 + 4 + 4, 32, 4
     assert cost.params == weights + residual + scales + norm + bias

@@ -33,6 +33,10 @@ _INITIALIZE: Final = Wrapper(
     _PROFILER + "initialize", "begins the run; its metrics are in our local file too"
 )
 _CHECKPOINT: Final = Wrapper(_PROFILER + "checkpoint", "a checkpoint")
+_CALIBRATION: Final = Wrapper(
+    _PROFILER + "calibration",
+    "each pass over the data is step **Calibration (Forward)**, each item one calibration sample",
+)
 _WATCH: Final = Wrapper(_PROFILER + "watch_cache_dir", "a cache directory to watch")
 
 _OWN: Final = "quark.common.profiler.profiler"
@@ -72,6 +76,7 @@ QUARK: Final = Library(
         Hook("quark.torch.quantization.api", "ModelQuantizer.quantize_model", ENTRY_POINT),
         Hook("quark.torch.quantization.api", "ModelQuantizer.direct_quantize_checkpoint", ENTRY_POINT),
         Hook("quark.onnx.calibration.data_readers", "CachedDataReader.get_next", SAMPLE),
+        Hook("quark.torch.quantization.api", "ModelQuantizer._do_calibration", _CALIBRATION),
         Hook("quark.onnx.algorithm.finetuning.torch_utils", "optimize_module", LAYER),
         # Names of configurations, which the configurations themselves do not have.
         Hook("quark.onnx.quantization.config.custom_config", "get_default_config", _NAMED, parameter="config_name"),

@@ -66,8 +66,6 @@ def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) ->
             begin = library_step_begin(function, step, library, user_msg)
             if not _is_quarks(function):  # the decorator is public
                 begin = _begin_of_program(step, label)
-            elif step == ProfileStep.CALIBRATION:
-                decorated = _with_counted_passes(decorated, library)
 
             @wraps(decorated)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -91,17 +89,6 @@ def _is_quarks(function: Callable[..., Any]) -> bool:
 
 def _begin_of_program(step: str, label: str) -> Begin:
     return lambda args, kwargs: RUNTIME.recorder.open(step, label=label)
-
-
-def _with_counted_passes(function: Callable[..., Any], library: Library) -> Callable[..., Any]:
-    """Has each pass over a function's ``dataloader`` be the ``Calibration (Forward)`` step.
-
-    That step is no function of Quark's.
-    """
-    open_pass = functools.partial(
-        open_library_step, ProfileStep.CALIBRATION_FORWARD, library, filled_in=True
-    )
-    return with_counted_loader(function, "dataloader", open_pass)
 
 
 def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
@@ -226,6 +213,17 @@ def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
                 RUNTIME.recorder.point(step_name)
 
     return wrapper
+
+
+def calibration(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps what calibrates: each pass over its ``dataloader`` is a step, its items are counted.
+
+    That step is no function of Quark's.
+    """
+    open_pass = functools.partial(
+        open_library_step, ProfileStep.CALIBRATION_FORWARD, library, filled_in=True
+    )
+    return with_counted_loader(original, "dataloader", open_pass)
 
 
 def watch_cache_dir(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from otel_quant import environment
@@ -34,3 +35,12 @@ def test_every_variable_that_the_package_reads_is_documented() -> None:
         for name in re.findall(r'"(OTEL_QUANT_[A-Z_]+)"', source.read_text(encoding="utf-8"))
     }
     assert read == {v.name for v in environment.VARIABLES if v.name.startswith("OTEL_QUANT_")}
+
+
+def test_what_may_change_says_so_of_every_name() -> None:
+    page = Path(environment.__file__).parents[1] / "docs" / "stability.md"
+    section = page.read_text(encoding="utf-8").partition("## The local file")[0]
+    patterns = re.findall(r"`([a-z][a-z_.*]*)`", section)
+    names = {entry.name for entry in catalog.ATTRIBUTES} | {m.name for m in catalog.METRICS}
+    names |= {event.name for event in semconv.EVENTS}
+    assert [n for n in sorted(names) if not any(fnmatchcase(n, p) for p in patterns)] == []

@@ -51,6 +51,8 @@ import os, signal, sys, threading, time
 import otel_quant
 from otel_quant.runtime import RUNTIME
 
+# A process that a shell has started in the background ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with otel_quant.step("step"):
     pass
 

@@ -130,7 +130,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_PATHS, "true", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and of our log lines what an exception says; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record)."),
     Variable(OTEL_QUANT_COST, "true", "`false` switches the static cost of ONNX models off."),
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
-    Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit."),
+    Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit; Ctrl-C ends the wait."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
 )  # fmt: skip
 """Every variable, in the order of the documentation."""

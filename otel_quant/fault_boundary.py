@@ -103,12 +103,35 @@ class Boundary:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception):
-            return (
-                False  # no error, or KeyboardInterrupt or SystemExit, which must reach the program
-            )
+        if not isinstance(error, Exception) or _is_of_a_signal_handler(error):
+            # No error, or one that must reach the program: KeyboardInterrupt and SystemExit too.
+            return False
         self._faults.report(self._origin, error)
         return True
+
+
+def _is_of_a_signal_handler(error: Exception) -> bool:
+    """Whether a signal handler of the program raised an exception, in the middle of our code.
+
+    That is how programs end what takes too long (``SIGALRM``), and how torch's ``DataLoader``
+    tells of a worker that was killed (``SIGCHLD``).
+    """
+    import signal  # as above
+
+    handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
+    codes = {_code_of(handler) for handler in handlers}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _code_of(handler: object) -> object:
+    function = getattr(handler, "func", handler)  # of a functools.partial
+    function = getattr(function, "__func__", function)  # of a method
+    return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
 
 
 class LastResort:

@@ -257,7 +257,12 @@ class Runtime:
         if run is None:
             return
         run.end(error.__name__ if error is not None and not interactive else None)
-        self._drain(self.delivery.finish, timeout)
+        try:
+            self._drain(self.delivery.finish, timeout)
+        except (
+            KeyboardInterrupt
+        ):  # Python would print a stack trace of ours, and go on with the exit
+            _log.warning("telemetry that has not been delivered is given up: interrupted")
 
     def watch_exit(self) -> None:
         """Has the run end at exit: after what registers later, before what has registered."""
@@ -280,7 +285,13 @@ class Runtime:
 
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
         with FAULTS.kept_in("delivery"):
-            if not send(timeout):
+            try:
+                sent = send(timeout)
+            except KeyboardInterrupt:
+                # Else the SDK would wait for the same once more, for half a minute, at exit.
+                self.delivery.abandon()
+                raise
+            if not sent:
                 _log.warning(
                     "telemetry could not be delivered within %g s and is given up "
                     "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)",

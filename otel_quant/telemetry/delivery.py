@@ -39,7 +39,7 @@ class Delivery:
         self._is_wanted = False
         self._has_begun = threading.Lock()  # held from the start of the threads on
         self._flushers: list[_Flusher] = []
-        self._late: list[str] = []  # signals that the last wait was not long enough for
+        self._late: list[str] = []  # signals that the last wait left unsent
         self._given_up: set[str] = set()
         self._flushing = threading.Lock()
         self._forking = threading.local()
@@ -73,6 +73,7 @@ class Delivery:
             for flusher in self._flushers
             if flusher.signal not in self._given_up
         ]
+        self._late = [signal for signal, _ in asked]  # of a wait that is interrupted
         self._late = [
             signal
             for signal, flushed in asked
@@ -101,7 +102,7 @@ class Delivery:
         return drained
 
     def abandon(self) -> None:
-        """Gives up on the signals that could not be sent in time: nothing waits for them again.
+        """Gives up on the signals that the last wait left unsent: nothing waits for them again.
 
         Their providers are not shut down at exit, where the SDK would wait for them once more.
         """

@@ -46,6 +46,25 @@ def watch():
 threading._register_atexit(watch)  # after the program's last line, before its exit handlers
 """
 
+INTERRUPTED_EXIT = """
+import os, signal, sys, threading, time
+import otel_quant
+from otel_quant.runtime import RUNTIME
+
+# A process that a shell has started in the background ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with otel_quant.step("step"):
+    pass
+
+def interrupt():
+    while not RUNTIME.delivery._late:  # until the exit waits
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+sys.exit(5)
+"""
+
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_last_metrics_of_the_run_arrive(
@@ -77,6 +96,19 @@ def test_an_endpoint_that_never_answers_is_given_up_in_one_line(
         "telemetry could not be delivered within 0.1 s and is given up "
         "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)\n"
     )
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_interrupted_wait_for_an_endpoint_is_given_up_in_one_line(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    otlp.become(Mode.HANG)
+    finished = workshop.script(INTERRUPTED_EXIT).run(
+        {**otlp.environment(protocol), "OTEL_QUANT_EXIT_TIMEOUT": "600000"}
+    )
+
+    assert (finished.returncode, finished.stdout) == (5, "")
+    assert finished.stderr == ("telemetry that has not been delivered is given up: interrupted\n")
 
 
 def test_no_thread_is_started_at_exit(workshop: Workshop, otlp: OtlpReceiver) -> None:

@@ -1,0 +1,58 @@
+"""What a signal handler of the program raises reaches the program, wherever it was raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.script import run_script
+
+RAISING = """
+import functools, signal, sys, os
+import otel_quant
+from otel_quant.fault_boundary import FAULTS
+
+class TooLongError(Exception):
+    pass
+
+def expire(*_):
+    raise TooLongError
+
+class Timer:
+    def expire(self, *_):
+        raise TooLongError
+    def __call__(self, *_):
+        raise TooLongError
+
+class Metric:
+    name = "any"
+    def collect(self, context):
+        os.kill(os.getpid(), signal.SIGUSR1)  # Python runs the handler before the next line
+        for _ in range(100):
+            pass
+
+handlers = {
+    "function": expire, "method": Timer().expire, "object": Timer(),
+    "partial": functools.partial(expire, 1),
+}
+signal.signal(signal.SIGUSR1, handlers[sys.argv[1]])
+with otel_quant.step("before"):
+    pass
+otel_quant.runtime.RUNTIME.metrics.checkpoint_metrics.append(Metric())
+try:
+    with otel_quant.step("step"):
+        print("not reached")
+except TooLongError:
+    print("reached the program")
+otel_quant.runtime.RUNTIME.metrics.reset()
+with otel_quant.step("after"):
+    print("after", FAULTS.counts)
+"""
+
+
+@pytest.mark.parametrize("handler", ["function", "method", "object", "partial"])
+def test_an_exception_of_a_signal_handler_is_not_taken_for_a_failure_of_ours(
+    tmp_path: Path, handler: str
+) -> None:
+    assert run_script(tmp_path, RAISING, handler) == ("reached the program\nafter {}\n", "")

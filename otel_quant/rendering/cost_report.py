@@ -222,9 +222,8 @@ def _headings(columns: Sequence[Column[_Row]]) -> list[str]:
 
 
 def _texts(columns: Sequence[Column[_Row]], lines: Sequence[_Row]) -> list[list[str]]:
-    return [
-        [_shown(column.value(line), share=column.share) for column in columns] for line in lines
-    ]
+    cells = [(column.value, column.share) for column in columns]
+    return [[_shown(value(line), share=share) for value, share in cells] for line in lines]
 
 
 def _shown(value: Cell, *, share: bool) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 # Characters that move the cursor, change colours or reverse the text.
@@ -32,7 +33,7 @@ def listed(value: object) -> str:
 
 def table(
     header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Iterable[Sequence[str]],
     *,
     left: int = 1,
     units: Sequence[str] = (),
@@ -50,7 +51,7 @@ def table(
         Lines with line breaks; two blanks separate the cells.
     """
     head = (header, units) if units else (header,)
-    cells = [list(map(printable, row)) for row in (*head, *rows)]
+    cells = [tuple(map(printable, row)) for row in chain(head, rows)]
     widths = [
         max(map(len if all(map(str.isascii, column)) else _width, column))
         for column in zip(*cells, strict=True)

@@ -27,6 +27,27 @@ def one_node(path: Path) -> None:
     path.write_bytes(_wrapped(graph).SerializeToString())
 
 
+def chain(path: Path, nodes: int = 100_000) -> None:
+    """A chain of many small nodes: what remains is the time that each one takes."""
+    kinds = ("MatMul", "Add", "Relu", "Sigmoid", "Neg")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 64]) for name in "xy"]
+    graph = helper.make_graph([], "chain", ends[:1], ends[1:])
+    for name, dims in (("weight", [64, 64]), ("bias", [64])):
+        content = bytes(4 * _product(dims))
+        graph.initializer.append(
+            helper.make_tensor(name, TensorProto.FLOAT, dims, content, raw=True)
+        )
+    made = "x"
+    for i in range(nodes):
+        kind = kinds[i % len(kinds)]
+        inputs = [made, *{"MatMul": ["weight"], "Add": ["bias"]}.get(kind, [])]
+        made = "y" if i == nodes - 1 else f"{kind}_{i}"
+        graph.node.append(
+            helper.make_node(kind, inputs, [made], name=f"/block.{i // 10}/{kind}_{i}")
+        )
+    path.write_bytes(_wrapped(graph).SerializeToString())
+
+
 def mobilenet(path: Path) -> None:
     """MobileNet v2, 3.5 M parameters."""
     from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
@@ -254,6 +275,7 @@ def _product(dims: Sequence[int]) -> int:
 
 MODELS: Final[dict[str, Callable[[Path], None]]] = {
     "one_node": one_node,
+    "chain_of_100000": chain,
     "mobilenet_v2": mobilenet,
     "resnet50": resnet50,
     "bert_base": bert_base,

@@ -259,8 +259,9 @@ class _Nodes:
         if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
             unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
         elif run.macs is not None and run.times is not None:
-            macs = run.macs.total * run.times
-            inner = run.macs.contraction * run.times
+            # By one an integer would be made anew, for each node.
+            macs = run.macs.total if run.times == 1 else run.macs.total * run.times
+            inner = run.macs.contraction if run.times == 1 else run.macs.contraction * run.times
             backward = macs + inner
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0

@@ -55,24 +55,30 @@ class _Timeline:
         self.now = 0
         self._kernels = kernels
         self._behind: dict[int, Value] = {}
-        self._made: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}
+        self._index: dict[int, int] = {}  # of each tensor in the lists, by its id
+        self._made: list[int] = []
+        self._last: list[int] = []
+        self._sizes: list[int] = []
         self._around: list[set[int]] = []
 
     def make(self, value: Value) -> None:
         """Notes that a tensor comes into being, if its memory is its own."""
         held = self._behind.get(id(value), value)
-        key = id(held)
-        if not held.constant and key not in self._made:
-            self._made[key] = self.now
-            self._sizes[key] = held.bytes or 0
-        self._last[key] = self.now
+        index = self._index.get(id(held))
+        if index is not None:
+            self._last[index] = self.now
+        elif not held.constant:
+            self._index[id(held)] = len(self._made)
+            self._made.append(self.now)
+            self._last.append(self.now)
+            self._sizes.append(held.bytes or 0)
 
     def read(self, value: Value) -> None:
         """Notes that a tensor is still needed."""
         held = id(self._behind.get(id(value), value))
-        self._last[held] = self.now
+        index = self._index.get(held)
+        if index is not None:
+            self._last[index] = self.now
         if self._around:
             self._around[-1].add(held)
 
@@ -105,7 +111,9 @@ class _Timeline:
             for item, result in zip(body.carried, op.outputs, strict=False):
                 if item.first is not None and self._root(item.leaving) is item.entering:
                     # No iteration changes it: it is the same tensor all the time.
-                    self._sizes.pop(id(item.entering), None)
+                    index = self._index.get(id(item.entering))
+                    if index is not None:
+                        self._sizes[index] = 0
                     self._behind[id(result)] = self._root(item.first)
         chosen = op.branches if op.taken is None else [op.branches[op.taken]]
         for body in chosen:
@@ -113,8 +121,9 @@ class _Timeline:
         self.now += 1
         used = self._around.pop()
         for held in used:
-            if self._made.get(held, start) < start:
-                self._last[held] = self.now
+            index = self._index.get(held)
+            if index is not None and self._made[index] < start:
+                self._last[index] = self.now
         if self._around:
             self._around[-1] |= used
 
@@ -136,7 +145,7 @@ class _Timeline:
     def peak(self) -> int:
         """Returns the most bytes alive at once."""
         changes = [0] * (self.now + 2)
-        for held, size in self._sizes.items():
-            changes[self._made[held]] += size
-            changes[self._last[held] + 1] -= size
+        for made, last, size in zip(self._made, self._last, self._sizes, strict=True):
+            changes[made] += size
+            changes[last + 1] -= size
         return max(accumulate(changes))

@@ -6,6 +6,7 @@ that numbers compare, and the corrected ones where that tool has none.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Operation, UnknownError
@@ -32,7 +33,10 @@ class Macs(NamedTuple):
     total: int
 
 
-_NO_MACS: Final = Macs(0, 0)
+@lru_cache(maxsize=4096)
+def _macs(contraction: int, total: int) -> Macs:
+    """One record for all nodes that cost the same: layers recur, and nodes may be many."""
+    return Macs(contraction, total)
 
 
 class RuleSet(NamedTuple):
@@ -66,7 +70,7 @@ class RuleSet(NamedTuple):
             and op.outputs[0].constant  # all() takes as long as the rest of this
             and all(value.constant for value in op.outputs)
         ):
-            return _NO_MACS
+            return _macs(0, 0)
         if self.name == "onnx_tool" and rule.as_onnx_tool is not None:
             total = _counted(rule.as_onnx_tool(op))
             inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
@@ -75,7 +79,7 @@ class RuleSet(NamedTuple):
             raise UnknownError(rule.source)
         inner = _counted(rule.contraction(op)) if rule.contraction is not None else 0
         rest = _counted(rule.rest(op)) if rule.rest is not None else 0
-        return Macs(inner, inner + rest) if inner or rest else _NO_MACS
+        return _macs(inner, inner + rest)
 
 
 def _counted(macs: object) -> int:

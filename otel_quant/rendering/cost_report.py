@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from otel_quant.cost import ModelCost
@@ -84,7 +84,7 @@ class _Section(NamedTuple):
 
     heading: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Iterable[Sequence[str]]
     left: int = 1
     note: str = ""
     intro: Sequence[str] = ()
@@ -118,7 +118,7 @@ def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
         yield _Section("per tensor", _headings(TENSOR_COLUMNS), rows, 3, _left_out(left))
     if by in (None, "total"):
         pairs = [
-            (column.heading, _shown(value, share=column.share))
+            (column.heading, _shown(value, column.share))
             for column in TOTALS
             if column.key not in _SAID_ELSEWHERE
             and ((value := column.value(model)) or column.key not in _ONLY_IF_ANY)
@@ -221,13 +221,15 @@ def _headings(columns: Sequence[Column[_Row]]) -> list[str]:
     return [column.heading for column in columns]
 
 
-def _texts(columns: Sequence[Column[_Row]], lines: Sequence[_Row]) -> list[list[str]]:
-    return [
-        [_shown(column.value(line), share=column.share) for column in columns] for line in lines
-    ]
+def _texts(columns: Sequence[Column[_Row]], lines: Sequence[_Row]) -> Iterator[tuple[str, ...]]:
+    cells = [(column.value, column.share) for column in columns]
+    for line in lines:  # one at a time: a model may have many nodes
+        yield tuple(_shown(value(line), share) for value, share in cells)
 
 
-def _shown(value: Cell, *, share: bool) -> str:
+def _shown(value: Cell, share: bool) -> str:
+    if type(value) is int and not share:
+        return f"{value:,}"
     if value is None:
         return "?" if not share else "-"
     if share and isinstance(value, float | int):
@@ -263,8 +265,9 @@ def _lines(texts: Sequence[str]) -> str:
 
 def _table_section(section: _Section) -> str:
     if not section.header:
-        width = max(len(name) for name, _ in section.rows)
-        return "".join(f"{printable(f'{name:{width}}  {value}')}\n" for name, value in section.rows)
+        pairs = list(section.rows)
+        width = max(len(name) for name, _ in pairs)
+        return "".join(f"{printable(f'{name:{width}}  {value}')}\n" for name, value in pairs)
     text = table(section.header, section.rows, left=section.left)
     return text + "".join(f"{printable(line)}\n" for line in section.note.split("\n") if line)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from otel_quant.rendering.table import printable
@@ -17,7 +17,7 @@ def markdown_text(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
     """Lays out a table of GitHub's Markdown.
 
     Args:

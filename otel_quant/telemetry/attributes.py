@@ -237,7 +237,9 @@ def _first(
 
 @functools.cache  # says it once
 def _say_that_some_are_left_out(what: str, most: int) -> None:
-    _log.warning("only the first %d %s are on spans and log records", most, what)
+    _log.warning(
+        "only the first %d %s are on spans and log records; set fewer to choose them", most, what
+    )
 
 
 def _on_records(resources: Sequence[Resource], prefix: str) -> tuple[tuple[str, str, Figure], ...]:

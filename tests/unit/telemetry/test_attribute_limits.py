@@ -97,8 +97,8 @@ def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
         shown
     )
     assert [record.getMessage() for record in caplog.records] == [
-        "only the first 64 attributes of a step are on spans and log records",
-        "only the first 32 custom metrics are on spans and log records",
+        "only the first 64 attributes of a step are on spans and log records; set fewer to choose them",
+        "only the first 32 custom metrics are on spans and log records; set fewer to choose them",
     ]
 
 

@@ -1,0 +1,192 @@
+"""A curve of bounded size: figures over the time of a run, in buckets of equal length.
+
+A level (memory in use) keeps in each bucket its lowest, highest and last value and when the highest
+was read. So the highest value of the run and its time stay exact, however often neighbouring
+buckets are merged. A total (bytes written) only rises: its last value is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+Number: TypeAlias = int | float
+
+Cells: TypeAlias = list[Number | None]
+"""One bucket as numbers: its position, then the parts of each series."""
+
+PARTS: Final = ("min", "max", "last", "at")
+"""The parts of a level in a bucket. ``at`` is when the highest value was read, in milliseconds since
+the curve began."""
+
+
+@dataclass(slots=True)
+class Level:
+    """A level within one bucket.
+
+    Attributes:
+        lowest: Lowest value.
+        highest: Highest value.
+        last: Last value.
+        at: When the highest was read, in milliseconds since the curve began.
+    """
+
+    lowest: Number
+    highest: Number
+    last: Number
+    at: int
+
+    def add(self, value: Number, at: int) -> None:
+        """Adds a value that is newer than the others."""
+        if value > self.highest:
+            self.highest, self.at = value, at
+        if value < self.lowest:
+            self.lowest = value
+        self.last = value
+
+    def merge(self, later: Level) -> None:
+        """Adds the values of the next bucket."""
+        if later.highest > self.highest:
+            self.highest, self.at = later.highest, later.at
+        self.lowest = min(self.lowest, later.lowest)
+        self.last = later.last
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The figures of one stretch of time.
+
+    Attributes:
+        position: Number of the bucket; it begins at ``position`` times the length of a bucket.
+        levels: Its levels, by name.
+        totals: The last value of each total, by name.
+    """
+
+    position: int
+    levels: dict[str, Level] = field(default_factory=dict)
+    totals: dict[str, Number] = field(default_factory=dict)
+
+    def merge(self, later: Bucket) -> None:
+        """Adds the figures of a later bucket."""
+        for name, level in later.levels.items():
+            known = self.levels.get(name)
+            if known is None:
+                self.levels[name] = level
+            else:
+                known.merge(level)
+        self.totals |= later.totals
+
+
+class Curve:
+    """Buckets of equal length, oldest first; a bucket without a reading is left out.
+
+    Args:
+        length: Milliseconds of one bucket at the beginning.
+
+    Attributes:
+        length: Milliseconds of one bucket.
+        buckets: The buckets, by position, in order of time.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.buckets: dict[int, Bucket] = {}
+
+    def add(
+        self, at: int, levels: Mapping[str, Number], totals: Mapping[str, Number]
+    ) -> Bucket:
+        """Adds a reading.
+
+        Args:
+            at: When it was taken, in milliseconds since the curve began.
+            levels: Its levels, by name.
+            totals: Its totals, by name.
+
+        Returns:
+            The bucket that it belongs to.
+        """
+        position = at // self.length
+        bucket = self.buckets.get(position)
+        if bucket is None:
+            bucket = self.buckets[position] = Bucket(position)
+        for name, value in levels.items():
+            level = bucket.levels.get(name)
+            if level is None:
+                bucket.levels[name] = Level(value, value, value, at)
+            else:
+                level.add(value, at)
+        if totals:
+            bucket.totals |= totals
+        return bucket
+
+    def halve(self) -> None:
+        """Merges every two neighbouring buckets: half as many, each twice as long."""
+        self.length *= 2
+        merged: dict[int, Bucket] = {}
+        for bucket in self.buckets.values():
+            bucket.position //= 2
+            known = merged.get(bucket.position)
+            if known is None:
+                merged[bucket.position] = bucket
+            else:
+                known.merge(bucket)
+        self.buckets = merged
+
+
+def columns_of(levels: Iterable[str], totals: Iterable[str]) -> list[str]:
+    """Returns the names of a bucket's cells.
+
+    Args:
+        levels: Names of the levels.
+        totals: Names of the totals.
+    """
+    return ["position", *(f"{name}.{part}" for name in levels for part in PARTS), *totals]
+
+
+def cells_of(bucket: Bucket, levels: Iterable[str], totals: Iterable[str]) -> Cells:
+    """Returns a bucket as numbers, in the order of :func:`columns_of`; None for a missing one.
+
+    Args:
+        bucket: The bucket.
+        levels: Names of the levels.
+        totals: Names of the totals.
+    """
+    cells: Cells = [bucket.position]
+    for name in levels:
+        level = bucket.levels.get(name)
+        if level is None:
+            cells += (None, None, None, None)
+        else:
+            cells += (level.lowest, level.highest, level.last, level.at)
+    cells += (bucket.totals.get(name) for name in totals)
+    return cells
+
+
+def bucket_of(cells: Mapping[str, Number | None]) -> Bucket:
+    """Returns the bucket that :func:`cells_of` has written.
+
+    Args:
+        cells: Its numbers by the name of their column.
+
+    Raises:
+        KeyError: A level lacks a part, or the position is missing.
+        TypeError: The position is None.
+    """
+    position = cells["position"]
+    if position is None:
+        raise TypeError("a bucket's position is null; expected a whole number")
+    bucket = Bucket(int(position))
+    for name in _levels_in(cells):
+        lowest, highest, last, at = (cells[f"{name}.{part}"] for part in PARTS)
+        if lowest is not None and highest is not None and last is not None and at is not None:
+            bucket.levels[name] = Level(lowest, highest, last, int(at))
+    in_levels = {f"{name}.{part}" for name in _levels_in(cells) for part in PARTS}
+    for name, value in cells.items():
+        if name != "position" and name not in in_levels and value is not None:
+            bucket.totals[name] = value
+    return bucket
+
+
+def _levels_in(names: Iterable[str]) -> Iterator[str]:
+    return (name.removesuffix(".at") for name in names if name.endswith(".at"))

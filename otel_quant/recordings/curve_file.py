@@ -1,0 +1,206 @@
+"""The file of a curve: JSON lines, bounded in size, complete up to a second before a kill.
+
+The first line, and each line that adds a column, is a mapping; every other line is a list: one
+bucket, in the order of the columns. A bucket that is still filling is appended again every
+:data:`FLUSH_EVERY` seconds, and the last line of a bucket counts. When the file has grown to
+:data:`LARGEST`, the curve is halved until its buckets fit into half of that, and the file is replaced
+whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.recordings.curve import Bucket, Curve, Number, bucket_of, cells_of, columns_of
+
+SCHEMA: Final = 1
+"""Version of the format."""
+
+LARGEST: Final = 290_000
+"""Bytes at which the file is written anew."""
+
+FLUSH_EVERY: Final = 1.0
+"""Seconds between two writes: what a kill can lose."""
+
+
+class CurveFile:
+    """Writes a curve while it grows. One thread at a time may use it.
+
+    Args:
+        path: Path of the file.
+        began_ns: Wall clock when the curve began, in nanoseconds since the epoch.
+        clock_ns: Monotonic clock at the same moment, in nanoseconds.
+        interval: Seconds between two readings, as far as is known.
+
+    Raises:
+        OSError: The file exists or cannot be made.
+    """
+
+    def __init__(self, path: Path, began_ns: int, clock_ns: int, interval: float) -> None:
+        self._path = path
+        self._began_ns, self._clock_ns = began_ns, clock_ns
+        self._curve = Curve(max(1, round(interval * 1000)))
+        self._levels: tuple[str, ...] = ()
+        self._totals: tuple[str, ...] = ()
+        self._changed: dict[int, Bucket] = {}
+        self._has_new_columns = True
+        self._written_ns = clock_ns
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o666)
+        self._size = 0
+
+    def add(
+        self, clock_ns: int, levels: Mapping[str, Number], totals: Mapping[str, Number]
+    ) -> None:
+        """Adds a reading, and writes what is due.
+
+        Args:
+            clock_ns: Monotonic clock of the reading, in nanoseconds.
+            levels: Figures that rise and fall, by name.
+            totals: Figures that only rise, by name.
+
+        Raises:
+            OSError: The file could not be written. What was to be written is tried again.
+        """
+        if not levels.keys() <= set(self._levels) or not totals.keys() <= set(self._totals):
+            self._levels = tuple(dict.fromkeys((*self._levels, *levels)))
+            self._totals = tuple(dict.fromkeys((*self._totals, *totals)))
+            self._has_new_columns = True
+        at = max(0, clock_ns - self._clock_ns) // 1_000_000
+        bucket = self._curve.add(at, levels, totals)
+        self._changed[bucket.position] = bucket
+        if clock_ns - self._written_ns >= FLUSH_EVERY * 1e9:
+            self._written_ns = clock_ns
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes every bucket that has changed.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        text = self._head() if self._has_new_columns else ""
+        text += self._rows(self._changed)
+        if not text:
+            return
+        data = text.encode()
+        if self._size + len(data) > LARGEST:
+            self._write_anew()
+        else:
+            self._size += _write(self._descriptor, data)
+        self._has_new_columns = False
+        self._changed.clear()
+
+    def close(self) -> None:
+        """Writes what is left and closes the file.
+
+        Raises:
+            OSError: The file could not be written; it is closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            os.close(self._descriptor)
+
+    def _write_anew(self) -> None:
+        data = (self._head() + self._rows(self._curve.buckets)).encode()
+        while len(data) > LARGEST // 2 and len(self._curve.buckets) > 1:
+            self._curve.halve()
+            data = (self._head() + self._rows(self._curve.buckets)).encode()
+        beside = self._path.with_name(f".{self._path.name}.new")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, 0o666)
+        try:
+            _write(descriptor, data)
+            beside.replace(self._path)
+        except OSError:
+            os.close(descriptor)
+            beside.unlink(missing_ok=True)
+            raise
+        os.close(self._descriptor)
+        self._descriptor, self._size = descriptor, len(data)
+
+    def _head(self) -> str:
+        head = {
+            "schema": SCHEMA,
+            "time": self._began_ns,
+            "clock": self._clock_ns,
+            "length": self._curve.length,
+            "columns": columns_of(self._levels, self._totals),
+        }
+        return json.dumps(head, separators=(",", ":")) + "\n"
+
+    def _rows(self, buckets: Mapping[int, Bucket]) -> str:
+        return "".join(
+            json.dumps(cells_of(bucket, self._levels, self._totals), separators=(",", ":")) + "\n"
+            for bucket in buckets.values()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCurve:
+    """A curve that was read from its file.
+
+    Attributes:
+        began_ns: Wall clock when it began, in nanoseconds since the epoch.
+        clock_ns: Monotonic clock at the same moment, in nanoseconds.
+        curve: Its buckets.
+    """
+
+    began_ns: int
+    clock_ns: int
+    curve: Curve
+
+
+def read_curve(path: Path) -> RecordedCurve:
+    """Reads a curve. A last line that a kill has cut short is left out.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not a curve, or of a newer schema.
+    """
+    lines = path.read_text(encoding="utf-8").split("\n")
+    del lines[-1]  # after the last line feed: nothing, or a line that was cut
+    head: dict[str, Any] = {}
+    curve: Curve | None = None
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+            if isinstance(found, dict):
+                head = _checked(found)
+                curve = curve or Curve(int(head["length"]))
+            elif curve is None:
+                raise ValueError("the first line is a bucket; expected the columns")
+            else:
+                bucket = bucket_of(dict(zip(head["columns"], found, strict=True)))
+                curve.buckets[bucket.position] = bucket
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+    if curve is None:
+        raise ValueError(f"{path} has no columns; expected them in its first line")
+    return RecordedCurve(int(head["time"]), int(head["clock"]), curve)
+
+
+def _checked(head: dict[str, Any]) -> dict[str, Any]:
+    schema = head.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise ValueError(
+            f"schema {schema!r}; expected {SCHEMA} or less: a newer otel-quant reads it"
+        )
+    return head
+
+
+def _write(descriptor: int, data: bytes) -> int:
+    """Writes all of it; a full disk is an error even if a part went in."""
+    written = 0
+    while written < len(data):
+        written += os.write(descriptor, data[written:])
+    return written

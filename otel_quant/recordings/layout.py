@@ -1,0 +1,62 @@
+"""The files of a recording, by name."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+SCHEMA: Final = 1
+"""Version of the format of all files of a recording."""
+
+MANIFEST: Final = "manifest.json"
+PROFILE: Final = "quark_profile.yaml"
+REPORT: Final = "report.html"
+
+_EVENTS: Final = "events.{}.jsonl"
+_CURVE: Final = "curve.{}.jsonl"
+_STATE: Final = "state.{}.json"
+_PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def events_path(folder: Path, process: str) -> Path:
+    """Returns the path of the events of a process."""
+    return folder / _EVENTS.format(process)
+
+
+def curve_path(folder: Path, process: str) -> Path:
+    """Returns the path of the curve that a process has taken."""
+    return folder / _CURVE.format(process)
+
+
+def state_path(folder: Path, process: str) -> Path:
+    """Returns the path of the file that says what a process does now."""
+    return folder / _STATE.format(process)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Returns the processes that have left a file, by the number of their process ids.
+
+    Args:
+        folder: The recording.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    found = {
+        match[2] for path in folder.iterdir() if (match := _PROCESS.fullmatch(path.name)) is not None
+    }
+    return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
+
+
+def default_folder(program: str, began: float) -> str:
+    """Returns the name of a recording's folder.
+
+    Args:
+        program: The script or the program.
+        began: When it began, in seconds since the epoch.
+    """
+    name = _NOT_IN_NAMES.sub("-", Path(program).stem).strip("-.") or "program"
+    return f"otel-quant-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}"

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 _log = logging.getLogger("otel_quant")
@@ -60,6 +62,15 @@ OTEL_QUANT_EXIT_TIMEOUT: Final = "OTEL_QUANT_EXIT_TIMEOUT"
 OTEL_QUANT_LIBRARIES: Final = "OTEL_QUANT_LIBRARIES"
 """Comma-separated names of the libraries to instrument; all if it is unset."""
 
+OTEL_QUANT_RECORD: Final = "OTEL_QUANT_RECORD"
+"""Folder of the recording; setting it requests one."""
+
+OTEL_QUANT_OTLP_FILES: Final = "OTEL_QUANT_OTLP_FILES"
+"""``true`` adds OpenTelemetry's own files to the recording."""
+
+OTEL_QUANT_LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
+"""Process id of the ``otel-quant run`` that has started the program."""
+
 _T = TypeVar("_T")
 
 _LONGEST: Final = 1e6
@@ -87,6 +98,7 @@ class Settings:
         cost_timeout: Seconds that costing one model may take.
         exit_timeout: Seconds that exit may wait for exporters.
         libraries: Names of the libraries to instrument; None for all.
+        otlp_files: Whether OpenTelemetry's own files are added to the recording.
     """
 
     profile_path: str | None = None
@@ -101,6 +113,7 @@ class Settings:
     cost_timeout: float = 10.0
     exit_timeout: float = 5.0
     libraries: frozenset[str] | None = None
+    otlp_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,9 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
     Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit; Ctrl-C ends the wait."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
+    Variable(OTEL_QUANT_RECORD, "", "Folder of the recording; set by `otel-quant run`."),
+    Variable(OTEL_QUANT_LAUNCHER_PID, "", "Process id of `otel-quant run`, which sets it."),
+    Variable(OTEL_QUANT_OTLP_FILES, "false", "`true` adds traces, metrics and log records in files of OpenTelemetry's own JSON-lines exporter to the recording of `otel-quant run`, which sets it for `--otlp-files`."),
 )  # fmt: skip
 """Every variable, in the order of the documentation."""
 
@@ -197,6 +213,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         cost_timeout=seconds(OTEL_QUANT_COST_TIMEOUT, default.cost_timeout),
         exit_timeout=seconds(OTEL_QUANT_EXIT_TIMEOUT, default.exit_timeout),
         libraries=libraries or None,
+        otlp_files=flag(OTEL_QUANT_OTLP_FILES, default.otlp_files),
     )
 
 
@@ -233,6 +250,23 @@ def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
 def _warn_once(line: str) -> None:
     # The settings are read by the instrumentor and again by every run of the process.
     _log.warning("%s", line)
+
+
+def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the environment that this process was started with.
+
+    Args:
+        environ: What is returned where the system does not tell.
+    """
+    try:
+        pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return environ
+    return {
+        os.fsdecode(name): os.fsdecode(value)
+        for name, equals, value in (pair.partition(b"=") for pair in pairs)
+        if equals
+    }
 
 
 def _parse_flag(text: str) -> bool:

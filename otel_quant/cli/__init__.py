@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         our own, otherwise that of the error.
     """
     parser = argparse.ArgumentParser(
-        prog="otel-quant", description="Records quantization runs, and shows what they and their models cost."
+        prog="otel-quant",
+        description="Records quantization runs, and shows what they and their models cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(

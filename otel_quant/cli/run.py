@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
+from otel_quant.fault_boundary import FAULTS
 from otel_quant.rendering.table import printable
 
 _OWN_FAILURE: Final = 125
@@ -32,7 +34,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
     parser.add_argument("--no-report", action="store_true", help="make no report.html")
     parser.add_argument(
-        "--no-command", action="store_true", help="leave the program's arguments out of the recording"
+        "--no-command",
+        action="store_true",
+        help="leave the program's arguments out of the recording",
     )
     parser.add_argument(
         "--otlp-files",
@@ -70,17 +74,40 @@ def _run(options: argparse.Namespace) -> int:
 
     folder = _make_folder(options.out, arguments)
     environ = program_environment(folder, otlp_files=options.otlp_files, interval=options.interval)
+    began_ns = time.time_ns()
     try:
         program = Program(arguments, environ)
     except OSError as error:
         _remove(folder)
         raise _not_started(arguments[0], error) from error
-    from otel_quant.launcher.recorded import finish, record
+    from otel_quant.launcher.launched_recording import LaunchedRecording
 
-    observed = record(folder, program, environ, options.interval)
+    recording = LaunchedRecording(folder, began_ns)
     ending = program.wait()
-    finish(observed, ending, quiet=options.quiet, with_report=not options.no_report)
+    with FAULTS.kept_in("end of the recording"):
+        try:
+            recording.finish(ending)
+            _report(folder, options)
+        except KeyboardInterrupt:
+            pass  # the program is over: what is left to do is ours, and can be done later
     return end_as(ending)
+
+
+def _report(folder: Path, options: argparse.Namespace) -> None:
+    from otel_quant.launcher.python_notes import take_notes, why_no_step
+    from otel_quant.recordings.reader import read
+
+    notes = take_notes(folder)
+    recording = read(folder)
+    steps = sum(len(run.steps) for run in recording.runs)
+    lines = []
+    if steps and not options.quiet:
+        lines.append(f"{steps} steps")
+    elif not options.quiet:
+        lines.append(f"otel-quant: no step was recorded: {printable(why_no_step(notes))}")
+    if not options.quiet:
+        lines.append(f"recording: {printable(os.path.relpath(folder))}")
+        print(*lines, sep="\n", file=sys.stderr)
 
 
 def _require_exporter() -> None:
@@ -132,7 +159,7 @@ def _not_started(name: str, error: OSError) -> UserError:
     elif isinstance(error, FileNotFoundError):
         problem = f"no such program; {_EXPECTED}"
     elif isinstance(error, PermissionError):
-        problem = f"is not executable; chmod +x {name}, or name the program that runs it"
+        problem = f"is not executable; name the program that runs it, or chmod +x it"
     return UserError(printable(f"{name}: {problem}"), code)
 
 

@@ -13,9 +13,9 @@ import errno
 import os
 import resource
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from otel_quant.launcher.group_witness import GroupWitness
 
@@ -58,36 +58,23 @@ class Program:
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._witness = GroupWitness()
-        try:
-            self.pid = self._start(arguments, environ)
-        except OSError:
-            self._be_as_before()
-            raise
-        # Where it was ignored, the kernel would keep the program's exit code to itself.
+        ignores_ends = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        # Where it is ignored, the kernel keeps the exit codes of children to itself.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        failed, failure = os.pipe()  # closed when the program is loaded
+        self.pid = os.fork()
+        if self.pid == 0:
+            if ignores_ends:
+                signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            _become(arguments, environ, self._mask, failure)
+        os.close(failure)
+        with open(failed, "rb") as pipe:
+            number = pipe.read()
+        if number:
+            os.waitpid(self.pid, 0)
+            self._be_as_before()
+            raise OSError(int(number), os.strerror(int(number)), arguments[0])
         _let_go_of_input_and_output()
-
-    def _start(self, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-        def spawn(program: str, *first: str) -> int:
-            return os.posix_spawnp(
-                program,
-                [*first, *arguments] if first else list(arguments),
-                environ,
-                setsigmask=self._mask,
-                # Python itself ignores these two; a program is not started that way.
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
-            )
-
-        try:
-            return spawn(arguments[0])
-        except OSError as error:
-            if error.errno != errno.ENOEXEC:
-                raise
-        import shutil  # rarely needed
-
-        found = shutil.which(arguments[0]) or arguments[0]
-        arguments = [found, *arguments[1:]]
-        return spawn(_SHELL, _SHELL)
 
     def wait(self) -> Ending:
         """Waits until the program has ended, and passes signals on in the meantime.
@@ -135,6 +122,35 @@ class Program:
             os.kill(self.pid, number)
         except ProcessLookupError:
             pass  # it has just ended; the loop finds out
+
+
+def _become(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    mask: Iterable[int],
+    failure: int,
+) -> NoReturn:
+    """Turns this process, a fork, into the program, or writes the error's number and ends."""
+    try:
+        # Python itself ignores two of these and handles the third; a program is not started that way.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            os.execvpe(arguments[0], arguments, environ)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+        import shutil  # rarely needed
+
+        found = shutil.which(arguments[0], path=environ.get("PATH")) or arguments[0]
+        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)
+    except OSError as error:
+        os.write(failure, str(error.errno).encode())
+    finally:
+        os._exit(127)
 
 
 def _let_go_of_input_and_output() -> None:

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from otel_quant.launcher.python_notes import expect_notes
 from otel_quant.recordings.layout import default_folder
 
 _SCRIPTS: Final = (".py", ".sh")
@@ -35,11 +36,13 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
                 folder.mkdir()
             except FileExistsError:  # of another run that began within this second
                 continue
+            expect_notes(folder)
             return folder
     folder = Path(chosen).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise FileExistsError(17, "holds files", str(folder))
+    expect_notes(folder)
     return folder
 
 

@@ -64,24 +64,30 @@ def _physical_memory(root: Path) -> int | None:
     return int(psutil.virtual_memory().total) if root == Path("/") else None
 
 
-def oom_kills(pid: int = SELF, root: Path = Path("/")) -> dict[Path, int]:
-    """Reads how many processes the kernel's out-of-memory killer has killed in control groups.
+def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
+    """Returns the files in which the kernel counts what its out-of-memory killer has done.
 
     Args:
-        pid: The process whose groups are read.
+        pid: The process whose control groups are meant.
         root: Root of the file system that holds ``proc`` and ``sys``.
+    """
+    return [groups[0] / _OOM_FILES[version] for version, groups in _groups(root, pid)]
+
+
+def oom_kills(counter: Path) -> int | None:
+    """Returns how many processes of a control group the out-of-memory killer has ended.
+
+    Args:
+        counter: A file of :func:`oom_counters`.
 
     Returns:
-        The counter by its file; empty where the kernel has none.
+        Their number; None if the group is gone or the kernel does not count.
     """
-    counters: dict[Path, int] = {}
-    for version, groups in _groups(root, pid):
-        path = groups[0] / _OOM_FILES[version]
-        for line in _lines(path):
-            key, _, value = line.partition(" ")
-            if key == "oom_kill" and value.isdigit():
-                counters[path] = int(value)
-    return counters
+    for line in _lines(counter):
+        key, _, value = line.partition(" ")
+        if key == "oom_kill" and value.isdigit():
+            return int(value)
+    return None
 
 
 def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:

@@ -13,14 +13,14 @@ class LastSeen:
     """The last moment at which a process was alive.
 
     Attributes:
-        clock_ns: Monotonic clock, in nanoseconds.
+        time_ns: Wall clock, in nanoseconds since the epoch.
         memory: RSS of the process tree then, in bytes.
         highest: Highest RSS of the process tree within a second before, in bytes. While the kernel
             ends a process for want of memory, its memory already falls.
         processes: The largest processes then: name and RSS in bytes, largest first.
     """
 
-    clock_ns: int
+    time_ns: int
     memory: int
     highest: int
     processes: tuple[tuple[str, int], ...]
@@ -64,3 +64,17 @@ class Observation:
     signals: Mapping[int, int] = field(default_factory=dict)
     gpus: tuple[GpuReading, ...] = ()
     written: int | None = None
+
+
+def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
+    """Returns RSS of the process tree in bytes, if its largest process has grown after a reading.
+
+    Args:
+        last: The reading.
+        mark: RSS that one of the processes has reached, in bytes; None if it has not grown.
+    """
+    if last is None:
+        return mark
+    if mark is None:
+        return None
+    return last.memory + max(0, mark - (last.processes[0][1] if last.processes else 0))

@@ -17,7 +17,8 @@ from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.launcher.largest_processes import SMALLEST_SHARE, LargestProcesses
-from otel_quant.launcher.observation import LastSeen, Observation
+from otel_quant.launcher.observation import LastSeen, Observation, with_mark
+from otel_quant.launcher.post_mortem import ending_of, plain_ending
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program_tree import ProgramTree, TreeReading, signal_of
 from otel_quant.launcher.surroundings import Surroundings
@@ -26,6 +27,8 @@ from otel_quant.recordings import series
 from otel_quant.recordings.curve import Number
 from otel_quant.recordings.curve_file import CurveFile
 from otel_quant.recordings.layout import curve_path
+from otel_quant.recordings.model import Ending
+from otel_quant.recordings.reader import read
 
 INTERVAL: Final = 0.05
 """Seconds between two readings."""
@@ -62,6 +65,7 @@ class Observer:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._folder, self._pid, self._interval = folder, pid, interval
+        self._began_ns = time.time_ns()
         self._tree = ProgramTree(pid, environ)
         self._largest = LargestProcesses(pid)
         self._surroundings = Surroundings()
@@ -89,7 +93,21 @@ class Observer:
         with FAULTS.kept_in("observer, thread"):
             self._sampler.start()
 
-    def finish(self, ended: ProgramEnding) -> Observation:
+    def finish(self, ended: ProgramEnding) -> Ending:
+        """Ends the thread, completes the curve and finds out how the program has ended.
+
+        Args:
+            ended: How the program has ended; it has been waited for.
+
+        Returns:
+            How it has ended. If the recording cannot be read, what is known without it.
+        """
+        seen = self.observe(ended)
+        with FAULTS.kept_in("observer, end"):
+            return ending_of(seen, read(self._folder))
+        return plain_ending(seen, self._began_ns)
+
+    def observe(self, ended: ProgramEnding) -> Observation:
         """Ends the thread and completes the curve.
 
         Args:
@@ -159,7 +177,7 @@ class Observer:
         last = self._recent[-1]
         self._last_seen.pop(pid, None)  # the id may have been used before
         self._last_seen[pid] = LastSeen(
-            last.clock_ns,
+            time.time_ns() - (time.monotonic_ns() - last.clock_ns),
             last.memory,
             max(reading.memory for reading in self._recent),
             self._largest.named(last.processes),
@@ -197,20 +215,6 @@ class Observer:
             gpus=last.gpus if last is not None else (),
             written=last.disk.write if last is not None and last.disk is not None else None,
         )
-
-
-def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
-    """Returns RSS of the process tree in bytes, if its largest process has grown after a reading.
-
-    Args:
-        last: The reading.
-        mark: RSS that one of the processes has reached, in bytes; None if it has not grown.
-    """
-    if last is None:
-        return mark
-    if mark is None:
-        return None
-    return last.memory + max(0, mark - (last.processes[0][1] if last.processes else 0))
 
 
 def _mark(who: int) -> int:

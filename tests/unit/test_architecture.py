@@ -41,7 +41,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
-    "launcher": SHARED | {"environment", "probes", "recordings"},
+    "launcher": SHARED | {"environment", "probes", "recordings", "rendering", "telemetry"},
     "runtime": SHARED
     | {
         "environment",

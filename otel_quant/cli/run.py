@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
         raise _not_started(arguments[0], error) from error
     from otel_quant.launcher.launched_recording import LaunchedRecording
 
-    recording = LaunchedRecording(folder, began_ns)
+    recording = LaunchedRecording(folder, began_ns, program.pid, environ, options.interval)
     ending = program.wait()
     with FAULTS.kept_in("end of the recording"):
         try:
@@ -159,7 +159,7 @@ def _not_started(name: str, error: OSError) -> UserError:
     elif isinstance(error, FileNotFoundError):
         problem = f"no such program; {_EXPECTED}"
     elif isinstance(error, PermissionError):
-        problem = f"is not executable; name the program that runs it, or chmod +x it"
+        problem = "is not executable; name the program that runs it, or chmod +x it"
     return UserError(printable(f"{name}: {problem}"), code)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.launcher import program
+from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.recordings import manifest
 from otel_quant.recordings.model import Ending
 
@@ -20,31 +21,42 @@ class LaunchedRecording:
     Args:
         folder: The recording.
         began_ns: Wall clock before the program was started, in nanoseconds since the epoch.
+        pid: The program.
+        environ: The program's environment.
+        interval: Milliseconds between readings; None for the usual.
     """
 
-    def __init__(self, folder: Path, began_ns: int) -> None:
-        self._folder, self._began_ns = folder, began_ns
+    def __init__(
+        self,
+        folder: Path,
+        began_ns: int,
+        pid: int,
+        environ: Mapping[str, str],
+        interval: float | None = None,
+    ) -> None:
+        self._folder = folder
+        self._observer: Observer | None = None
         with FAULTS.kept_in("manifest"):
             manifest.create(folder, began_ns, "launcher")
+        with FAULTS.kept_in("observer"):
+            seconds = INTERVAL if interval is None else interval / 1e3
+            self._observer = Observer(folder, pid, seconds, environ)
+            self._observer.start()
 
-    def finish(self, ended: program.Ending) -> None:
+    def finish(self, ended: program.Ending) -> Ending | None:
         """Completes the recording.
 
         Args:
             ended: How the program has ended.
+
+        Returns:
+            How it has ended, with what the recording tells of it; None if that failed.
         """
-        now = time.time_ns()
-        ending = Ending(
-            time=(now - self._began_ns) / 1e9,
-            exit_code=ended.code,
-            signal=None if ended.signal is None else _name(ended.signal),
-        )
+        ending: Ending | None = None
+        fields: dict[str, object] = {"ended": time.time_ns()}
+        with FAULTS.kept_in("observer"):
+            if self._observer is not None:
+                ending = fields["ending"] = self._observer.finish(ended)
         with FAULTS.kept_in("manifest"):
-            manifest.complete(self._folder, ended=now, ending=ending)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+            manifest.complete(self._folder, **fields)
+        return ending

@@ -52,14 +52,11 @@ def script_name(arguments: Sequence[str]) -> str:
     Args:
         arguments: The program and its arguments: ``torchrun --nproc-per-node 2 train.py``.
     """
-    program, *rest = arguments
-    if program.endswith(_SCRIPTS):
-        return program
-    for number, argument in enumerate(rest):
+    for number, argument in enumerate(arguments):
         if argument.endswith(_SCRIPTS):
             return argument
-        if argument == "-m" and number + 1 < len(rest):
-            return rest[number + 1].replace(".", "-")
+        if argument == "-m" and number + 1 < len(arguments):
+            return arguments[number + 1].replace(".", "-")
         if argument == "-c":
             break
-    return program
+    return arguments[0]

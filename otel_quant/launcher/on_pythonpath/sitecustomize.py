@@ -11,7 +11,7 @@ import sys
 if __name__ == "sitecustomize":
     _here = os.path.dirname(__file__)  # noqa: PTH120 # Python 2 has no pathlib
     sys.path[:] = [_entry for _entry in sys.path if _entry != _here]
-    del sys.modules["sitecustomize"]
+    _us = sys.modules.pop("sitecustomize")  # Python 2 clears a module that nothing refers to
     try:
         # The program's own, which this one hides. If there is none, or if it fails, Python is told
         # so as without us.

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
-import sys
-import time
 from collections.abc import Iterator
 
 import pexpect
@@ -127,9 +124,11 @@ def test_a_closed_terminal_ends_program_and_launcher(
 
 def test_without_a_terminal_and_with_closed_input_nothing_is_different(launched: Launched) -> None:
     code = "import os, sys; print(sys.stdin, os.isatty(1)); sys.exit(4)"
-    for by_shell in ("exec \"$@\" <&-", "exec setsid --wait \"$@\" </dev/null", "exec \"$@\" 2>&-"):
+    for by_shell in ('exec "$@" <&-', 'exec setsid --wait "$@" </dev/null', 'exec "$@" 2>&-'):
         bare = launched.run_bare(["sh", "-c", by_shell, "-", *PYTHON, "-c", code])
-        ours = launched.run_bare(["sh", "-c", by_shell, "-", *launcher("--quiet"), *PYTHON, "-c", code])
+        ours = launched.run_bare(
+            ["sh", "-c", by_shell, "-", *launcher("--quiet"), *PYTHON, "-c", code]
+        )
         assert (ours.returncode, ours.stdout, ours.stderr) == (4, bare.stdout, bare.stderr)
 
 

@@ -68,6 +68,12 @@ OTEL_QUANT_RECORD: Final = "OTEL_QUANT_RECORD"
 OTEL_QUANT_OTLP_FILES: Final = "OTEL_QUANT_OTLP_FILES"
 """``true`` adds OpenTelemetry's own files to the recording."""
 
+OTEL_QUANT_ARGUMENTS: Final = "OTEL_QUANT_ARGUMENTS"
+"""``false`` keeps the arguments of the command line out of what made a run."""
+
+OTEL_QUANT_HASH: Final = "OTEL_QUANT_HASH"
+"""``true`` adds the SHA-256 of the files of ONNX models to their static cost."""
+
 OTEL_QUANT_LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
 """Process id of the ``otel-quant run`` that has started the program."""
 
@@ -99,6 +105,10 @@ class Settings:
         exit_timeout: Seconds that exit may wait for exporters.
         libraries: Names of the libraries to instrument; None for all.
         otlp_files: Whether OpenTelemetry's own files are added to the recording.
+        record: Folder of the recording; None for no recording.
+        launched: Whether `otel-quant run` has started the program: it takes the curve.
+        arguments: Whether the arguments of the command line are recorded.
+        hashes: Whether the files of ONNX models are hashed.
     """
 
     profile_path: str | None = None
@@ -114,6 +124,10 @@ class Settings:
     exit_timeout: float = 5.0
     libraries: frozenset[str] | None = None
     otlp_files: bool = False
+    record: str | None = None
+    launched: bool = False
+    arguments: bool = True
+    hashes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +159,11 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
     Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit; Ctrl-C ends the wait."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
-    Variable(OTEL_QUANT_RECORD, "", "Folder of the recording; set by `otel-quant run`."),
-    Variable(OTEL_QUANT_LAUNCHER_PID, "", "Process id of `otel-quant run`, which sets it."),
     Variable(OTEL_QUANT_OTLP_FILES, "false", "`true` adds traces, metrics and log records in files of OpenTelemetry's own JSON-lines exporter to the recording of `otel-quant run`, which sets it for `--otlp-files`."),
+    Variable(OTEL_QUANT_RECORD, "", "Folder of the [recording](recording.md); missing folders are created. Setting it requests one, with the local profile in it unless that has a path. Processes that run at the same time share it; one that is there from an earlier run is kept, and the new one gets a number. `otel-quant run` sets it."),
+    Variable(OTEL_QUANT_ARGUMENTS, "true", "`false` keeps the arguments of the command line out of the telemetry, the local file and the recording; the program's name stays."),
+    Variable(OTEL_QUANT_HASH, "false", "`true` adds the SHA-256 of the files of ONNX models to their static cost. A gigabyte takes about a second."),
+    Variable(OTEL_QUANT_LAUNCHER_PID, "", "Process id of `otel-quant run`, which sets it: the launcher takes the curve of the recording."),
 )  # fmt: skip
 """Every variable, in the order of the documentation."""
 
@@ -214,6 +230,10 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         exit_timeout=seconds(OTEL_QUANT_EXIT_TIMEOUT, default.exit_timeout),
         libraries=libraries or None,
         otlp_files=flag(OTEL_QUANT_OTLP_FILES, default.otlp_files),
+        record=environ.get(OTEL_QUANT_RECORD, "").strip() or None,
+        launched=bool(environ.get(OTEL_QUANT_LAUNCHER_PID, "").strip()),
+        arguments=flag(OTEL_QUANT_ARGUMENTS, default.arguments),
+        hashes=flag(OTEL_QUANT_HASH, default.hashes),
     )
 
 

@@ -68,7 +68,7 @@ class Program:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             _become(arguments, environ, self._mask, failure)
         os.close(failure)
-        with open(failed, "rb") as pipe:
+        with os.fdopen(failed, "rb") as pipe:
             number = pipe.read()
         if number:
             os.waitpid(self.pid, 0)
@@ -139,14 +139,14 @@ def _become(
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
-            os.execvpe(arguments[0], arguments, environ)
+            os.execvpe(arguments[0], arguments, environ)  # noqa: S606 # what the user asks for
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
         import shutil  # rarely needed
 
         found = shutil.which(arguments[0], path=environ.get("PATH")) or arguments[0]
-        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)
+        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)  # noqa: S606
     except OSError as error:
         os.write(failure, str(error.errno).encode())
     finally:

@@ -9,7 +9,7 @@ import os
 import sys
 
 if __name__ == "sitecustomize":
-    _here = os.path.dirname(__file__)  # noqa: PTH120 # Python 2 has no pathlib
+    _here = os.path.dirname(__file__)
     sys.path[:] = [_entry for _entry in sys.path if _entry != _here]
     _us = sys.modules.pop("sitecustomize")  # Python 2 clears a module that nothing refers to
     try:
@@ -31,7 +31,7 @@ if __name__ == "sitecustomize":
                 os.environ["OTEL_QUANT_RECORD"] + "/.pythons", os.O_WRONLY | os.O_APPEND
             )
             try:
-                _note = "%s %s\n" % (_outcome, sys.executable)  # noqa: UP031 # Python 2 too
+                _note = "%s %s\n" % (_outcome, sys.executable)
                 os.write(_notes, _note.encode("utf-8", "replace"))
             finally:
                 os.close(_notes)

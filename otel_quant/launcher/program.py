@@ -66,7 +66,7 @@ class Program:
         if self.pid == 0:
             if ignores_ends:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            _become(arguments, environ, self._mask, failure)
+            _become(list(arguments), environ, self._mask, failure)
         os.close(failure)
         with os.fdopen(failed, "rb") as pipe:
             number = pipe.read()
@@ -125,7 +125,7 @@ class Program:
 
 
 def _become(
-    arguments: Sequence[str],
+    arguments: list[str],
     environ: Mapping[str, str],
     mask: Iterable[int],
     failure: int,

@@ -41,7 +41,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
-    "launcher": SHARED | {"environment", "probes", "recordings", "rendering", "telemetry"},
+    "launcher": SHARED
+    | {"environment", "probes", "recording", "recordings", "rendering", "telemetry"},
     "runtime": SHARED
     | {
         "environment",
@@ -71,8 +72,9 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile", "recordings"},
-    "launched": SHARED | {"environment", "instrumentor"},
-    "cli": SHARED | {"cost", "launcher", "profile", "recordings", "rendering"},
+    "launched": SHARED | {"environment", "instrumentor", "instruments"},
+    "on_pythonpath": frozenset({"launched"}),
+    "cli": SHARED | {"cost", "environment", "launcher", "profile", "recordings", "rendering"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -45,7 +45,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     step = _step_with_samples(victim)
     error, message = _error_of(victim)
     shortage = shortage_in(error, message)
-    last = seen.last_seen.get(victim.pid or 0) or seen.last_seen.get(seen.pid)
+    last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
     certainty, evidence = _cause(seen, victim, memory, shortage)
     limit, source = _limit(seen, shortage)
@@ -102,6 +102,13 @@ def _name(number: int | None) -> str | None:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # a real-time signal
+
+
+def _last_of(victim: Victim, seen: Observation) -> LastSeen | None:
+    """Returns the last moment of a process; of one that is not known, the one that held most."""
+    if victim.pid is None:
+        return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
+    return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
 
 
 def _process(victim: Victim) -> str:

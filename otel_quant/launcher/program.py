@@ -33,10 +33,13 @@ class Ending:
     Attributes:
         code: Its exit code; None if a signal ended it.
         signal: Number of the signal that ended it; None if it exited.
+        max_rss: Highest RSS of it, or of a process that it has waited for, in units of the system
+            (kibibytes on Linux); None if it is not known.
     """
 
     code: int | None = None
     signal: int | None = None
+    max_rss: int | None = None
 
 
 class Program:
@@ -89,7 +92,7 @@ class Program:
     def _ending(self) -> Ending | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 return None
             if os.WIFSTOPPED(status):
@@ -97,8 +100,8 @@ class Program:
                 os.kill(os.getpid(), signal.SIGSTOP)
                 continue
             if os.WIFSIGNALED(status):
-                return Ending(signal=os.WTERMSIG(status))
-            return Ending(code=os.WEXITSTATUS(status))
+                return Ending(signal=os.WTERMSIG(status), max_rss=usage.ru_maxrss)
+            return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
 
     def _pass_on(self, number: int) -> None:
         try:

@@ -308,7 +308,9 @@ def _add_state(
 
 def _mapping(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = event.get(name)
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return {}
+    return {key: tuple(each) if type(each) is list else each for key, each in value.items()}
 
 
 def _pid(process: str) -> int | None:

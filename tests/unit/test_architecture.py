@@ -140,6 +140,7 @@ def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
         "telemetry.logs",
         "profile.sink",
         "profile.last_reading_sink",
+        "recordings.sink",
     }
     assert importers_of("recording.kept_run") == {"__init__", "measured_run", "runtime"}
     for sink in sinks:

@@ -1,0 +1,62 @@
+"""What the launcher itself writes into a recording, from the program's start to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.launcher import program
+from otel_quant.launcher.observer import INTERVAL, Observer
+from otel_quant.recordings import manifest
+from otel_quant.recordings.model import Ending
+
+
+class LaunchedRecording:
+    """The recording of a program that has just been started.
+
+    It never raises: what fails is logged once and is missing from the recording.
+
+    Args:
+        folder: The recording.
+        began_ns: Wall clock before the program was started, in nanoseconds since the epoch.
+        pid: The program.
+        environ: The program's environment.
+        interval: Milliseconds between readings; None for the usual.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        began_ns: int,
+        pid: int,
+        environ: Mapping[str, str],
+        interval: float | None = None,
+    ) -> None:
+        self._folder = folder
+        self._observer: Observer | None = None
+        with FAULTS.kept_in("manifest"):
+            manifest.create(folder, began_ns, "launcher")
+        with FAULTS.kept_in("observer"):
+            seconds = INTERVAL if interval is None else interval / 1e3
+            self._observer = Observer(folder, pid, seconds, environ)
+            self._observer.start()
+
+    def finish(self, ended: program.Ending) -> Ending | None:
+        """Completes the recording.
+
+        Args:
+            ended: How the program has ended.
+
+        Returns:
+            How it has ended, with what the recording tells of it; None if that failed.
+        """
+        ending: Ending | None = None
+        fields: dict[str, object] = {"ended": time.time_ns()}
+        with FAULTS.kept_in("observer"):
+            if self._observer is not None:
+                ending = fields["ending"] = self._observer.finish(ended)
+        with FAULTS.kept_in("manifest"):
+            manifest.complete(self._folder, **fields)
+        return ending

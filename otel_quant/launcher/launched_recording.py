@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from otel_quant.environment import settings_from
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
+from otel_quant.launcher.send_ending import send_ending
 from otel_quant.recordings import manifest
 from otel_quant.recordings.model import Ending
 
@@ -59,4 +62,7 @@ class LaunchedRecording:
                 ending = fields["ending"] = self._observer.finish(ended)
         with FAULTS.kept_in("manifest"):
             manifest.complete(self._folder, **fields)
+        with FAULTS.kept_in("end of the spans"):
+            if ending is not None:
+                send_ending(self._folder, os.environ, settings_from(os.environ).exit_timeout)
         return ending

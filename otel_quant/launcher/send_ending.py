@@ -11,9 +11,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.reader import read
 
 _log = logging.getLogger("otel_quant")
 
@@ -21,24 +23,23 @@ _SENDER: Final = "otel_quant.launcher.ending_sender"
 _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
 
 
-def send_ending(recording: Recording, environ: Mapping[str, str], timeout: float) -> None:
+def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
     """Ends the spans that were open, under their own ids, and sends a log record.
 
     Does nothing where no span was open, which is so where nothing is sent.
 
     Args:
-        recording: The recording, with its ending.
+        folder: The recording, with its ending.
         environ: The environment that this process was started with.
         timeout: Seconds that it may take.
     """
-    runs = open_runs(recording)
-    if not runs or timeout <= 0:
+    if timeout <= 0 or not open_runs(read(folder)):
         return
     environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
     environ["OTEL_METRICS_EXPORTER"] = "none"
     try:
         subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", _SENDER, os.fspath(recording.path)],
+            [sys.executable, "-m", _SENDER, os.fspath(folder)],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

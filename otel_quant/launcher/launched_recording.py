@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.recording.command_line import shown_command
+from otel_quant.launcher.send_ending import send_ending
 from otel_quant.recordings import manifest
 from otel_quant.recordings.model import Ending
 from otel_quant.telemetry import semconv
@@ -40,6 +42,7 @@ class LaunchedRecording:
         self._folder = folder
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
+        self._exit_timeout = settings.exit_timeout
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
             command = shown_command(shown, paths=settings.paths)
@@ -65,4 +68,7 @@ class LaunchedRecording:
                 ending = fields["ending"] = self._observer.finish(ended)
         with FAULTS.kept_in("manifest"):
             manifest.complete(self._folder, **fields)
+        with FAULTS.kept_in("end of the spans"):
+            if ending is not None:
+                send_ending(self._folder, os.environ, self._exit_timeout)
         return ending

@@ -77,7 +77,7 @@ class Observer:
         self._looked_ns = 0
         self._highest_mark = 0
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
-        self._mark_before = max(_mark(resource.RUSAGE_SELF), _mark(resource.RUSAGE_CHILDREN))
+        self._mark_before = _bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
     def start(self) -> None:
         """Starts a thread that takes readings. To be called as soon as the program runs."""
@@ -122,7 +122,7 @@ class Observer:
             pid=self._pid, time_ns=time_ns, exit_code=ended.code, signal=ended.signal
         )
         with FAULTS.kept_in("observer, end"):
-            seen = self._observation(seen)
+            seen = self._observation(seen, _bytes(ended.max_rss or 0))
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
                 memory = with_mark(seen.last_seen.get(self._pid), seen.mark)
@@ -195,13 +195,12 @@ class Observer:
                 levels[series.gpu_process_used(gpu.index)] = gpu.process_used
         return levels
 
-    def _observation(self, seen: Observation) -> Observation:
+    def _observation(self, seen: Observation, mark: int) -> Observation:
         kills = self._surroundings.oom_kills()
         last = self._recent[-1] if self._recent else None
         if last is not None:
             for pid in last.processes:
                 self._note_last(pid)
-        mark = _mark(resource.RUSAGE_CHILDREN)
         return dataclasses.replace(
             seen,
             last_seen=self._last_seen,
@@ -217,9 +216,8 @@ class Observer:
         )
 
 
-def _mark(who: int) -> int:
-    """Returns the highest RSS of this process, or of all that it has waited for, in bytes."""
-    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def _bytes(max_rss: int) -> int:
+    return max_rss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:

@@ -21,7 +21,7 @@ from otel_quant.rendering.sizes import size
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
 
-_FEWEST_POINTS: Final = 3
+_FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
 """Points of a calibration's progress from which its growth is taken."""
 
@@ -45,11 +45,11 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     step = _step_with_samples(victim)
     error, message = _error_of(victim)
     shortage = shortage_in(error, message)
-    last = seen.last_seen.get(victim.pid or 0) or seen.last_seen.get(seen.pid)
+    last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
     certainty, evidence = _cause(seen, victim, memory, shortage)
     limit, source = _limit(seen, shortage)
-    growth = _growth(step, recording) if step is not None else None
+    growth = _growth(step, memory, recording) if step is not None else None
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
@@ -102,6 +102,13 @@ def _name(number: int | None) -> str | None:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # a real-time signal
+
+
+def _last_of(victim: Victim, seen: Observation) -> LastSeen | None:
+    """Returns the last moment of a process; of one that is not known, the one that held most."""
+    if victim.pid is None:
+        return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
+    return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
 
 
 def _process(victim: Victim) -> str:
@@ -203,24 +210,34 @@ def _limit(seen: Observation, shortage: Where | None) -> tuple[int | None, str |
     return limit, source
 
 
-def _growth(step: RecordedStep, recording: Recording) -> int | None:
-    """Returns the growth of memory with each sample: the median slope between any two readings."""
+def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
+    """Returns the growth of memory with each sample: the median slope between any two readings.
+
+    Args:
+        step: A step that has consumed samples.
+        memory: RSS of the process tree at its end, in bytes.
+        recording: The recording.
+    """
     curve = _memory_curve(recording)
-    if not curve:
+    samples = step.samples or 0
+    if not curve or memory is None or samples < _FEWEST_SAMPLES:
         return None
-    every = max(1, -(-len(step.progress) // _MOST_POINTS))
+    # The newest number of samples is that of the end, whenever the figures beside it were read.
+    known = [(time, count) for time, count in step.progress if count < samples]
+    every = max(1, -(-len(known) // _MOST_POINTS))
     points: list[tuple[int, float]] = []
     position = 0
-    for time, samples in step.progress[::every]:
+    for time, count in ((step.start, 0), *known[::every]):
         while position + 1 < len(curve) and curve[position + 1][0] <= time:
             position += 1
-        points.append((samples, float(curve[position][1].last)))
+        points.append((count, float(curve[position][1].last)))
+    points.append((samples, float(memory)))
     slopes = [
         (after[1] - before[1]) / (after[0] - before[0])
         for before, after in combinations(points, 2)
         if after[0] > before[0]
     ]
-    return round(statistics.median(slopes)) if len(slopes) >= _FEWEST_POINTS else None
+    return round(statistics.median(slopes))
 
 
 def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:

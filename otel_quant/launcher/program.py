@@ -32,10 +32,13 @@ class Ending(NamedTuple):
     Attributes:
         code: Its exit code; None if a signal ended it.
         signal: Number of the signal that ended it; None if it exited.
+        max_rss: Highest RSS of it, or of a process that it has waited for, in units of the system
+            (kibibytes on Linux); None if it is not known.
     """
 
     code: int | None = None
     signal: int | None = None
+    max_rss: int | None = None
 
 
 class Program:
@@ -99,16 +102,16 @@ class Program:
     def _ending(self) -> Ending | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 return None
             if os.WIFSIGNALED(status):
-                return Ending(signal=os.WTERMSIG(status))
+                return Ending(signal=os.WTERMSIG(status), max_rss=usage.ru_maxrss)
             if os.WIFEXITED(status):
-                return Ending(code=os.WEXITSTATUS(status))
+                return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
             if self._is_stopped() and signal.SIGCONT not in signal.sigpending():
-                os.kill(os.getpid(), signal.SIGSTOP)
+                _stop(os.WSTOPSIG(status))
 
     def _is_stopped(self) -> bool:
         state = Path(f"/proc/{self.pid}/stat")
@@ -151,6 +154,17 @@ def _become(
         os.write(failure, str(error.errno).encode())
     finally:
         os._exit(127)
+
+
+def _stop(number: int) -> None:
+    """Stops this process by a signal, as the program was stopped, until it is continued."""
+    if number == signal.SIGSTOP:
+        os.kill(os.getpid(), number)
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # stops here
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _let_go_of_input_and_output() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, TypeVar
@@ -118,6 +118,15 @@ def name_of(pid: int) -> str | None:
         words = read_process(pid, "cmdline").decode(errors="replace").split("\0")
     except OSError:
         return None
+    return short_name(words)
+
+
+def short_name(words: Sequence[str]) -> str | None:
+    """Returns the name of a process with this command line; None for an empty one.
+
+    Args:
+        words: Program and arguments.
+    """
     program = PurePath(words[0]).name
     if not program:
         return None
@@ -138,9 +147,11 @@ def signal_of(pid: int) -> int | None:
     return status & 0x7F or None
 
 
-def _script(arguments: list[str]) -> str | None:
+def _script(arguments: Sequence[str]) -> str | None:
     """Returns the script or module that an interpreter runs; what follows `-c` is not shown."""
     for position, argument in enumerate(arguments):
+        if position and arguments[position - 1] in ("-W", "-X"):
+            continue  # the value of an option
         if argument == "-m":
             return " ".join(arguments[position : position + 2])
         if argument == "-c":

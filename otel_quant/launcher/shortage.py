@@ -28,7 +28,7 @@ SHORTAGES: Final = (
     # torch.cuda.OutOfMemoryError is an alias of the first; both name the device in the message.
     Shortage(r"torch\.(cuda\.)?OutOfMemoryError", where="gpu"),
     Shortage(r"(\w+\.)*OutOfMemoryError", where=None),
-    Shortage(r"(\w+\.)*MemoryError"),
+    Shortage(r"(\w+\.)*\w*MemoryError"),
     Shortage(r".*", r"(CUDA|HIP|cuda) (error: )?out of memory|cudaErrorMemoryAllocation", "gpu"),
     Shortage(r".*", r"CU(BLAS|DNN|FFT)_STATUS_ALLOC_FAILED", "gpu"),
     # onnxruntime's arena of any device, torch's allocator of the CPU, and the C++ library.

@@ -58,7 +58,8 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
         return victims[0]
     if not seen.exit_code:
         return None
-    return Victim(seen.pid, _signal_of_child(seen), own, (), end)
+    number = _signal_of_child(seen)
+    return Victim(seen.pid if number is None else None, number, own, (), end)
 
 
 def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:

@@ -123,6 +123,8 @@ class RecordedRun:
         last: Its newest figures; None if it has none beyond its checkpoints.
         trace_id: The trace, 32 hexadecimal digits; None without an SDK.
         span_id: The run's span, 16 hexadecimal digits.
+        parent_span_id: The span above; None if it is the outermost of its trace.
+        resource: Attributes of what its telemetry says it comes from.
     """
 
     id: str
@@ -144,6 +146,8 @@ class RecordedRun:
     last: LastReading | None = None
     trace_id: str | None = None
     span_id: str | None = None
+    parent_span_id: str | None = None
+    resource: Attributes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

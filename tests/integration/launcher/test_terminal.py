@@ -87,7 +87,8 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: pexpect.spawn) -> None:
 def test_a_job_in_the_background_is_ended_by_the_shells_kill(shell: pexpect.spawn) -> None:
     start(shell)
     shell.send("\x1a")
-    shell.expect_exact("Stopped")
+    shell.expect_exact(f"code {128 + signal.SIGTSTP}")
+    shell.expect_exact(PROMPT)
     shell.sendline("bg; kill %1; wait %1; echo code $?")
     shell.expect_exact("code 143")
 

@@ -14,7 +14,15 @@ from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, number, tex
 from otel_quant.report.bands import ShownStep, shown_steps, step_at
 from otel_quant.report.charts import Chart
 from otel_quant.report.subject import Subject, memory_limit, process_name
-from otel_quant.report.units import clock_text, counted, cut, duration_text, share_text, size_text
+from otel_quant.report.units import (
+    WITHIN,
+    clock_text,
+    counted,
+    cut,
+    duration_text,
+    share_text,
+    size_text,
+)
 from otel_quant.telemetry import semconv
 
 _LONGEST_NAME: Final = 120
@@ -79,13 +87,11 @@ def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Ch
     return Answer(
         outcome=_outcome(recording, subject),
         is_bad=recording.state in ("failed", "killed", "lost"),
-        sentences=tuple(
-            (
-                *_error(subject),
-                *_peak_sentence(recording, peak),
-                *_time(recording, subject),
-                *_written(recording, subject, charts),
-            )
+        sentences=(
+            *_error(subject),
+            *_peak_sentence(recording, peak),
+            *_time(recording, subject),
+            *_written(recording, subject, charts),
         ),
         meters=tuple(meters),
     )
@@ -142,23 +148,27 @@ def _where(recording: Recording, subject: Subject | None) -> str:
         return ""
     step = last.step
     total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-    sample = "" if step.samples is None or step.end is not None else f", sample {step.samples:,}{total}"
+    sample = (
+        "" if step.samples is None or step.end is not None else f", sample {step.samples:,}{total}"
+    )
     return f"{cut(step.name, _LONGEST_NAME)}{sample}"
 
 
 def _error(subject: Subject | None) -> Iterator[str]:
     for run in subject.runs if subject is not None else ():
         if run.error is not None:
-            message = f": {cut(run.error_message, _LONGEST_MESSAGE)}" if run.error_message else ""
-            yield f"{cut(run.error, _LONGEST_NAME)}{message}."
+            yield f"{_error_text(run.error, run.error_message)}."
             return
     for each in subject.steps if subject is not None else ():
         if each.step.error is not None:
-            message = each.step.error_message
-            said = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
-            name = cut(each.step.name, _LONGEST_NAME)
-            yield f"{name} raised {cut(each.step.error, _LONGEST_NAME)}{said}."
+            error = _error_text(each.step.error, each.step.error_message)
+            yield f"{cut(each.step.name, _LONGEST_NAME)} raised {error}."
             return
+
+
+def _error_text(error: str, message: str | None) -> str:
+    said = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
+    return f"{cut(error, _LONGEST_NAME)}{said}"
 
 
 def _memory_peak(
@@ -176,7 +186,9 @@ def _memory_peak(
         process = process_name(run) if several else None
         owned = [
             _MemoryPeak(value, _path(each), process=process)
-            for each in reversed(shown_steps([run], recording.duration))  # of equal ones the innermost
+            for each in reversed(
+                shown_steps([run], recording.duration)
+            )  # of equal ones the innermost
             if (value := number(each.step.attributes, semconv.MEMORY_PEAK)) is not None
         ]
         found += [max(owned, key=lambda each: each.value)] if owned else []
@@ -209,7 +221,9 @@ _EQUAL: Final = 0.99
 
 def _path(step: ShownStep | None) -> str | None:
     """Returns the name of a step behind that of the one around it."""
-    return None if step is None else " › ".join(cut(name, _LONGEST_NAME) for name in step.path[-2:])
+    return (
+        None if step is None else WITHIN.join(cut(name, _LONGEST_NAME) for name in step.path[-2:])
+    )
 
 
 def _peak_sentence(recording: Recording, peak: _MemoryPeak | None) -> Iterator[str]:
@@ -232,9 +246,9 @@ def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
         return
     own = _own_seconds(steps)
     most = max(range(len(steps)), key=lambda at: own[at])
-    share = f", {share_text(own[most] / recording.duration)} of it" if recording.duration else ""
+    share = f", {share_text(own[most] / recording.duration)}" if recording.duration else ""
     yield (
-        f"Of the time of {counted(len(steps), 'step')}, most went to {_path(steps[most])}: "
+        f"{counted(len(steps), 'step')}; most of the time went to {_path(steps[most])}: "
         f"{duration_text(own[most])}{share}."
     )
 
@@ -266,7 +280,9 @@ def _written(
     )
     if paths:
         shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])
-        more = f" and {counted(len(paths) - _MOST_PATHS, 'more')}" if len(paths) > _MOST_PATHS else ""
+        more = (
+            f" and {counted(len(paths) - _MOST_PATHS, 'more')}" if len(paths) > _MOST_PATHS else ""
+        )
         yield f"Models written: {shown}{more}."
 
 

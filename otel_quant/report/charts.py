@@ -135,7 +135,9 @@ def chart_data(chart: Chart) -> Json:
             {
                 "label": series.label,
                 "style": series.style,
-                "values": [None if value is None else round(value / step) for value in series.values],
+                "values": [
+                    None if value is None else round(value / step) for value in series.values
+                ],
             }
             for series in chart.series
         ],

@@ -127,9 +127,7 @@ def _points(curves: Iterable[RecordedCurve]) -> int:
     return max(_FEWEST, min(_MOST, _CELLS // (len(names) + 2)))
 
 
-def _columns(
-    curve: RecordedCurve, began_ns: int, start: float, every: float, count: int
-) -> Grid:
+def _columns(curve: RecordedCurve, began_ns: int, start: float, every: float, count: int) -> Grid:
     offset, length = (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
     levels: dict[str, list[Level | None]] = {}
     totals: dict[str, list[Number | None]] = {}

@@ -102,13 +102,15 @@ def _comparison(models: Mapping[str, Mapping[str, Any]]) -> PageTable:
         if has_both:
             cells.append(_change(values["float"], values["quantized"]))
         rows.append(Row(tuple(cells)))
-    return PageTable("models", "Models before and after", tuple(columns), tuple(rows), is_sortable=False)
+    return PageTable(
+        "models", "Models before and after", tuple(columns), tuple(rows), is_sortable=False
+    )
 
 
 def _change(before: float | None, after: float | None) -> str:
     if not before or after is None:
         return ""
-    return "the same" if before == after else f"× {after / before:.3g}"
+    return "the same" if before == after else f"\u00d7 {after / before:.3g}"
 
 
 def _mix(role: str, model: Mapping[str, Any]) -> Mix:
@@ -154,7 +156,9 @@ _MEMORY: Final = Column("Memory", "MiB", title="estimated")
 
 def _layer(node: Mapping[str, Any], key: str) -> Row:
     value = number(node, key) or 0.0
-    texts = (cut(str(node.get(name, "")), _LONGEST_NAME) for name in ("name", "op_type", "precision"))
+    texts = (
+        cut(str(node.get(name, "")), _LONGEST_NAME) for name in ("name", "op_type", "precision")
+    )
     figure = f"{value / 1e6:,.1f}" if key == "macs" else f"{value / MIB:,.2f}"
     return Row((*texts, figure))
 

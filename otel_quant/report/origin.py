@@ -22,7 +22,13 @@ _GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     (
         "Versions",
-        ("process.runtime.", "quant.otel_quant.", "quant.libraries", "quant.library.", "telemetry."),
+        (
+            "process.runtime.",
+            "quant.otel_quant.",
+            "quant.libraries",
+            "quant.library.",
+            "telemetry.",
+        ),
     ),
     ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
     (
@@ -60,7 +66,15 @@ _NAMES: Final = {
 }
 """Names for people; any other attribute is shown by its own."""
 
-_SIZES: Final = frozenset({semconv.MEMORY_LIMIT, semconv.GPU_MEMORY_LIMIT, "host.memory.size", "quant.input.size", "quant.output.size"})
+_SIZES: Final = frozenset(
+    {
+        semconv.MEMORY_LIMIT,
+        semconv.GPU_MEMORY_LIMIT,
+        "host.memory.size",
+        "quant.input.size",
+        "quant.output.size",
+    }
+)
 
 _RUN_ONLY: Final = (
     semconv.LIBRARY_NAME,

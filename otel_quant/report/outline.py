@@ -108,12 +108,15 @@ def outline_of(chart: Chart, steps: Sequence[ShownStep], until: float) -> Outlin
         y_ticks=tuple(
             Tick(value_text(value, chart.unit), 100 * (1 - value / top))
             for value in _round_values(top, chart.unit)
+            if limit is None or 100 * (1 - value / top) - limit > _APART
         ),
     )
 
 
 _QUARTERS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 _TICKS: Final = 3
+_APART: Final = 10
+"""Percent of the height: a tick nearer to the limit would be written over it."""
 
 
 def _round_values(top: float, unit: Unit) -> Iterator[float]:
@@ -125,7 +128,7 @@ def _round_values(top: float, unit: Unit) -> Iterator[float]:
         power = 10.0 ** math.floor(math.log10(step))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
     value = step
-    while value < top:
+    while value < 0.9 * top:
         yield value
         value += step
 
@@ -192,4 +195,3 @@ def _bands(steps: Sequence[ShownStep], until: float) -> Iterator[OutlineBand]:
         yield OutlineBand(
             cut(each.step.name, _LONGEST_LABEL), round(left, 2), width, each.row, each.state
         )
-

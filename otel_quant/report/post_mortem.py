@@ -8,7 +8,7 @@ from typing import Final
 
 from otel_quant.recordings.model import Advice, Ending, Recording
 from otel_quant.report.tables import FactList
-from otel_quant.report.units import counted, cut, duration_text, share_text, size_text
+from otel_quant.report.units import WITHIN, counted, cut, duration_text, share_text, size_text
 
 _LONGEST: Final = 300
 _MOST: Final = 8
@@ -28,14 +28,11 @@ class PostMortem:
 
 
 def post_mortem_of(recording: Recording) -> PostMortem | None:
-    """Returns the post-mortem; None if nobody saw the program being killed or nothing is known."""
+    """Returns the post-mortem; None if nobody saw the program being killed."""
     ending = recording.ending
-    if ending is None or recording.state not in ("killed", "failed"):
+    if ending is None or not (ending.signal or ending.out_of_memory or ending.advice):
         return None
-    rows = tuple(_rows(ending))
-    if not rows and not ending.advice:
-        return None
-    return PostMortem(FactList("", rows), ending.advice)
+    return PostMortem(FactList("", tuple(_rows(ending))), ending.advice)
 
 
 def _rows(ending: Ending) -> Iterator[tuple[str, str]]:
@@ -50,7 +47,7 @@ def _rows(ending: Ending) -> Iterator[tuple[str, str]]:
     if ending.where is not None:
         yield "Was doing", cut(ending.where, _LONGEST)
     if len(ending.open_steps) > 1:
-        yield "Open steps", _listed([cut(name, 80) for name in ending.open_steps], " › ")
+        yield "Open steps", _listed([cut(name, 80) for name in ending.open_steps], WITHIN)
     if ending.memory is not None:
         limit = ""
         if ending.memory_limit:
@@ -62,7 +59,10 @@ def _rows(ending: Ending) -> Iterator[tuple[str, str]]:
         yield "Growth", f"{size_text(ending.memory_per_sample)} with each calibration sample"
     for name, sizes in (("Largest processes", ending.processes), ("On disk", ending.disk)):
         if sizes:
-            yield name, _listed([f"{cut(each, 80)} {size_text(size)}" for each, size in sizes], ", ")
+            yield (
+                name,
+                _listed([f"{cut(each, 80)} {size_text(size)}" for each, size in sizes], ", "),
+            )
 
 
 _CERTAIN: Final = {

@@ -12,7 +12,7 @@ from otel_quant.report.attributes import number
 from otel_quant.report.step_table import STATES
 from otel_quant.report.subject import by_process, process_name
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import MIB, counted, cut, duration_text, share_text
+from otel_quant.report.units import MIB, cut, duration_text, share_text
 from otel_quant.telemetry import semconv
 
 _MOST_PROCESSES: Final = 128
@@ -80,9 +80,7 @@ def _peaks(runs: Sequence[RecordedRun]) -> Iterator[float]:
 
 def _sentence(processes: Sequence[_Process]) -> str:
     slowest, typical = processes[0], median(each.seconds for each in processes)
-    text = (
-        f"{len(processes):,} processes: {slowest.name} took longest with {duration_text(slowest.seconds)}"
-    )
+    text = f"{len(processes):,} processes: {slowest.name} took longest with {duration_text(slowest.seconds)}"
     if typical:
         text += f", {share_text(slowest.seconds / typical - 1)} more than the median"
     return f"{text}."
@@ -115,7 +113,7 @@ def _process_table(processes: Sequence[_Process]) -> PageTable:
             Column("State", is_text=True),
             Column("Start", "s"),
             Column("Time", "s"),
-            Column("to median", "%", title="longer or shorter than the median process"),
+            Column("Time to median", "%", title="longer or shorter than the median process"),
             Column("Memory peak", "MiB", title="of the process and its children"),
             Column("Steps"),
         ),
@@ -171,7 +169,7 @@ def _imbalance_tables(processes: Sequence[_Process]) -> Iterator[PageTable]:
             Column("Slowest", is_text=True),
             Column("Imbalance", "%", title="by how much the longest is longer than the median"),
             Column("Memory peak", "MiB", title="highest of any process"),
-            Column("in", is_text=True),
+            Column("Peak in", is_text=True),
         ),
         tuple(rows),
         f"{left_out:,} shorter steps are left out." if left_out > 0 else "",

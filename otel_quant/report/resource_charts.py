@@ -60,7 +60,7 @@ def _memory(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Cha
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
     memory = Series("memory", grid.highest[series.MEMORY])
     lowest = Series("lowest", grid.lowest[series.MEMORY], "lowest")
-    chart = _level(
+    return _level(
         "memory",
         "Memory of the process tree",
         (*layers, memory, *(() if layers else (lowest,))),
@@ -70,7 +70,6 @@ def _memory(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Cha
         None if limit is None else Line("limit", limit),
         note,
     )
-    return chart
 
 
 def _rest(whole: Values, parts: Sequence[Values]) -> Values:
@@ -90,12 +89,12 @@ def _gpus(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Itera
     limit, gpus = _gpu_limit(recording)
     for index in sorted(found)[:_MOST_GPUS]:
         used, own = series.gpu_used(index), series.gpu_process_used(index)
-        shown = []
+        shown: list[Series] = []
         if own in grid.highest:
             shown.append(Series("this program", grid.highest[own]))
         if used in grid.highest:
-            style = "second" if shown else "main"
-            shown.append(Series("all programs", grid.highest[used], style))
+            every = Series("all programs", grid.highest[used], "second" if shown else "main")
+            shown.append(every)
         note = ""
         if index == sorted(found)[:_MOST_GPUS][-1]:
             note = f"The limit takes all {gpus:.0f} GPUs as equally large. " if gpus > 1 else ""
@@ -153,8 +152,8 @@ def _level(
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
     written, read = (grid.rate(name, until) for name in (series.DISK_WRITE, series.DISK_READ))
     if written or read:
-        shown = (Series("written", written),) if written else ()
-        shown += (Series("read", read, "second" if written else "main"),) if read else ()
+        shown = [Series("written", written)] if written else []
+        shown += [Series("read", read, "second" if written else "main")] if read else []
         totals = (
             f"{size_text(total)} {word}"
             for word, name in (("written", series.DISK_WRITE), ("read", series.DISK_READ))
@@ -165,7 +164,7 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
             title="Disk",
             unit="bytes/s",
             times=grid.times,
-            series=shown,
+            series=tuple(shown),
             summary=f"{' and '.join(totals)} in all.",
             every=grid.every,
         )

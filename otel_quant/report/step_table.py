@@ -68,16 +68,16 @@ _FIGURES: Final = (
     _Figure("Start", "s", lambda each: each.step.start, 2),
     _Figure("Time", "s", lambda each: each.duration, 2),
     _Figure("Memory at start", "bytes", _of(semconv.MEMORY_START)),
-    _Figure("at end", "bytes", _of(MEMORY_END)),
-    _Figure("peak", "bytes", _of(semconv.MEMORY_PEAK)),
-    _Figure("of limit", "%", _share_of_limit),
+    _Figure("Memory at end", "bytes", _of(MEMORY_END)),
+    _Figure("Memory peak", "bytes", _of(semconv.MEMORY_PEAK)),
+    _Figure("Peak of limit", "%", _share_of_limit),
     _Figure("GPU peak", "bytes", _of(semconv.GPU_MEMORY_PEAK)),
     _Figure("Read", "bytes", _of(semconv.DISK_READ), 1, "from disk"),
     _Figure("Written", "bytes", _of(semconv.DISK_WRITE), 1, "to disk"),
     _Figure("Caches", "bytes", _of(CACHE_PEAK), 1, "growth of the cache directory"),
     _Figure("CPU", "s", _cpu, 1, "CPU time, user and system"),
     _Figure("Samples", "", lambda each: each.step.samples, 0, "calibration samples: batches"),
-    _Figure("a second", "", _of(semconv.CALIBRATION_SAMPLE_RATE), 2, "samples a second"),
+    _Figure("Samples a second", "", _of(semconv.CALIBRATION_SAMPLE_RATE), 2, "samples a second"),
 )
 
 
@@ -90,7 +90,10 @@ def step_table(recording: Recording, subject: Subject) -> PageTable:
     """
     shown = most_telling(subject.steps)
     columns = [Column("Step", is_text=True), Column("State", is_text=True)]
-    cells = [[cut(each.step.name, _LONGEST_NAME) for each in shown], [_state(each) for each in shown]]
+    cells = [
+        [cut(each.step.name, _LONGEST_NAME) for each in shown],
+        [_state(each) for each in shown],
+    ]
     for figure in _FIGURES:
         values = [figure.value(each) for each in shown]
         if all(value is None for value in values):
@@ -99,7 +102,7 @@ def step_table(recording: Recording, subject: Subject) -> PageTable:
         columns.append(Column(figure.heading, unit, title=figure.title))
         cells.append([_cell(value, scale, figure.digits) for value in values])
         if figure.heading == "Time" and recording.duration:
-            columns.append(Column("of all", "%", title="share of the recording's time"))
+            columns.append(Column("Time of all", "%", title="share of the recording's time"))
             shares = [100 * each.duration / recording.duration for each in shown]
             cells.append([_cell(share, 1, 1) for share in shares])
     caption = f"Steps of {subject.name}" if subject.why else "Steps"

@@ -8,6 +8,9 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
+WITHIN: Final = " \u203a "
+"""Between the name of a step and that of one within it."""
+
 _SIZES: Final = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 _COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _DIGITS: Final = 3

@@ -46,10 +46,10 @@ class CountingProbes(Probes):
         super().__init__()
         self.samples = 0
 
-    def sample(self) -> Reading:
+    def sample(self, *, totals: bool = False) -> Reading:
         """Takes and counts a sample."""
         self.samples += 1
-        return super().sample()
+        return super().sample(totals=totals)
 
 
 @contextmanager

@@ -60,6 +60,18 @@ OTEL_QUANT_EXIT_TIMEOUT: Final = "OTEL_QUANT_EXIT_TIMEOUT"
 OTEL_QUANT_LIBRARIES: Final = "OTEL_QUANT_LIBRARIES"
 """Comma-separated names of the libraries to instrument; all if it is unset."""
 
+OTEL_QUANT_RECORD: Final = "OTEL_QUANT_RECORD"
+"""Folder of the recording; setting it requests one."""
+
+OTEL_QUANT_ARGUMENTS: Final = "OTEL_QUANT_ARGUMENTS"
+"""``false`` keeps the arguments of the command line out of what made a run."""
+
+OTEL_QUANT_HASH: Final = "OTEL_QUANT_HASH"
+"""``true`` adds the SHA-256 of the files of ONNX models to their static cost."""
+
+OTEL_QUANT_LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
+"""Process id of the ``otel-quant run`` that has started the program."""
+
 _T = TypeVar("_T")
 
 _LONGEST: Final = 1e6
@@ -87,6 +99,10 @@ class Settings:
         cost_timeout: Seconds that costing one model may take.
         exit_timeout: Seconds that exit may wait for exporters.
         libraries: Names of the libraries to instrument; None for all.
+        record: Folder of the recording; None for no recording.
+        launched: Whether `otel-quant run` has started the program: it takes the curve.
+        arguments: Whether the arguments of the command line are recorded.
+        hashes: Whether the files of ONNX models are hashed.
     """
 
     profile_path: str | None = None
@@ -101,6 +117,10 @@ class Settings:
     cost_timeout: float = 10.0
     exit_timeout: float = 5.0
     libraries: frozenset[str] | None = None
+    record: str | None = None
+    launched: bool = False
+    arguments: bool = True
+    hashes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +152,10 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
     Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit; Ctrl-C ends the wait."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
+    Variable(OTEL_QUANT_RECORD, "", "Folder of the [recording](recording.md); missing folders are created. Setting it requests one, with the local profile in it unless that has a path. Processes that run at the same time share it; one that is there from an earlier run is kept, and the new one gets a number. `otel-quant run` sets it."),
+    Variable(OTEL_QUANT_ARGUMENTS, "true", "`false` keeps the arguments of the command line out of the telemetry, the local file and the recording; the program's name stays."),
+    Variable(OTEL_QUANT_HASH, "false", "`true` adds the SHA-256 of the files of ONNX models to their static cost. A gigabyte takes about a second."),
+    Variable(OTEL_QUANT_LAUNCHER_PID, "", "Process id of `otel-quant run`, which sets it: the launcher takes the curve of the recording."),
 )  # fmt: skip
 """Every variable, in the order of the documentation."""
 
@@ -197,6 +221,10 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         cost_timeout=seconds(OTEL_QUANT_COST_TIMEOUT, default.cost_timeout),
         exit_timeout=seconds(OTEL_QUANT_EXIT_TIMEOUT, default.exit_timeout),
         libraries=libraries or None,
+        record=environ.get(OTEL_QUANT_RECORD, "").strip() or None,
+        launched=bool(environ.get(OTEL_QUANT_LAUNCHER_PID, "").strip()),
+        arguments=flag(OTEL_QUANT_ARGUMENTS, default.arguments),
+        hashes=flag(OTEL_QUANT_HASH, default.hashes),
     )
 
 

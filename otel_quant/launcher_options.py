@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import os
 
+from otel_quant.environment import OTEL_QUANT_ARGUMENTS as OTEL_QUANT_ARGUMENTS
 from otel_quant.environment import OTEL_QUANT_COST as OTEL_QUANT_COST
 from otel_quant.environment import OTEL_QUANT_COST_TIMEOUT as OTEL_QUANT_COST_TIMEOUT
 from otel_quant.environment import OTEL_QUANT_EXACT_PEAKS as OTEL_QUANT_EXACT_PEAKS
 from otel_quant.environment import OTEL_QUANT_EXIT_TIMEOUT as OTEL_QUANT_EXIT_TIMEOUT
 from otel_quant.environment import OTEL_QUANT_GPU as OTEL_QUANT_GPU
+from otel_quant.environment import OTEL_QUANT_HASH as OTEL_QUANT_HASH
 from otel_quant.environment import OTEL_QUANT_LIBRARIES as OTEL_QUANT_LIBRARIES
 from otel_quant.environment import OTEL_QUANT_PATHS as OTEL_QUANT_PATHS
 from otel_quant.environment import OTEL_QUANT_PROFILE as OTEL_QUANT_PROFILE
+from otel_quant.environment import OTEL_QUANT_RECORD as OTEL_QUANT_RECORD
 from otel_quant.environment import OTEL_QUANT_SAMPLE_INTERVAL as OTEL_QUANT_SAMPLE_INTERVAL
 from otel_quant.environment import OTEL_QUANT_YAML_STRICT as OTEL_QUANT_YAML_STRICT
 from otel_quant.environment import misspelt_exporters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
@@ -335,12 +335,35 @@ class Origin:
         host: Name of the machine.
         system: Operating system, its release and the architecture: ``Linux 6.1.0 x86_64``.
         python: Version of Python.
+        libraries: Libraries that are loaded, each with its version: ``onnxruntime 1.20.1``.
+        cpu_model: Name of the processor.
+        cpu_count: Processors of the machine.
+        cpu_limit: Processors that the process may use: the fewer of those that it is bound to and
+            the quota of the control group.
+        address_space_limit: Limit of the process's addresses (``RLIMIT_AS``), in bytes.
+        file_size_limit: Limit of the size of a file (``RLIMIT_FSIZE``), in bytes.
+        gpu_drivers: Each GPU driver with its version: ``nvidia 550.54.15``.
+        revision: Commit of the git repository that the current folder is in.
+        ref: Its branch.
+        is_dirty: Whether files of that repository differ from the commit; None if unknown.
+        ci: What the CI system says, by the names of :mod:`otel_quant.recording.ci`.
     """
 
     command: str
     host: str
     system: str
     python: str
+    libraries: tuple[str, ...] = ()
+    cpu_model: str | None = None
+    cpu_count: int | None = None
+    cpu_limit: float | None = None
+    address_space_limit: int | None = None
+    file_size_limit: int | None = None
+    gpu_drivers: tuple[str, ...] = ()
+    revision: str | None = None
+    ref: str | None = None
+    is_dirty: bool | None = None
+    ci: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +418,20 @@ class RunRecord:
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
     run_peaks: Peaks = field(default_factory=Peaks)
+
+
+class SpanIds(NamedTuple):
+    """The identifiers of a span, in hexadecimal digits.
+
+    Attributes:
+        trace_id: Its trace.
+        span_id: The span.
+        parent_span_id: The span above; None for a root.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
 
 
 def error_type(error: BaseException) -> str:

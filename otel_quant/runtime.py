@@ -33,11 +33,16 @@ from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
 from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.recording.git_tree import GitTree
 from otel_quant.recording.kept_run import KeptRun
 from otel_quant.recording.recorder import OpenStep, Recorder
-from otel_quant.recording.run_info import new_run_info
+from otel_quant.recording.run_info import completed, new_run_info
 from otel_quant.recording.sink import Sink
+from otel_quant.recordings import layout
+from otel_quant.recordings.own_files import choose_folder
+from otel_quant.recordings.sink import RecordingSink
 from otel_quant.records import Reading, RunInfo, StepInfo
+from otel_quant.telemetry.attributes import FigureAttributes
 from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
@@ -46,6 +51,7 @@ from otel_quant.telemetry.providers import PROVIDERS
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 from otel_quant.telemetry.service_name import name_service
 from otel_quant.telemetry.spans import SpansSink
+from otel_quant.threads import start_thread
 
 _log = logging.getLogger("otel_quant")
 
@@ -72,6 +78,8 @@ class Runtime:
         self._metrics_sinks: WeakKeyDictionary[Any, ref[MetricsSink]] = WeakKeyDictionary()
         self._added_sinks: tuple[Sink, ...] = ()
         self._profile_sink: QuarkYamlSink | None = None
+        self._recording: tuple[str | None, RecordingSink | None] = None, None
+        self._figures = FigureAttributes(RESOURCES)
         self._gpu: GpuProbe | None = None
         self._operations = 0
         self._exiting = False
@@ -274,6 +282,7 @@ class Runtime:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
         recorder, self._recorder = self._recorder, None
+        (_, recording), self._recording = self._recording, (None, None)
         self._ended = None
         self._settings = None
         self._operations = 0
@@ -282,6 +291,8 @@ class Runtime:
         self.delivery.after_fork_in_child()
         if recorder is not None:
             recorder.forget()
+        if recording is not None:
+            recording.forget()
 
     def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
         with FAULTS.kept_in("delivery"):
@@ -326,27 +337,71 @@ class Runtime:
         with FAULTS.kept_in("beginning of a run"):
             self._settings = settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
-            if settings.sdk_disabled and request is None and not self._added_sinks:
+            wants_file = request is not None or settings.record is not None
+            if settings.sdk_disabled and not wants_file and not self._added_sinks:
                 return _no_run()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
                 name_service(AUTOMATIC_PROVIDERS["traces"])
-            info = new_run_info(os.environ, PARENT.carrier, paths=settings.paths)
+            git = GitTree(Path.cwd())
+            info = new_run_info(
+                os.environ,
+                PARENT.carrier,
+                paths=settings.paths,
+                arguments=settings.arguments,
+                git=git,
+            )
+            recording = self._recording_sink_for(settings, info)
+            if recording is not None and (request is None or request.path is None):
+                path = str(recording.folder / layout.PROFILE)
+                request = ProfileRequest(path, strict=settings.yaml_strict)
             self._profile_sink = self._profile_sink_for(request, info)
-            file: tuple[Sink, ...] = ()
+            sinks: list[Sink] = []
             if (sink := self._profile_sink) is not None:
-                file = (LastReadingSink(lambda: sink.path, self.metrics), sink)
+                if recording is None:
+                    sinks.append(LastReadingSink(lambda: sink.path, self.metrics))
+                sinks.append(sink)
+            sinks += self._process_sinks()
+            if recording is not None:
+                sinks.append(recording)
             recorder = Recorder(
                 info,
                 self._probes(settings),
-                (*file, *self._process_sinks(), *self._added_sinks),
+                (*sinks, *self._added_sinks),
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
+                completed=lambda run: completed(run, git),
             )
+            if git.revision is not None:
+                start_thread(git.look, "otel-quant-git")
             self.watch_exit()
             return recorder
         return _no_run()
+
+    def _recording_sink_for(self, settings: Settings, info: RunInfo) -> RecordingSink | None:
+        """Returns the sink of this process's recording: the same for all runs at one path."""
+        if settings.record is None:
+            return None
+        with FAULTS.kept_in("sink recording"):
+            asked, sink = self._recording
+            if sink is None or asked != settings.record:
+                folder = choose_folder(
+                    Path(settings.record),
+                    is_ours=settings.launched,
+                    rank=info.rank,
+                    names_paths=settings.paths,
+                )
+                sink = RecordingSink(
+                    folder,
+                    self._figures,
+                    lambda step: self._spans.ids_of(step) if self._spans is not None else None,
+                    takes_curve=not settings.launched,
+                    interval=settings.sample_interval,
+                )
+                self._recording = settings.record, sink
+            return sink
+        return None
 
     def _profile_sink_for(
         self, request: ProfileRequest | None, info: RunInfo
@@ -384,9 +439,10 @@ class Runtime:
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
             use = PROVIDERS.current
-            logs = LogsSink(RESOURCES, self.delivery.soon, self._context_of, use.logger)
+            figures = self._figures
+            logs = LogsSink(RESOURCES, self.delivery.soon, self._context_of, use.logger, figures)
             spans = self._spans = SpansSink(
-                RESOURCES, self._be_first_at_exit, logs.run_span_started, use.tracer
+                RESOURCES, self._be_first_at_exit, logs.run_span_started, use.tracer, figures
             )
             self._sinks = (
                 spans,

@@ -102,9 +102,13 @@ class Probes:
         """Reads every resource. A resource whose probe fails is left out."""
         return self._read(whole=True)
 
-    def sample(self) -> Reading:
-        """Reads the resources that have peaks: for example memory."""
-        return self._read(whole=False)
+    def sample(self, *, totals: bool = False) -> Reading:
+        """Reads the resources that have peaks: for example memory.
+
+        Args:
+            totals: Whether to read those from ``/proc`` too that have none: disk I/O and CPU time.
+        """
+        return self._read(whole=False, totals=totals)
 
     def lower_marks(self, reading: Reading) -> tuple[Reading, Reading] | None:
         """Lowers the kernel's memory marks to the memory in use now (exact mode, Linux only).
@@ -135,7 +139,7 @@ class Probes:
                 Reading(*clocks, {"memory": after}, next(_ORDER)),
             )
 
-    def _read(self, whole: bool) -> Reading:
+    def _read(self, whole: bool, totals: bool = False) -> Reading:
         found: dict[str, Any] = {}
         pids: tuple[int, ...] = ()
         with _Turn(self._lock), FAULTS.kept_in("probe process tree"):
@@ -147,7 +151,7 @@ class Probes:
         with _Turn(self._lock):
             # Numbered before memory is read, so that no reading counts as newer than it is.
             order = next(_ORDER)
-            self._read_probes(self._serial, whole, pids, found)
+            self._read_probes(self._serial, whole or totals, pids, found)
         return Reading(*_clocks(), found, order)
 
     @staticmethod

@@ -11,6 +11,7 @@ of other threads. The lock is taken afterwards, to change the recorder's state.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Final
@@ -119,6 +120,7 @@ class Recorder:
         metrics: Metrics that the program has added; None for none.
         sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks are lowered at each checkpoint.
+        completed: Returns the description with what is known of it at the end.
 
     Attributes:
         info: Description of the run.
@@ -135,8 +137,10 @@ class Recorder:
         *,
         sample_interval: float = 0.05,
         exact_peaks: bool = False,
+        completed: Callable[[RunInfo], RunInfo] = lambda info: info,
     ) -> None:
         self.info = info
+        self._completed = completed
         self.latest: Reading | None = None
         self.ended = False
         self._ending = False
@@ -523,24 +527,33 @@ class Recorder:
             checkpoint = self._checkpoint(ProfileStep.END, "end", reading, whole.start, custom)
             peaks = whole.tracker.result()
         at_end = self._values.at_end(reading, whole.start, peaks)
+        info = self.info
+        with FAULTS.kept_in("description of the run"):
+            info = self._completed(info)
         with self._lock:
             if self.ended:
                 return  # a signal handler has ended it
             self.ended = True
             period = self._unreported or whole
             custom = {**self._values.last(), **at_end}
-            record = period.record(self.info, reading, custom, peaks, error)
+            record = period.record(info, reading, custom, peaks, error)
         self._sinks.each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
 
     def _sample(self) -> None:
-        reading = self._take(self._probes.sample)
         with self._lock:
             whole = self._whole
-            if whole is None or self._ending:
+        if whole is None:
+            return
+        latest = max(self._progress_told, whole.start.clock_ns)
+        is_due = time.perf_counter_ns() - latest >= _BETWEEN_PROGRESS
+        reading = self._take(lambda: self._probes.sample(totals=is_due))
+        with self._lock:
+            if self._ending:
                 return
-            latest = max(self._progress_told, whole.start.clock_ns)
-            if reading.clock_ns - latest < _BETWEEN_PROGRESS:
-                return
+        self._sinks.sampled(reading)
+        if not is_due:
+            return
+        with self._lock:
             self._progress_told = reading.clock_ns
             progress = RunProgress(
                 reading,

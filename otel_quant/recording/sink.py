@@ -10,6 +10,7 @@ from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
+    Reading,
     RunInfo,
     RunProgress,
     RunRecord,
@@ -61,6 +62,13 @@ class Sink:
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """A step has consumed ``count`` more calibration samples."""
+
+    def sampled(self, reading: Reading) -> None:
+        """A sample was taken between two checkpoints, on the sampler's thread.
+
+        What is said of :meth:`run_progressed` holds for this too. The reading has disk I/O and CPU
+        time about once a second.
+        """
 
     def run_progressed(self, progress: RunProgress) -> None:
         """The run goes on; checkpoints may be far apart.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from otel_quant.fault_boundary import FAULTS, Boundary
 from otel_quant.recording.sink import Sink
-from otel_quant.records import StepInfo
+from otel_quant.records import Reading, StepInfo
 
 SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
 """What each sink needs to leave a step that it has entered."""
@@ -41,6 +41,17 @@ class Sinks:
         for sink, boundary in self._sinks:
             with boundary:
                 send(sink)
+
+    def sampled(self, reading: Reading) -> None:
+        """Sends a sample to the sinks; most do nothing with it.
+
+        Args:
+            reading: The sample.
+        """
+        for sink, boundary in self._sinks:
+            if type(sink).sampled is not Sink.sampled:
+                with boundary:
+                    sink.sampled(reading)
 
     def each_in_reverse(self, send: Callable[[Sink], None]) -> None:
         """Sends the end of a step or run to the sinks, in reverse order.

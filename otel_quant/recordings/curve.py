@@ -7,7 +7,7 @@ buckets are merged. A total (bytes written) only rises: its last value is enough
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -93,9 +93,7 @@ class Curve:
         self.length = length
         self.buckets: dict[int, Bucket] = {}
 
-    def add(
-        self, at: int, levels: Mapping[str, Number], totals: Mapping[str, Number]
-    ) -> Bucket:
+    def add(self, at: int, levels: Mapping[str, Number], totals: Mapping[str, Number]) -> Bucket:
         """Adds a reading.
 
         Args:
@@ -163,30 +161,41 @@ def cells_of(bucket: Bucket, levels: Iterable[str], totals: Iterable[str]) -> Ce
     return cells
 
 
-def bucket_of(cells: Mapping[str, Number | None]) -> Bucket:
-    """Returns the bucket that :func:`cells_of` has written.
+def reader_of(columns: Sequence[str]) -> Callable[[Sequence[Number | None]], Bucket]:
+    """Returns a function that reads what :func:`cells_of` has written.
 
     Args:
-        cells: Its numbers by the name of their column.
+        columns: The names of the cells, as :func:`columns_of` gives them.
+
+    Returns:
+        A function of the cells. It raises ``TypeError`` or ``IndexError`` if they do not fit.
 
     Raises:
-        KeyError: A level lacks a part, or the position is missing.
-        TypeError: The position is None.
+        ValueError: A level lacks a part, or the position is missing.
     """
-    position = cells["position"]
-    if position is None:
-        raise TypeError("a bucket's position is null; expected a whole number")
-    bucket = Bucket(int(position))
-    for name in _levels_in(cells):
-        lowest, highest, last, at = (cells[f"{name}.{part}"] for part in PARTS)
-        if lowest is not None and highest is not None and last is not None and at is not None:
-            bucket.levels[name] = Level(lowest, highest, last, int(at))
-    in_levels = {f"{name}.{part}" for name in _levels_in(cells) for part in PARTS}
-    for name, value in cells.items():
-        if name != "position" and name not in in_levels and value is not None:
-            bucket.totals[name] = value
-    return bucket
+    place = {name: number for number, name in enumerate(columns)}
+    names = [name.removesuffix(".at") for name in columns if name.endswith(".at")]
+    missing = {"position", *(f"{name}.{part}" for name in names for part in PARTS)} - place.keys()
+    if missing:
+        raise ValueError(f"no columns {', '.join(sorted(missing))}")
+    levels = [(name, [place[f"{name}.{part}"] for part in PARTS]) for name in names]
+    in_levels = {"position", *(f"{name}.{part}" for name in names for part in PARTS)}
+    totals = [(name, number) for name, number in place.items() if name not in in_levels]
+    position = place["position"]
 
+    def read(cells: Sequence[Number | None]) -> Bucket:
+        at = cells[position]
+        if at is None or len(cells) != len(place):
+            raise TypeError(f"{len(cells)} figures; expected {len(place)}, and a position")
+        bucket = Bucket(int(at))
+        for name, (lowest, highest, last, when) in levels:
+            level = cells[lowest], cells[highest], cells[last], cells[when]
+            if None not in level:
+                bucket.levels[name] = Level(*level)  # type: ignore[arg-type]  # none is None
+        for name, number in totals:
+            total = cells[number]
+            if total is not None:
+                bucket.totals[name] = total
+        return bucket
 
-def _levels_in(names: Iterable[str]) -> Iterator[str]:
-    return (name.removesuffix(".at") for name in names if name.endswith(".at"))
+    return read

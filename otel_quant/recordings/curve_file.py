@@ -10,13 +10,14 @@ whole.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.recordings.curve import Bucket, Curve, Number, bucket_of, cells_of, columns_of
+from otel_quant.recordings.curve import Bucket, Curve, Number, cells_of, columns_of, reader_of
+from otel_quant.recordings.event_file import NewerSchemaError
+from otel_quant.recordings.held_file import HeldFile
 
 SCHEMA: Final = 1
 """Version of the format."""
@@ -50,9 +51,9 @@ class CurveFile:
         self._changed: dict[int, Bucket] = {}
         self._has_new_columns = True
         self._written_ns = clock_ns
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o666)
+        self._file = HeldFile(path)
         self._size = 0
+        self._is_outdated = False  # what is on disk has buckets of another length
 
     def add(
         self, clock_ns: int, levels: Mapping[str, Number], totals: Mapping[str, Number]
@@ -89,10 +90,11 @@ class CurveFile:
         if not text:
             return
         data = text.encode()
-        if self._size + len(data) > LARGEST:
+        if self._is_outdated or self._size + len(data) > LARGEST:
             self._write_anew()
         else:
-            self._size += _write(self._descriptor, data)
+            self._file.write_all(data)
+            self._size += len(data)
         self._has_new_columns = False
         self._changed.clear()
 
@@ -105,25 +107,29 @@ class CurveFile:
         try:
             self.flush()
         finally:
-            os.close(self._descriptor)
+            self._file.close()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._file.forget()
 
     def _write_anew(self) -> None:
         data = (self._head() + self._rows(self._curve.buckets)).encode()
         while len(data) > LARGEST // 2 and len(self._curve.buckets) > 1:
             self._curve.halve()
+            self._is_outdated = True
             data = (self._head() + self._rows(self._curve.buckets)).encode()
         beside = self._path.with_name(f".{self._path.name}.new")
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(beside, flags, 0o666)
+        file = HeldFile(beside, replaces=True)
         try:
-            _write(descriptor, data)
+            file.write_all(data)
             beside.replace(self._path)
         except OSError:
-            os.close(descriptor)
+            file.close()
             beside.unlink(missing_ok=True)
             raise
-        os.close(self._descriptor)
-        self._descriptor, self._size = descriptor, len(data)
+        self._file.close()
+        self._file, self._size, self._is_outdated = file, len(data), False
 
     def _head(self) -> str:
         head = {
@@ -165,42 +171,31 @@ def read_curve(path: Path) -> RecordedCurve:
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is not a curve, or of a newer schema.
+        NewerSchemaError: A newer otel-quant has written it.
+        ValueError: It is not a curve.
     """
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     del lines[-1]  # after the last line feed: nothing, or a line that was cut
     head: dict[str, Any] = {}
     curve: Curve | None = None
     for number, line in enumerate(lines, start=1):
         try:
-            found = json.loads(line)
-            if isinstance(found, dict):
-                head = _checked(found)
+            if line.startswith(b"{"):
+                head = json.loads(line)
+                schema = head.get("schema")
+                if isinstance(schema, int) and schema > SCHEMA:
+                    raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
                 curve = curve or Curve(int(head["length"]))
+                bucket_of = reader_of(head["columns"])
             elif curve is None:
                 raise ValueError("the first line is a bucket; expected the columns")
             else:
-                bucket = bucket_of(dict(zip(head["columns"], found, strict=True)))
+                bucket = bucket_of(json.loads(line))
                 curve.buckets[bucket.position] = bucket
-        except (KeyError, TypeError, ValueError) as error:
+        except NewerSchemaError:
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
     if curve is None:
         raise ValueError(f"{path} has no columns; expected them in its first line")
     return RecordedCurve(int(head["time"]), int(head["clock"]), curve)
-
-
-def _checked(head: dict[str, Any]) -> dict[str, Any]:
-    schema = head.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise ValueError(
-            f"schema {schema!r}; expected {SCHEMA} or less: a newer otel-quant reads it"
-        )
-    return head
-
-
-def _write(descriptor: int, data: bytes) -> int:
-    """Writes all of it; a full disk is an error even if a part went in."""
-    written = 0
-    while written < len(data):
-        written += os.write(descriptor, data[written:])
-    return written

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.recordings.held_file import HeldFile
 from otel_quant.recordings.layout import SCHEMA
 
-_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
+"""Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
 
 
 class EventFile:
@@ -29,8 +30,7 @@ class EventFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor = os.open(path, _FLAGS, 0o666)
+        self._file = HeldFile(path)
 
     def write(self, kind: str, time_ns: int, clock_ns: int, fields: Mapping[str, Any]) -> None:
         """Appends an event.
@@ -47,22 +47,23 @@ class EventFile:
         """
         event: dict[str, Any] = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "kind": kind}
         event.update((name, value) for name, value in fields.items() if value is not None)
-        data = _text(event).encode()
-        written = os.write(self._descriptor, data)
-        if written < len(data):
-            os.write(self._descriptor, b"\n")
-            raise OSError(28, f"only {written} of {len(data)} bytes could be written", str(self.path))
+        self._file.write(as_json(event).encode() + b"\n")
 
     def close(self) -> None:
         """Closes the file."""
-        os.close(self._descriptor)
+        self._file.close()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._file.forget()
 
 
-def _text(event: Mapping[str, Any]) -> str:
+def as_json(value: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON on one line, in ASCII; NaN and infinity as text."""
     try:
-        return json.dumps(event, default=str, allow_nan=False, separators=(",", ":")) + "\n"
-    except ValueError:  # JSON has no NaN and no infinity
-        return json.dumps(_finite(event), default=str, separators=(",", ":")) + "\n"
+        return _ENCODE(value)
+    except (TypeError, ValueError):  # JSON has no NaN, no infinity, and only some kinds of keys
+        return _ENCODE(_finite(value))
 
 
 def _finite(value: Any) -> Any:
@@ -97,6 +98,10 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             if isinstance(schema, int) and schema > SCHEMA:
                 raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
             yield event
+
+
+class NotARecordingError(ValueError):
+    """A folder holds no recording, or a file is no profile."""
 
 
 class NewerSchemaError(ValueError):

@@ -46,7 +46,9 @@ def processes_in(folder: Path) -> list[str]:
         OSError: The folder cannot be read.
     """
     found = {
-        match[2] for path in folder.iterdir() if (match := _PROCESS.fullmatch(path.name)) is not None
+        match[2]
+        for path in folder.iterdir()
+        if (match := _PROCESS.fullmatch(path.name)) is not None
     }
     return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from numbers import Integral, Real
+from operator import is_
 from typing import Any, Final, TypeAlias
 
 from otel_quant.records import (
@@ -16,10 +17,12 @@ from otel_quant.records import (
     Reading,
     RunInfo,
     StepInfo,
+    StepRecord,
 )
 from otel_quant.resources import Figure, Number, Part, Resource
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.catalog import attribute_name, device_stem
+from otel_quant.version import VERSION
 
 _Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
 """A figure, and the attribute of each of its parts."""
@@ -66,6 +69,58 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     )
 
 
+_OF_CI: Final = {
+    "pipeline": semconv.CI_PIPELINE,
+    "run": semconv.CI_RUN,
+    "run_url": semconv.CI_RUN_URL,
+    "task": semconv.CI_TASK,
+    "task_run": semconv.CI_TASK_RUN,
+    "worker": semconv.CI_WORKER,
+    "revision": semconv.VCS_REVISION,
+    "ref": semconv.VCS_REF,
+    "change": semconv.VCS_CHANGE,
+    "repository": semconv.VCS_REPOSITORY,
+}
+"""The names of what :mod:`otel_quant.recording.ci` reads."""
+
+
+def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
+    """Returns the attributes that say what made a run.
+
+    Args:
+        run: The run, as known when it begins or when it has ended.
+        first: Its first reading.
+
+    Returns:
+        The attributes; none if they were not collected.
+    """
+    origin = run.origin
+    if origin is None:
+        return {}
+    ci = {_OF_CI[field]: value for field, value in origin.ci.items()}
+    return _present(
+        {
+            **ci,
+            semconv.PROCESS_COMMAND_LINE: origin.command or None,
+            semconv.PYTHON_VERSION: origin.python,
+            semconv.HOST_NAME: origin.host,
+            semconv.OS_DESCRIPTION: origin.system,
+            semconv.CPU_MODEL: origin.cpu_model,
+            semconv.CPU_COUNT: origin.cpu_count,
+            semconv.CPU_LIMIT: origin.cpu_limit,
+            semconv.ADDRESS_SPACE_LIMIT: origin.address_space_limit,
+            semconv.FILE_SIZE_LIMIT: origin.file_size_limit,
+            semconv.OTEL_QUANT_VERSION: VERSION,
+            semconv.GPU_NAMES: tuple(gpu.name for gpu in first.gpus if gpu.name) or None,
+            semconv.GPU_DRIVERS: origin.gpu_drivers or None,
+            semconv.VCS_REVISION: origin.revision or ci.get(semconv.VCS_REVISION),
+            semconv.VCS_REF: origin.ref or ci.get(semconv.VCS_REF),
+            semconv.VCS_DIRTY: origin.is_dirty,
+            semconv.LIBRARIES: origin.libraries or None,
+        }
+    )
+
+
 def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that describe the visible GPUs; none if there are none."""
     if not reading.gpus:
@@ -81,6 +136,8 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
 class FigureAttributes:
     """The figures of resources as attributes. Their names are made once: they are many.
 
+    The latest result is kept, because several sinks ask for the figures of the same step.
+
     Args:
         resources: What is measured.
     """
@@ -95,6 +152,9 @@ class FigureAttributes:
             if resource.device_figures
             for stem in (device_stem(resource),)
         )
+        # Each replaced as a whole: threads may ask at the same time.
+        self._latest: tuple[tuple[object, ...], dict[str, AttributeValue]] = (), {}
+        self._latest_checkpoint: tuple[tuple[object, ...], dict[str, AttributeValue]] = (), {}
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
         self._of_readings = _on_records(
             [resource for resource in resources if resource.is_sampled], semconv.READING_PREFIX
@@ -112,8 +172,19 @@ class FigureAttributes:
             memory_limit: Bytes that the process may use.
 
         Returns:
-            Attributes; a figure that either reading lacks is absent.
+            Attributes, not to be changed; a figure that either reading lacks is absent.
         """
+        asked = start, end, peaks, memory_limit
+        known, latest = self._latest
+        if _are_same(known, asked):
+            return latest
+        found = self._between(*asked)
+        self._latest = asked, found
+        return found
+
+    def _between(
+        self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
+    ) -> dict[str, AttributeValue]:
         seconds = (end.clock_ns - start.clock_ns) / 1e9
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
@@ -161,8 +232,17 @@ class FigureAttributes:
         Args:
             reading: The reading at the checkpoint.
             baseline: The run's first.
+
+        Returns:
+            Attributes, not to be changed.
         """
-        return _since(baseline, reading, self._of_checkpoints)
+        asked = reading, baseline
+        known, latest = self._latest_checkpoint
+        if _are_same(known, asked):
+            return latest
+        found = _since(baseline, reading, self._of_checkpoints)
+        self._latest_checkpoint = asked, found
+        return found
 
     def at_reading(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
         """Returns what was in use at a reading between checkpoints.
@@ -172,6 +252,23 @@ class FigureAttributes:
             baseline: The run's first.
         """
         return _since(baseline, reading, self._of_readings)
+
+
+def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    """Whether both hold the very same objects: to compare their contents would take longer."""
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def progress_of(record: StepRecord) -> dict[str, AttributeValue]:
+    """Returns the samples that a step has consumed; none if it counted none."""
+    if not record.samples:
+        return {}
+    progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
+    if record.items is not None:
+        progress[semconv.CALIBRATION_ITEM_COUNT] = record.items
+    if record.duration > 0:
+        progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
+    return progress
 
 
 def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:

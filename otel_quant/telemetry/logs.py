@@ -41,6 +41,7 @@ class LogsSink(Sink):
         send: Called after each record; makes the exporters send it without delay.
         context_of: Returns the context whose current span is a step's, or the run's.
         provider: The provider; None for the global one.
+        figures: The figures of the resources, if another sink uses them too.
     """
 
     name = "logs"
@@ -51,10 +52,11 @@ class LogsSink(Sink):
         send: Callable[[], None],
         context_of: Callable[[StepInfo | None], Context | None],
         provider: LoggerProvider | None = None,
+        figures: FigureAttributes | None = None,
     ) -> None:
         get = get_logger if provider is None else provider.get_logger
         self._logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        self._figures = FigureAttributes(resources)
+        self._figures = figures or FigureAttributes(resources)
         self._send = send
         self._context_of = context_of
         self._run: RunInfo | None = None

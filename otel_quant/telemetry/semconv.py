@@ -84,6 +84,31 @@ PROCESS_PID: Final = "process.pid"
 EXCEPTION_EVENT: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 
+PROCESS_COMMAND_LINE: Final = "process.command_line"
+PYTHON_VERSION: Final = "process.runtime.version"
+HOST_NAME: Final = "host.name"
+OS_DESCRIPTION: Final = "os.description"
+CPU_MODEL: Final = "host.cpu.model.name"
+CPU_COUNT: Final = "quant.host.cpu_count"
+CPU_LIMIT: Final = "quant.host.cpu_limit"
+ADDRESS_SPACE_LIMIT: Final = "quant.host.address_space_limit"
+FILE_SIZE_LIMIT: Final = "quant.host.file_size_limit"
+LIBRARIES: Final = "quant.libraries"
+OTEL_QUANT_VERSION: Final = "quant.otel_quant.version"
+GPU_NAMES: Final = "quant.gpu.names"
+GPU_DRIVERS: Final = "quant.gpu.drivers"
+VCS_REVISION: Final = "vcs.ref.head.revision"
+VCS_REF: Final = "vcs.ref.head.name"
+VCS_REPOSITORY: Final = "vcs.repository.url.full"
+VCS_CHANGE: Final = "vcs.change.id"
+VCS_DIRTY: Final = "quant.vcs.dirty"
+CI_PIPELINE: Final = "cicd.pipeline.name"
+CI_RUN: Final = "cicd.pipeline.run.id"
+CI_RUN_URL: Final = "cicd.pipeline.run.url.full"
+CI_TASK: Final = "cicd.pipeline.task.name"
+CI_TASK_RUN: Final = "cicd.pipeline.task.run.id"
+CI_WORKER: Final = "cicd.worker.name"
+
 CALIBRATION_METHOD: Final = "quant.calibration.method"
 CALIBRATION_SAMPLE_COUNT: Final = "quant.calibration.sample_count"
 CALIBRATION_ITEM_COUNT: Final = "quant.calibration.item_count"
@@ -170,6 +195,30 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
     Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint", "reading"), "4711"),
+    Attribute(PROCESS_COMMAND_LINE, "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run",), "python quantize.py --samples 128"),
+    Attribute(PYTHON_VERSION, "string", "", "Version of Python.", ("run",), "3.12.4"),
+    Attribute(HOST_NAME, "string", "", "Name of the machine.", ("run",), "build-7"),
+    Attribute(OS_DESCRIPTION, "string", "", "Operating system, its release and the architecture.", ("run",), "Linux 6.1.0 x86_64"),
+    Attribute(CPU_MODEL, "string", "", "Name of the processor.", ("run",), "AMD EPYC 9654"),
+    Attribute(CPU_COUNT, "int", "{cpu}", "Processors of the machine.", ("run",), "96"),
+    Attribute(CPU_LIMIT, "double", "{cpu}", "Processors that the process may use: the fewer of those that it is bound to and the quota of the control group.", ("run",), "8"),
+    Attribute(ADDRESS_SPACE_LIMIT, "int", "By", "Limit of the process's addresses (`RLIMIT_AS`), where there is one.", ("run",), "34359738368"),
+    Attribute(FILE_SIZE_LIMIT, "int", "By", "Limit of the size of a file (`RLIMIT_FSIZE`), where there is one.", ("run",), "10737418240"),
+    Attribute(OTEL_QUANT_VERSION, "string", "", "Version of otel-quant.", ("run",), "1.0.0"),
+    Attribute(LIBRARIES, "string[]", "", "Libraries for quantization, their runtimes and OpenTelemetry, each with its version: those that the program has loaded, at the end of the run as at its start.", ("run",), "onnxruntime 1.20.1"),
+    Attribute(GPU_NAMES, "string[]", "", "Product names of the visible GPUs.", ("run",), "NVIDIA H200"),
+    Attribute(GPU_DRIVERS, "string[]", "", "GPU drivers, each with its version.", ("run",), "nvidia 550.54.15"),
+    Attribute(VCS_REVISION, "string", "", "Commit: that of the git repository of the current folder, else what the CI system says.", ("run",), "9d59409acf479dfa0df1aa568182e43e43df8bbe"),
+    Attribute(VCS_REF, "string", "", "Branch or tag.", ("run",), "main"),
+    Attribute(VCS_DIRTY, "boolean", "", "Whether files of the repository differ from the commit. It is found out while the run goes on, and absent if it is not known by the end of the run.", ("run",), "false"),
+    Attribute(VCS_REPOSITORY, "string", "", "Address of the repository, as the CI system says.", ("run",), "https://github.com/example/models"),
+    Attribute(VCS_CHANGE, "string", "", "Number of the pull or merge request, as the CI system says.", ("run",), "17"),
+    Attribute(CI_PIPELINE, "string", "", "Name of the CI pipeline or workflow.", ("run",), "nightly"),
+    Attribute(CI_RUN, "string", "", "Identifier of the pipeline's run.", ("run",), "8400000001"),
+    Attribute(CI_RUN_URL, "string", "", "Its address.", ("run",), "https://github.com/example/models/actions/runs/8400000001"),
+    Attribute(CI_TASK, "string", "", "Name of the job or stage.", ("run",), "quantize"),
+    Attribute(CI_TASK_RUN, "string", "", "Identifier of the job.", ("run",), "7312"),
+    Attribute(CI_WORKER, "string", "", "Machine of the CI system that runs the job.", ("run",), "runner-3"),
     Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
     Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading"), "128"),
     Attribute(CALIBRATION_ITEM_COUNT, "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024"),
@@ -196,6 +245,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`.", ("cost", "metric"), "quantized"),
     Attribute(MODEL_PATH, "string", "", "File that was costed. Absent when OTEL_QUANT_PATHS is off.", ("cost",), "models/resnet50_int8.onnx"),
     Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
+    Attribute("quant.model.<role>.sha256", "string", "", "SHA-256 of the model's file, without external data, if OTEL_QUANT_HASH asks for it.", ("run", "cost"), "e3b0c44298fc1c14..."),
     Attribute("quant.model.<role>.params", "int", "{element}", "Elements of the model's static tensors, each counted once.", ("run", "cost"), "25557032"),
     Attribute("quant.model.<role>.macs", "int", "{mac}", "Forward MACs of all nodes.", ("run", "cost"), "4117000000"),
     Attribute("quant.model.<role>.macs_contraction", "int", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", ("run", "cost"), "4089000000"),

@@ -21,6 +21,7 @@ from otel_quant.records import (
     CostedModel,
     RunInfo,
     RunRecord,
+    SpanIds,
     StepInfo,
     StepRecord,
     error_type,
@@ -34,6 +35,8 @@ from otel_quant.telemetry.attributes import (
     custom_of,
     gpus_of,
     identity_of,
+    origin_of,
+    progress_of,
     run_identity_of,
     shown_of,
 )
@@ -77,6 +80,7 @@ class SpansSink(Sink):
         run_span_started: Called with the context, the attributes and the start time (in
             nanoseconds) of a run's span that a provider has made.
         provider: The provider; None for the global one.
+        figures: The figures of the resources, if another sink uses them too.
     """
 
     name = "spans"
@@ -89,8 +93,9 @@ class SpansSink(Sink):
             [Context, Mapping[str, AttributeValue], int], None
         ] = lambda context, attributes, start_ns: None,
         provider: TracerProvider | None = None,
+        figures: FigureAttributes | None = None,
     ) -> None:
-        self._figures = FigureAttributes(resources)
+        self._figures = figures or FigureAttributes(resources)
         self._provider_found = provider_found
         self._run_span_started = run_span_started
         get = trace.get_tracer if provider is None else provider.get_tracer
@@ -163,7 +168,7 @@ class SpansSink(Sink):
                         record.peaks,
                         self._run.limits.memory,
                     ),
-                    **_progress(record),
+                    **progress_of(record),
                 }
             )
             if record.error is not None:
@@ -218,6 +223,24 @@ class SpansSink(Sink):
         self._root_lock = threading.RLock()  # a thread of the parent may hold it
         self._spans = {}
 
+    def ids_of(self, step: StepInfo | None) -> SpanIds | None:
+        """Returns the identifiers of a step's span, or of the run's if ``step`` is None.
+
+        None if no provider has made the span, or it has ended.
+        """
+        root = self._root
+        if root is None or not root.is_own:
+            return None
+        span = root.span if step is None else self._spans.get(step.index)
+        if span is None:
+            return None
+        made, parent = span.get_span_context(), getattr(span, "parent", None)
+        return SpanIds(
+            trace.format_trace_id(made.trace_id),
+            trace.format_span_id(made.span_id),
+            trace.format_span_id(parent.span_id) if parent is not None else None,
+        )
+
     def carrier(self) -> dict[str, str]:
         """Returns the W3C headers of the current span, or of the run's span if there is none."""
         context = otel_context.get_current()
@@ -258,6 +281,7 @@ class SpansSink(Sink):
                 record.peaks,
                 record.info.limits.memory,
             ),
+            **origin_of(record.info, record.start),  # more is known at the end
             semconv.RUN_STEPS: record.steps,
             semconv.RUN_FAILED_STEPS: record.failed_steps,
         }
@@ -298,7 +322,8 @@ class SpansSink(Sink):
             # Without the lock: the log record that tells of it may take any time to be sent.
             if earlier is not None:
                 self._provider_found()
-            self._run_span_started(made.context, made.identity, start_ns)
+            origin = origin_of(run, checkpoint.baseline)
+            self._run_span_started(made.context, {**origin, **made.identity}, start_ns)
         return made
 
     def _make_root(self, run: RunInfo, checkpoint: Checkpoint, start_ns: int) -> _RunSpan:
@@ -306,7 +331,8 @@ class SpansSink(Sink):
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = _context_from(run.parent_carrier, parent)
         identity = {**run_identity_of(run), **gpus_of(checkpoint.baseline)}
-        span = self._start(semconv.ROOT_SPAN, parent, identity, start_ns)
+        known = {**origin_of(run, checkpoint.baseline), **identity}
+        span = self._start(semconv.ROOT_SPAN, parent, known, start_ns)
         context = trace.set_span_in_context(span, parent)
         return _RunSpan(span, context, identity, _is_own(span, parent))
 
@@ -403,14 +429,3 @@ def _set_error(span: Span, error: BaseException, time_ns: int, *, texts: bool) -
     else:
         span.add_event(semconv.EXCEPTION_EVENT, {semconv.EXCEPTION_TYPE: kind}, time_ns)
         span.set_status(StatusCode.ERROR)
-
-
-def _progress(record: StepRecord) -> dict[str, AttributeValue]:
-    if not record.samples:
-        return {}
-    progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
-    if record.items is not None:
-        progress[semconv.CALIBRATION_ITEM_COUNT] = record.items
-    if record.duration > 0:
-        progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
-    return progress

@@ -40,8 +40,18 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "recording": SHARED | {"probes"},
     "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
+    "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
+    "launcher": SHARED | {"environment", "probes", "recordings"},
     "runtime": SHARED
-    | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},
+    | {
+        "environment",
+        "parent_process",
+        "probes",
+        "profile",
+        "recording",
+        "recordings",
+        "telemetry",
+    },
     "scope": SHARED | {"recording", "runtime"},
     "instruments": SHARED
     | {
@@ -60,8 +70,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
-    "rendering": SHARED | {"cost", "profile"},
-    "cli": SHARED | {"cost", "profile", "rendering"},
+    "rendering": SHARED | {"cost", "profile", "recordings"},
+    "cli": SHARED | {"cost", "profile", "recordings", "rendering"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}
@@ -130,6 +140,7 @@ def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
         "telemetry.logs",
         "profile.sink",
         "profile.last_reading_sink",
+        "recordings.sink",
     }
     assert importers_of("recording.kept_run") == {"__init__", "measured_run", "runtime"}
     for sink in sinks:
@@ -148,6 +159,27 @@ def test_the_reader_of_a_file_does_not_import_its_writer() -> None:
         for target in imports_of(module)
     }
     assert {name for name in used_by_commands if part_of(name) == "profile"} <= reading
+
+
+def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
+    reading = {
+        f"recordings.{name}"
+        for name in (
+            "curve", "curve_file", "event_file", "held_file", "layout", "manifest", "model",
+            "process_reader", "profile_reader", "reader", "series",
+        )
+    }  # fmt: skip
+    of_profiles = {"profile.reader", "profile.profile_steps", "profile.last_reading"}
+    base = SHARED | {"telemetry.semconv"} | of_profiles
+    for module in reading:
+        assert set(imports_of(module)) <= reading | base, module
+    used_by_commands = {
+        target
+        for module in MODULES
+        if part_of(module) in ("cli", "rendering", "launcher")
+        for target in imports_of(module)
+    }
+    assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
 
 
 def test_instruments_import_only_the_names_of_telemetry() -> None:

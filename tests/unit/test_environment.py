@@ -17,6 +17,8 @@ FLAGS = {
     "OTEL_QUANT_GPU": "gpu",
     "OTEL_QUANT_PATHS": "paths",
     "OTEL_QUANT_COST": "cost",
+    "OTEL_QUANT_ARGUMENTS": "arguments",
+    "OTEL_QUANT_HASH": "hashes",
 }
 MILLISECONDS = {
     "OTEL_QUANT_SAMPLE_INTERVAL": "sample_interval",
@@ -29,6 +31,8 @@ FREE = {
     "OTEL_TRACES_EXPORTER",
     "OTEL_SDK_DISABLED",
     "OTEL_QUANT_LIBRARIES",
+    "OTEL_QUANT_RECORD",
+    "OTEL_QUANT_LAUNCHER_PID",
 }
 
 
@@ -210,4 +214,11 @@ def test_variables_and_exporters_of_opentelemetry_are_not_taken_for_misspelt_one
 
 def test_the_launcher_has_an_option_for_each_variable_that_is_ours_alone() -> None:
     options = {name for name in dir(launcher_options) if name.startswith("OTEL_")}
-    assert options == {variable.name for variable in VARIABLES if "QUANT" in variable.name}
+    assert options == {variable.name for variable in VARIABLES if "QUANT" in variable.name} - {
+        "OTEL_QUANT_LAUNCHER_PID"  # that of another launcher, for the program alone
+    }
+
+
+def test_a_recording_is_asked_for_by_its_folder_and_the_launcher_by_its_process_id() -> None:
+    found = settings_from({"OTEL_QUANT_RECORD": " out ", "OTEL_QUANT_LAUNCHER_PID": "17"})
+    assert (found.record, found.launched) == ("out", True)

@@ -1,0 +1,110 @@
+"""The curve that a process takes of itself and its children, where no launcher takes it."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from otel_quant.recordings import series
+from otel_quant.recordings.curve import Number
+from otel_quant.recordings.curve_file import CurveFile
+from otel_quant.records import CpuReading, DiskReading, MemoryReading, Reading
+
+_MOST_PROCESSES: Final = 5
+"""Processes that have a series of their own; each takes room in every bucket of the curve."""
+
+
+class OwnCurve:
+    """Adds readings to the curve of this process.
+
+    Args:
+        path: Path of the file.
+        first: The reading with which it begins.
+        interval: Seconds between two readings.
+
+    Raises:
+        OSError: The file exists or cannot be made.
+    """
+
+    def __init__(self, path: Path, first: Reading, interval: float) -> None:
+        self._file = CurveFile(path, first.time_ns, first.clock_ns, interval)
+        self._first = first
+        self._names: dict[int, str] = {}
+        # The sampler may add its last reading while the run ends.
+        self._lock = threading.RLock()
+        self.add(first)
+
+    def add(self, reading: Reading) -> None:
+        """Adds a reading.
+
+        Args:
+            reading: The reading, newer than those before it.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        levels: dict[str, Number] = {}
+        if reading.memory is not None:
+            levels[series.MEMORY] = reading.memory.tree_rss
+            levels |= self._processes(reading.memory)
+        for gpu in reading.gpus:
+            levels[series.gpu_used(gpu.index)] = gpu.used
+            if gpu.process_used is not None:
+                levels[series.gpu_process_used(gpu.index)] = gpu.process_used
+        cache = reading.resources.get("cache")
+        if cache is not None:
+            levels[series.CACHE] = cache
+        with self._lock:
+            self._file.add(reading.clock_ns, levels, _totals(self._first, reading))
+
+    def flush(self, last: Reading) -> None:
+        """Writes all, with the last reading of a run.
+
+        Args:
+            last: The reading.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        with self._lock:
+            self.add(last)
+            self._file.flush()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._lock = threading.RLock()
+        self._file.forget()
+
+    def _processes(self, memory: MemoryReading) -> dict[str, Number]:
+        """Returns RSS of the main process and of its largest children; none without children."""
+        if not memory.children:
+            return {}
+        largest = heapq.nlargest(_MOST_PROCESSES, memory.children, key=lambda child: child[1])
+        for pid in (os.getpid(), *(pid for pid, _, _ in largest)):
+            if pid not in self._names and len(self._names) < _MOST_PROCESSES:
+                self._names[pid] = f"{series.PROCESS}{_name_of(pid)} ({pid})"
+        used = {os.getpid(): memory.rss, **{pid: rss for pid, rss, _ in memory.children}}
+        return {name: used[pid] for pid, name in self._names.items() if pid in used}
+
+
+def _totals(first: Reading, reading: Reading) -> dict[str, Number]:
+    totals: dict[str, Number] = {}
+    disk_before, disk = first.resources.get("disk"), reading.resources.get("disk")
+    if isinstance(disk_before, DiskReading) and isinstance(disk, DiskReading):
+        totals[series.DISK_READ] = disk.read - disk_before.read
+        totals[series.DISK_WRITE] = disk.write - disk_before.write
+    cpu_before, cpu = first.resources.get("cpu"), reading.resources.get("cpu")
+    if isinstance(cpu_before, CpuReading) and isinstance(cpu, CpuReading):
+        used = cpu.user + cpu.system - cpu_before.user - cpu_before.system
+        totals[series.CPU] = max(0.0, round(used, 3))
+    return totals
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() or "process"
+    except OSError:
+        return "process"

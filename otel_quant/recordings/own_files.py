@@ -1,0 +1,95 @@
+"""The files of this process in a recording: where they are, and that no others are written over."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from otel_quant.recordings import layout
+from otel_quant.recordings.event_file import EventFile, read_events
+from otel_quant.recordings.held_file import is_held
+
+_log = logging.getLogger("otel_quant")
+
+_TRIES: Final = 10_000
+
+
+def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: bool) -> Path:
+    """Returns the folder for the recording of this process.
+
+    Processes that run at the same time, and ranks that one launcher has started, share a recording.
+    Any other recording that is at the path stays as it is.
+
+    Args:
+        asked: The folder that was asked for.
+        is_ours: Whether whoever started this process has made the recording for it.
+        rank: Rank given by a launcher such as torchrun.
+        names_paths: Whether paths may be logged.
+
+    Returns:
+        The folder, absolute; with a number if there is another recording. It may not exist yet.
+    """
+    folder = asked.absolute()
+    if is_ours:
+        return folder
+    for number in range(_TRIES):
+        numbered = folder.with_name(f"{folder.name}-{number}") if number else folder
+        if not _is_another(numbered, rank):
+            break
+    if number:
+        _log.warning(
+            "%s holds another recording, which is kept; this one is in %s",
+            folder if names_paths else "the folder of OTEL_QUANT_RECORD",
+            numbered if names_paths else numbered.name,
+        )
+    return numbered
+
+
+def open_events(folder: Path) -> tuple[str, EventFile]:
+    """Makes the file of this process's events, and missing folders.
+
+    Args:
+        folder: The recording.
+
+    Returns:
+        The process as its files are named, and the file. The name has a number if the process id
+        has been used before in this recording.
+
+    Raises:
+        OSError: The file could not be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    pid = os.getpid()
+    for number in itertools.count():
+        process = f"{pid}-{number}" if number else str(pid)
+        try:
+            return process, EventFile(layout.events_path(folder, process))
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable")
+
+
+def _is_another(folder: Path, rank: int | None) -> bool:
+    """Whether there is a recording to which this process does not belong."""
+    try:
+        processes = layout.processes_in(folder)
+    except OSError:
+        return False
+    if not processes:
+        return (folder / layout.MANIFEST).exists()
+    events = [layout.events_path(folder, process) for process in processes]
+    if any(is_held(path) for path in events):
+        return False
+    return rank is None or not any(_is_sibling(path) for path in events)
+
+
+def _is_sibling(path: Path) -> bool:
+    """Whether a process had the parent that this one has."""
+    try:
+        first = next(read_events(path), {})
+    except (OSError, ValueError):
+        return False
+    return first.get("parent_pid") == os.getppid()

@@ -1,0 +1,141 @@
+"""Reads a recording: a folder, or a ``quark_profile.yaml`` as one.
+
+What a kill has cut, what is missing and what an older version has written is no error: what there is
+is read. What could not be read is said in ``Recording.problems``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from otel_quant.recordings import layout, manifest
+from otel_quant.recordings.curve_file import RecordedCurve, read_curve
+from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError, read_events
+from otel_quant.recordings.held_file import is_held
+from otel_quant.recordings.model import Ending, RecordedRun, Recording, State
+from otel_quant.recordings.process_reader import read_process
+
+_LAUNCHER: Final = "launcher"
+
+
+def read(path: Path) -> Recording:
+    """Reads a recording.
+
+    Args:
+        path: Its folder, or a ``quark_profile.yaml``: ours or Quark's own, complete or not.
+
+    Returns:
+        The recording; of one that is being made, what is known so far.
+
+    Raises:
+        OSError: The path does not exist or cannot be read.
+        NotARecordingError: It is neither.
+        NewerSchemaError: A newer otel-quant has written it.
+    """
+    if path.is_dir():
+        return _read_folder(path)
+    from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
+
+    return read_profile(path)
+
+
+def _read_folder(folder: Path) -> Recording:
+    processes = layout.processes_in(folder)
+    made = manifest.load(folder)
+    launcher = layout.curve_path(folder, _LAUNCHER)
+    if not processes and not made and not launcher.exists():
+        raise NotARecordingError(
+            f"{folder} holds no recording: expected {layout.MANIFEST} or events.<pid>.jsonl in "
+            "it; `otel-quant run -- PROGRAM` makes one"
+        )
+    began_ns = made.get("began")
+    problems: list[str] = []
+    if not isinstance(began_ns, int):
+        problems.append(f"{layout.MANIFEST} is missing or has been cut")
+        began_ns = _earliest(folder, processes)
+    ending = manifest.ending_of(made)
+    runs: list[RecordedRun] = []
+    curves: dict[str, RecordedCurve] = {}
+    latest = 0.0
+    for process in processes:
+        found = read_process(folder, process, began_ns, partial(_open, folder, process, ending))
+        runs += found.runs
+        problems += found.problems
+        latest = max(latest, found.latest)
+    for process in (*processes, _LAUNCHER):
+        try:
+            curve = curves[process] = read_curve(layout.curve_path(folder, process))
+        except FileNotFoundError:
+            continue
+        except NewerSchemaError:
+            raise
+        except (OSError, ValueError) as error:
+            problems.append(f"the curve of {process} is left out: {error}")
+            continue
+        latest = max(latest, _end_of(curve, began_ns))
+    ended = made.get("ended")
+    if ending is not None:
+        latest = max(latest, ending.time)
+    elif isinstance(ended, int):
+        latest = max(latest, (ended - began_ns) / 1e9)
+    origin = made.get("origin")
+    return Recording(
+        path=folder,
+        began_ns=began_ns,
+        state=_state(runs, ending, is_held(launcher), isinstance(ended, int)),
+        duration=latest,
+        origin=origin if isinstance(origin, dict) else {},
+        runs=tuple(sorted(runs, key=lambda run: run.start)),
+        curves=curves,
+        ending=ending,
+        problems=tuple(problems),
+    )
+
+
+def _open(folder: Path, process: str, ending: Ending | None) -> State:
+    """Returns how a run of a process stands that has not ended."""
+    if is_held(layout.events_path(folder, process)):
+        return "running"
+    if ending is None:
+        return "lost"
+    if ending.signal is not None:
+        return "killed"
+    return "failed" if ending.exit_code else "lost"
+
+
+def _state(
+    runs: list[RecordedRun], ending: Ending | None, is_watched: bool, is_over: bool
+) -> State:
+    """Returns how the whole stands: as the launcher saw it end, else by its runs."""
+    if ending is not None:
+        if ending.signal is not None:
+            return "killed"
+        return "failed" if ending.exit_code else "ended"
+    states = {run.state for run in runs}
+    if is_watched or "running" in states:
+        return "running"
+    worst: tuple[State, ...] = ("lost", "failed")
+    for state in worst:
+        if state in states:
+            return state
+    return "ended" if runs or is_over else "lost"
+
+
+def _end_of(curve: RecordedCurve, began_ns: int) -> float:
+    position = max(curve.curve.buckets, default=0)
+    return (curve.began_ns - began_ns) / 1e9 + position * curve.curve.length / 1000
+
+
+def _earliest(folder: Path, processes: list[str]) -> int:
+    """Returns the wall clock of the first event of all processes; 0 without any."""
+    times = []
+    for process in processes:
+        try:
+            first = next(read_events(layout.events_path(folder, process)), None)
+        except OSError:
+            continue
+        if first is not None and isinstance(first.get("time"), int):
+            times.append(first["time"])
+    return min(times, default=0)

@@ -103,7 +103,10 @@ def _run(options: argparse.Namespace) -> int:
     ending = program.wait()
     with FAULTS.kept_in("end of the recording"):
         try:
-            text = _text(folder, recording.finish(ending), take_notes(folder))
+            how = recording.finish(ending)
+            text = _text(folder, how, take_notes(folder))
+            if not options.no_report:
+                text += _report(folder)
             if not options.quiet:
                 log.removeFilter(hold)  # type: ignore[arg-type]
                 for record in held:
@@ -142,7 +145,31 @@ def _text(folder: Path, ending: Ending | None, notes: Sequence[str]) -> str:
         lines = [f"otel-quant: no step was recorded: {printable(why_no_step(notes))}"]
     if ending is not None and (said := ending_lines(ending)):
         lines += [*said, ""]
-    return "\n".join([*lines, f"recording: {printable(os.path.relpath(folder))}"])
+    return "\n".join([*lines, f"recording: {_near(folder)}"])
+
+
+def _report(folder: Path) -> str:
+    """Makes the report; returns a line that says where, or why there is none."""
+    from otel_quant.recordings.layout import REPORT
+    from otel_quant.recordings.reader import read
+
+    try:
+        from otel_quant.report.render import render
+    except ModuleNotFoundError as error:
+        return f"\nreport:    none, the package {error.name} is missing"
+    from otel_quant.cli.report import write
+
+    try:
+        write(folder / REPORT, render(read(folder)))
+    except (UserError, OSError) as error:
+        return f"\nreport:    none, {error}"
+    return f"\nreport:    {_near(folder / REPORT)}"
+
+
+def _near(path: Path) -> str:
+    """Returns a path as it is shown: short where it is below the current folder."""
+    relative = os.path.relpath(path)
+    return printable(os.fspath(path) if relative.startswith(os.pardir) else relative)
 
 
 def _require_exporter() -> None:

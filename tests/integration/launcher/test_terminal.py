@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import subprocess
 from collections.abc import Iterator
 
 import pexpect
@@ -137,8 +139,6 @@ def test_a_reader_of_the_programs_output_sees_its_end_when_the_program_closes_it
     launched: Launched,
 ) -> None:
     code = "import os, sys; os.close(1); sys.stdin.read()"
-    import subprocess
-
     process = subprocess.Popen(
         [*launcher("--quiet"), *PYTHON, "-c", code],
         env=launched.environment(), cwd=launched.folder,

@@ -74,7 +74,9 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "rendering": SHARED | {"cost", "profile", "recordings"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
-    "cli": SHARED | {"cost", "environment", "launcher", "profile", "recordings", "rendering"},
+    "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "cli": SHARED
+    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -17,6 +17,7 @@ from otel_quant.recordings.model import (
     RecordedStep,
     State,
 )
+from otel_quant.telemetry import semconv
 
 _MOST_POINTS: Final = 300
 """Points of a step's progress that are kept."""
@@ -252,7 +253,13 @@ class _OpenRun:
         self._custom.update(custom)
         self._checkpoints.append(
             RecordedCheckpoint(
-                name=name, time=at, step=step, attributes=_mapping(event, "checkpoint")
+                name=name,
+                time=at,
+                step=step,
+                attributes={
+                    **_mapping(event, "checkpoint"),
+                    **{semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()},
+                },
             )
         )
 
@@ -304,11 +311,15 @@ def _add_state(
         found.problems.append(f"state of process {process}: {type(error).__name__} {error}")
 
 
-def _mapping(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = event.get(name)
+def as_attributes(value: object) -> dict[str, Any]:
+    """Returns a mapping as it was before it was written; an empty one for anything else."""
     if not isinstance(value, dict):
         return {}
     return {key: tuple(each) if type(each) is list else each for key, each in value.items()}
+
+
+def _mapping(event: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return as_attributes(event.get(name))
 
 
 def _pid(process: str) -> int | None:

@@ -187,6 +187,7 @@ class _OpenRun:
         self._models += [model for model in event["models"] if isinstance(model, dict)]
 
     def learned(self, event: _Event, at: float) -> None:
+        self._started |= {key: event[key] for key in ("trace_id", "span_id") if key in event}
         self._attributes.update(_mapping(event, "attributes"))
 
     def heartbeat(self, event: _Event, at: float) -> None:
@@ -236,7 +237,7 @@ class _OpenRun:
             start=self._at,
             end=self.end,
             state=state,
-            attributes=self._attributes,
+            attributes={**self._of_steps(), **self._of_models(), **self._attributes},
             steps=tuple(step.recorded(state) for _, step in sorted(self._steps.items())),
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
@@ -247,6 +248,24 @@ class _OpenRun:
             trace_id=started.get("trace_id"),
             span_id=started.get("span_id"),
         )
+
+    def _of_steps(self) -> dict[str, Any]:
+        """Returns what the run's span has of its steps: the first value of each."""
+        found: dict[str, Any] = {}
+        for _, step in sorted(self._steps.items()):
+            for name in semconv.COPIED_TO_RUN:
+                if name in step.attributes:
+                    found.setdefault(name, step.attributes[name])
+        return found
+
+    def _of_models(self) -> dict[str, Any]:
+        """Returns what the run's span has of its models: the last of each role."""
+        last = {model.get("role"): model for model in self._models}
+        return {
+            f"quant.model.{role}.{name}": value
+            for role, model in last.items()
+            for name, value in _mapping(model, "figures").items()
+        }
 
     def _checkpoint(self, name: str, event: _Event, at: float, step: int | None = None) -> None:
         custom = _mapping(event, "custom")

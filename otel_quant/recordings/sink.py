@@ -134,6 +134,7 @@ class RecordingSink(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Writes the end."""
+        alone = record.run_peaks.process_memory
         self._write(
             "run.ended",
             checkpoint.reading,
@@ -143,6 +144,7 @@ class RecordingSink(Sink):
                         record.start, record.end, record.run_peaks, record.info.limits.memory
                     ),
                     **origin_of(record.info, checkpoint.baseline),  # more is known at the end
+                    **({semconv.MEMORY_PROCESS_PEAK: alone} if alone is not None else {}),
                     semconv.RUN_STEPS: record.steps,
                     semconv.RUN_FAILED_STEPS: record.failed_steps,
                 },

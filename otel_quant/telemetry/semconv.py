@@ -286,6 +286,9 @@ ORIGIN: Final = frozenset(
 )  # fmt: skip
 """The attributes that say what made a run."""
 
+COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME)
+"""Attributes of steps that the run's span has as well, with the first value in the run."""
+
 # --- events -------------------------------------------------------------------------------
 
 RUN_STARTED_EVENT: Final = "quant.run.started"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,46 @@ except ValueError:
     curve = recording.curves[run_.process].curve
     highest = max(bucket.levels["memory"].highest for bucket in curve.buckets.values())
     assert highest <= run_.attributes["quant.memory.peak"]
+
+
+def test_the_recording_has_the_ids_and_the_attributes_of_the_spans(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    code = """
+import json
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+with otel_quant.step("Before"):
+    trace.set_tracer_provider(TracerProvider())
+    trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+for step in calibrate(8, 8): pass
+RUNTIME.end_run()
+print(json.dumps([json.loads(span.to_json()) for span in exporter.get_finished_spans()]))
+"""
+    done = run(code, folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    spans = {span["name"]: span for span in json.loads(done.stdout)}
+    (run_,) = recording_at(folder).runs
+    root = spans["quantization"]
+    before, *steps = run_.steps
+    assert before.span_id is None
+    assert f"0x{run_.trace_id}" == root["context"]["trace_id"]
+    assert f"0x{run_.span_id}" == root["context"]["span_id"]
+    recorded = as_json(run_.attributes)
+    assert {name: recorded.get(name) for name in root["attributes"]} == root["attributes"]
+    assert [step.name for step in steps] == ["Model Quantization", "Calibration"]
+    for step in steps:
+        span = spans[step.name]
+        assert f"0x{step.span_id}" == span["context"]["span_id"]
+        assert f"0x{step.parent_span_id}" == span["parent_id"]
+        known = {**as_json(step.attributes), "quant.run.id": run_.id}
+        assert span["attributes"] == known
+
+
+def as_json(attributes: Mapping[str, object]) -> dict[str, object]:
+    return {key: list(x) if isinstance(x, tuple) else x for key, x in attributes.items()}
 
 
 @pytest.mark.parametrize("count", [1, 37, 300])

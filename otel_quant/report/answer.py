@@ -139,19 +139,25 @@ def _where(recording: Recording, subject: Subject | None) -> str:
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME)
     steps = subject.steps if subject is not None else ()
+    stopped = [each for each in steps if each.state != "ended"]
+    # Innermost of those that are still open, before that the one that counts samples.
     last = max(
-        (step for step in steps if step.state != "ended"),
-        key=lambda step: (step.step.end is None, step.depth, step.end),
+        stopped,
+        key=lambda each: (
+            each.step.end is None,
+            each.step.samples is not None,
+            each.depth,
+            each.end,
+        ),
         default=None,
     )
     if last is None:
         return ""
-    step = last.step
+    name, step = cut(last.step.name, _LONGEST_NAME), last.step
+    if step.samples is None or step.end is not None:
+        return name
     total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-    sample = (
-        "" if step.samples is None or step.end is not None else f", sample {step.samples:,}{total}"
-    )
-    return f"{cut(step.name, _LONGEST_NAME)}{sample}"
+    return f"{name}, sample {step.samples:,}{total}"
 
 
 def _error(subject: Subject | None) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _comparison(models: Mapping[str, Mapping[str, Any]]) -> PageTable:
 def _change(before: float | None, after: float | None) -> str:
     if not before or after is None:
         return ""
-    return "the same" if before == after else f"\u00d7 {after / before:.3g}"
+    return "the same" if before == after else f"x {after / before:.3g}"
 
 
 def _mix(role: str, model: Mapping[str, Any]) -> Mix:

@@ -186,7 +186,7 @@ def _bands(steps: Sequence[ShownStep], until: float) -> Iterator[OutlineBand]:
         (step for step in steps if step.row < ROWS),
         key=lambda step: (step.state == "ended", -step.duration),
     )
-    for each in widest[:_MOST_BANDS]:
+    for each in sorted(widest[:_MOST_BANDS], key=lambda step: (step.row, step.step.start)):
         width = 100 * each.duration / until
         if width < _NARROWEST and each.state == "ended":
             continue

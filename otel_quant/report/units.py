@@ -8,7 +8,7 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-WITHIN: Final = " \u203a "
+WITHIN: Final = " > "
 """Between the name of a step and that of one within it."""
 
 _SIZES: Final = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))

@@ -71,7 +71,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile", "recordings"},
-    "cli": SHARED | {"cost", "profile", "recordings", "rendering"},
+    "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "cli": SHARED | {"cost", "profile", "recordings", "rendering", "report"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}
@@ -80,7 +81,18 @@ PARTS: Final[dict[str, frozenset[str]]] = {
 """What each part, a folder or a module in the root, may import. A new part needs an entry here."""
 
 HEAVY: Final = frozenset(
-    {"amdsmi", "google", "grpc", "numpy", "onnx", "onnxruntime", "pynvml", "quark", "torch"}
+    {
+        "amdsmi",
+        "google",
+        "grpc",
+        "jinja2",
+        "numpy",
+        "onnx",
+        "onnxruntime",
+        "pynvml",
+        "quark",
+        "torch",
+    }
 )
 
 
@@ -182,11 +194,12 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
     assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
 
 
-def test_instruments_import_only_the_names_of_telemetry() -> None:
+@pytest.mark.parametrize("part", ["instruments", "report"])
+def test_instruments_and_reports_import_only_the_names_of_telemetry(part: str) -> None:
     known = {
         target
         for module in MODULES
-        if part_of(module) == "instruments"
+        if part_of(module) == part
         for target in imports_of(module)
         if part_of(target) == "telemetry"
     }

@@ -214,7 +214,7 @@
     const when = chart.every >= 2 ? `${clock(time - half)} to ${clock(time + half)}`
       : until < 60 ? `${time.toFixed(2)} s` : clock(time);
     const open = openAt(time).map(stepText);
-    const inside = (chart.large ? open : open.slice(-1)).join(" › ") || "no step";
+    const inside = (chart.large ? open : open.slice(-1)).join(" > ") || "no step";
     const order = chart.series.map((series, at) => ({ ...series, value: all.values[at][point] }))
       .sort((a, b) => (b.style === "main") - (a.style === "main"));
     const figures = order.map(({ label, style, value }) => {

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 _log = logging.getLogger("otel_quant")
@@ -63,6 +65,9 @@ OTEL_QUANT_LIBRARIES: Final = "OTEL_QUANT_LIBRARIES"
 OTEL_QUANT_RECORD: Final = "OTEL_QUANT_RECORD"
 """Folder of the recording; setting it requests one."""
 
+OTEL_QUANT_OTLP_FILES: Final = "OTEL_QUANT_OTLP_FILES"
+"""``true`` adds OpenTelemetry's own files to the recording."""
+
 OTEL_QUANT_ARGUMENTS: Final = "OTEL_QUANT_ARGUMENTS"
 """``false`` keeps the arguments of the command line out of what made a run."""
 
@@ -99,6 +104,7 @@ class Settings:
         cost_timeout: Seconds that costing one model may take.
         exit_timeout: Seconds that exit may wait for exporters.
         libraries: Names of the libraries to instrument; None for all.
+        otlp_files: Whether OpenTelemetry's own files are added to the recording.
         record: Folder of the recording; None for no recording.
         launched: Whether `otel-quant run` has started the program: it takes the curve.
         arguments: Whether the arguments of the command line are recorded.
@@ -117,6 +123,7 @@ class Settings:
     cost_timeout: float = 10.0
     exit_timeout: float = 5.0
     libraries: frozenset[str] | None = None
+    otlp_files: bool = False
     record: str | None = None
     launched: bool = False
     arguments: bool = True
@@ -152,6 +159,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(OTEL_QUANT_COST_TIMEOUT, "10000", "Milliseconds that the static cost of one model may take."),
     Variable(OTEL_QUANT_EXIT_TIMEOUT, "5000", "Milliseconds for which undelivered telemetry may delay the program's exit; Ctrl-C ends the wait."),
     Variable(OTEL_QUANT_LIBRARIES, "", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all."),
+    Variable(OTEL_QUANT_OTLP_FILES, "false", "`true` adds traces, metrics and log records in files of OpenTelemetry's own JSON-lines exporter to the recording of `otel-quant run`, which sets it for `--otlp-files`."),
     Variable(OTEL_QUANT_RECORD, "", "Folder of the [recording](recording.md); missing folders are created. Setting it requests one, with the local profile in it unless that has a path. Processes that run at the same time share it; one that is there from an earlier run is kept, and the new one gets a number. `otel-quant run` sets it."),
     Variable(OTEL_QUANT_ARGUMENTS, "true", "`false` keeps the arguments of the command line out of the telemetry, the local file and the recording; the program's name stays."),
     Variable(OTEL_QUANT_HASH, "false", "`true` adds the SHA-256 of the files of ONNX models to their static cost. A gigabyte takes about a second."),
@@ -167,11 +175,12 @@ _OUR_NAMES: Final = tuple(
 )
 
 
-def settings_from(environ: Mapping[str, str]) -> Settings:
+def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
     """Reads the settings.
 
     Args:
         environ: The environment, as ``os.environ``.
+        warn: Whether what is wrong is logged; not where another process will do so.
 
     Returns:
         The settings, with the default for each variable that is unset, empty or malformed. A
@@ -179,8 +188,9 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         and the expected form; so is a misspelt one, with the nearest right name.
     """
     default = Settings()
+    say = _warn_once if warn else _say_nothing
     for line in (*_misspelt_names(environ), *misspelt_exporters(environ)):
-        _warn_once(line)
+        say(line)
 
     def read(name: str, fallback: _T, expected: str, parse: Callable[[str], _T]) -> _T:
         text = environ.get(name, "").strip()
@@ -189,9 +199,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         try:
             return parse(text)
         except ValueError:
-            _warn_once(
-                f"environment variable {name} is {text!r}; expected {expected}; using the default"
-            )
+            say(f"environment variable {name} is {text!r}; expected {expected}; using the default")
             return fallback
 
     def flag(name: str, fallback: bool) -> bool:
@@ -221,6 +229,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         cost_timeout=seconds(OTEL_QUANT_COST_TIMEOUT, default.cost_timeout),
         exit_timeout=seconds(OTEL_QUANT_EXIT_TIMEOUT, default.exit_timeout),
         libraries=libraries or None,
+        otlp_files=flag(OTEL_QUANT_OTLP_FILES, default.otlp_files),
         record=environ.get(OTEL_QUANT_RECORD, "").strip() or None,
         launched=bool(environ.get(OTEL_QUANT_LAUNCHER_PID, "").strip()),
         arguments=flag(OTEL_QUANT_ARGUMENTS, default.arguments),
@@ -261,6 +270,27 @@ def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
 def _warn_once(line: str) -> None:
     # The settings are read by the instrumentor and again by every run of the process.
     _log.warning("%s", line)
+
+
+def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the environment that this process was started with.
+
+    Args:
+        environ: What is returned where the system does not tell.
+    """
+    try:
+        pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return environ
+    return {
+        os.fsdecode(name): os.fsdecode(value)
+        for name, equals, value in (pair.partition(b"=") for pair in pairs)
+        if equals
+    }
+
+
+def _say_nothing(line: str) -> None:
+    pass
 
 
 def _parse_flag(text: str) -> bool:

@@ -19,6 +19,7 @@ _PLACES = {
     "checkpoint": "checkpoint records",
     "reading": "records of readings",
     "device": "device records",
+    "ending": "records of endings",
     "metric": "metrics",
 }
 

@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.fake_nvml.plugin",
     "tests.fixtures.instrumented",
+    "tests.fixtures.launched",
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.slow",
     "tests.fixtures.workers",

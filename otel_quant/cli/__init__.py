@@ -8,13 +8,18 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import cost, report, show
+from otel_quant.cli import cost, report, run, show
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
 from otel_quant.version import VERSION
 
-COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, report.COMMAND, cost.COMMAND)
+COMMANDS: Final[tuple[Command, ...]] = (
+    run.COMMAND,
+    show.COMMAND,
+    report.COMMAND,
+    cost.COMMAND,
+)
 """The subcommands, in the order of the help."""
 
 
@@ -37,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         our own, otherwise that of the error.
     """
     parser = argparse.ArgumentParser(
-        prog="otel-quant", description="Looks at what quantization runs and their models cost."
+        prog="otel-quant",
+        description="Records quantization runs, and shows what they and their models cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(
@@ -53,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             action="store_true",
             help="show where an error of otel-quant itself was raised",
         )
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, prints=command.prints)
     options = parser.parse_args(arguments)
-    if sys.stdout is None:
+    if sys.stdout is None and options.prints:
         print("otel-quant: standard output: closed; expected a place to write", file=sys.stderr)
         return 1
     if hasattr(sys.stdout, "reconfigure"):
@@ -69,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     try:
         code: int = options.run(options)
-        sys.stdout.flush()
+        if options.prints:
+            sys.stdout.flush()
     except UserError as error:
         print(f"otel-quant: {error}", file=sys.stderr)
         return error.exit_code

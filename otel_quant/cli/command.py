@@ -29,6 +29,7 @@ class Command(NamedTuple):
         add_arguments: Adds its arguments to a parser.
         run: Runs it; returns the exit code or raises :class:`UserError`.
         description: First lines of its help; the brief if empty.
+        prints: Whether it cannot do without standard output.
     """
 
     name: str
@@ -36,3 +37,4 @@ class Command(NamedTuple):
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     description: str = ""
+    prints: bool = True

@@ -1,42 +1,44 @@
 """Runs a program as if nothing stood between it and whoever started it.
 
 The program is in our process group and has our files, so the terminal treats both as one job. Its
-signal mask and its ignored signals are those that we were started with. Signals that the kernel
-sends to the whole group (Ctrl-C, Ctrl-Z, a resized window) reach it without us. One that was sent
-to this process alone is passed on. When it stops, this process stops; when it dies of a signal, this
-process can die of the same: :func:`end_as`.
+signal mask and its ignored signals are those that we were started with. A signal that is sent to
+the whole group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
+process alone is passed on. When it stops, this process stops; when it dies of a signal, this
+process can die of the same: :func:`end_as`. When this process is killed, it goes on.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
 
-_NOT_PASSED_ON: Final = frozenset(
-    {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE,
-     signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS, signal.SIGPIPE}
-)  # fmt: skip
-"""Signals that nobody can take, that tell us of the program, or that mean a fault of our own."""
+from otel_quant.launcher.group_witness import GroupWitness
 
-_SENT_BY_A_PROCESS: Final = frozenset({0, -1, -6})
-"""``si_code`` of kill, sigqueue and tgkill; the terminal's signals have another."""
+_NOT_PASSED_ON: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
+"""Signals that nobody can take, or that tell us of the program."""
+
+_SHELL: Final = "/bin/sh"
+"""Runs a script without a first line that names its interpreter, as every shell has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How the program ended.
 
     Attributes:
         code: Its exit code; None if a signal ended it.
         signal: Number of the signal that ended it; None if it exited.
+        max_rss: Highest RSS of it, or of a process that it has waited for, in units of the system
+            (kibibytes on Linux); None if it is not known.
     """
 
     code: int | None = None
     signal: int | None = None
+    max_rss: int | None = None
 
 
 class Program:
@@ -58,53 +60,120 @@ class Program:
         } | {signal.SIGCHLD}
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
-        try:
-            self.pid = os.posix_spawnp(
-                arguments[0],
-                list(arguments),
-                dict(environ),
-                setsigmask=self._mask,
-                # Python itself ignores these two; a program is not started that way.
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
-            )
-        except OSError:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-            raise
+        self._witness = GroupWitness()
+        ignores_ends = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        # Where it is ignored, the kernel keeps the exit codes of children to itself.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        failed, failure = os.pipe()  # closed when the program is loaded
+        self.pid = os.fork()
+        if self.pid == 0:
+            if ignores_ends:
+                signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            _become(list(arguments), environ, self._mask, failure)
+        os.close(failure)
+        with os.fdopen(failed, "rb") as pipe:
+            number = pipe.read()
+        if number:
+            os.waitpid(self.pid, 0)
+            self._be_as_before()
+            raise OSError(int(number), os.strerror(int(number)), arguments[0])
+        _let_go_of_input_and_output()
 
     def wait(self) -> Ending:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         The terminal's input and output stay the program's: nothing is read or written here.
         """
-        while True:
-            ending = self._ending()
-            if ending is not None:
-                return ending
+        while (ending := self._ending()) is None:
             arrived = signal.sigwaitinfo(self._taken)
-            if arrived.si_signo == signal.SIGCHLD or arrived.si_pid == self.pid:
+            if arrived.si_signo == signal.SIGCHLD or arrived.si_pid in (self.pid, os.getpid()):
                 continue
-            if arrived.si_code in _SENT_BY_A_PROCESS:
+            if not self._witness.has(arrived.si_signo):
                 self._pass_on(arrived.si_signo)
+        while signal.sigtimedwait(self._taken, 0) is not None:
+            pass  # the Ctrl-C that has ended the program is not to end what comes after it
+        self._be_as_before()
+        return ending
+
+    def _be_as_before(self) -> None:
+        self._witness.end()
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _ending(self) -> Ending | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 return None
-            if os.WIFSTOPPED(status):
-                # Whoever waits for us has to see the job stop. Continues at SIGCONT.
-                os.kill(os.getpid(), signal.SIGSTOP)
-                continue
             if os.WIFSIGNALED(status):
-                return Ending(signal=os.WTERMSIG(status))
-            return Ending(code=os.WEXITSTATUS(status))
+                return Ending(signal=os.WTERMSIG(status), max_rss=usage.ru_maxrss)
+            if os.WIFEXITED(status):
+                return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
+            # Whoever waits for us has to see the job stop. SIGCONT continues both.
+            if self._is_stopped() and signal.SIGCONT not in signal.sigpending():
+                _stop(os.WSTOPSIG(status))
+
+    def _is_stopped(self) -> bool:
+        state = Path(f"/proc/{self.pid}/stat")
+        try:
+            return state.read_text().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return not state.parent.parent.exists()  # where there is no /proc, as was reported
 
     def _pass_on(self, number: int) -> None:
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
             pass  # it has just ended; the loop finds out
+
+
+def _become(
+    arguments: list[str],
+    environ: Mapping[str, str],
+    mask: Iterable[int],
+    failure: int,
+) -> NoReturn:
+    """Turns this process, a fork, into the program, or writes the error's number and ends."""
+    try:
+        # Python itself ignores two of these and handles the third; a program is not started that way.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            os.execvpe(arguments[0], arguments, environ)  # noqa: S606 # what the user asks for
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+        import shutil  # rarely needed
+
+        found = shutil.which(arguments[0], path=environ.get("PATH")) or arguments[0]
+        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)  # noqa: S606
+    except OSError as error:
+        os.write(failure, str(error.errno).encode())
+    finally:
+        os._exit(127)
+
+
+def _stop(number: int) -> None:
+    """Stops this process by a signal, as the program was stopped, until it is continued."""
+    if number == signal.SIGSTOP:
+        os.kill(os.getpid(), number)
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # stops here
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _let_go_of_input_and_output() -> None:
+    """Has a pipe close when the program closes it, although this process was given it too."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(null, descriptor)
+    if null > 1:
+        os.close(null)
 
 
 def end_as(ending: Ending) -> int:
@@ -118,9 +187,13 @@ def end_as(ending: Ending) -> int:
     """
     if ending.signal is None:
         return ending.code or 0
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core file is the useful one
+    # The program's core file is the useful one. The kernel makes none for a limit of one byte, not
+    # even for a program that takes core files from a pipe and so gets them whatever the limit.
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    least = 0 if most == 0 else 1
+    resource.setrlimit(resource.RLIMIT_CORE, (least, least))
     if ending.signal != signal.SIGKILL:
         signal.signal(ending.signal, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {ending.signal})
     os.kill(os.getpid(), ending.signal)
-    return 128 + ending.signal  # a signal whose default is not to end a process
+    return 128 + ending.signal  # a signal that does not end this process: the first of a container

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Collection
@@ -10,7 +11,8 @@ from typing import Final
 import psutil
 
 from otel_quant.probes.cumulative import Cumulative, Figures
-from otel_quant.probes.kernel_files import read_process
+from otel_quant.probes.kernel_files import SELF, read_process
+from otel_quant.probes.tree import descendants_now
 from otel_quant.records import CpuReading
 from otel_quant.resources import TOTAL, Figure, Metric, Resource, Series
 
@@ -27,10 +29,15 @@ _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM = 11, 12, 13, 14
 
 
 class CpuProbe:
-    """Reads cumulative CPU time of this process and its descendants."""
+    """Reads cumulative CPU time of a process and its descendants.
 
-    def __init__(self) -> None:
-        self._totals = Cumulative(_own, _of_child)
+    Args:
+        pid: The process; of another than this one on Linux only.
+    """
+
+    def __init__(self, pid: int = SELF) -> None:
+        own = _own if pid == SELF else functools.partial(_of_child, pid)
+        self._totals = Cumulative(own, _of_child, functools.partial(descendants_now, pid))
 
     def __call__(self, pids: Collection[int] = ()) -> CpuReading | None:
         """Reads the counters.

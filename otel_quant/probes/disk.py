@@ -7,6 +7,7 @@ written.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from typing import Final
@@ -15,6 +16,7 @@ import psutil
 
 from otel_quant.probes.cumulative import Cumulative, Figures
 from otel_quant.probes.kernel_files import SELF, bytes_read, read_process
+from otel_quant.probes.tree import descendants_now
 from otel_quant.records import DiskReading
 from otel_quant.resources import TOTAL, Column, Figure, Metric, Resource, Series
 
@@ -24,11 +26,16 @@ _AVAILABLE: Final = _LINUX or hasattr(psutil.Process, "io_counters")
 
 
 class DiskProbe:
-    """Reads cumulative I/O of this process and its descendants, in bytes."""
+    """Reads cumulative I/O of a process and its descendants, in bytes.
 
-    def __init__(self) -> None:
+    Args:
+        pid: The process.
+    """
+
+    def __init__(self, pid: int = SELF) -> None:
         self._read_before = bytes_read()
-        self._totals = Cumulative(self._own, _counters)
+        own = self._own if pid == SELF else functools.partial(_counters, pid)
+        self._totals = Cumulative(own, _counters, functools.partial(descendants_now, pid))
 
     def __call__(self, pids: Collection[int] = ()) -> DiskReading | None:
         """Reads the counters.

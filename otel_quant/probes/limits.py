@@ -14,10 +14,14 @@ from typing import Final
 
 import psutil
 
+from otel_quant.probes.kernel_files import SELF
 from otel_quant.records import Limits
 
 _UNLIMITED: Final = 2**62
 """Version 1 writes "no limit" as the largest multiple of the page size below 2**63."""
+
+_LIMIT_FILES: Final = {2: "memory.max", 1: "memory.limit_in_bytes"}
+_OOM_FILES: Final = {2: "memory.events", 1: "memory.oom_control"}
 
 _DEFAULT_MOUNTS: Final = {2: "/sys/fs/cgroup", 1: "/sys/fs/cgroup/memory"}
 
@@ -30,20 +34,21 @@ class _Mount:
     point: str
 
 
-def read_limits(root: Path = Path("/")) -> Limits:
-    """Reads the memory limit of this process.
+def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
+    """Reads the memory limit of a process.
 
     The control group's limit is the smallest one from the process's group up to the topmost
     visible group, in version 2 and in version 1.
 
     Args:
         root: Root of the file system that holds ``proc`` and ``sys``.
+        pid: The process.
 
     Returns:
         The control group's limit or physical memory, whichever is smaller, in bytes.
     """
     physical = _physical_memory(root)
-    cgroup = min(_cgroup_limits(root), default=None)
+    cgroup = min(_cgroup_limits(root, pid), default=None)
     if cgroup is not None and (physical is None or cgroup < physical):
         return Limits(cgroup, "cgroup")
     if physical is not None:
@@ -59,27 +64,57 @@ def _physical_memory(root: Path) -> int | None:
     return int(psutil.virtual_memory().total) if root == Path("/") else None
 
 
-def _cgroup_limits(root: Path) -> Iterator[int]:
+def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
+    """Returns the files in which the kernel counts what its out-of-memory killer has done.
+
+    Args:
+        pid: The process whose control groups are meant.
+        root: Root of the file system that holds ``proc`` and ``sys``.
+    """
+    return [groups[0] / _OOM_FILES[version] for version, groups in _groups(root, pid)]
+
+
+def oom_kills(counter: Path) -> int | None:
+    """Returns how many processes of a control group the out-of-memory killer has ended.
+
+    Args:
+        counter: A file of :func:`oom_counters`.
+
+    Returns:
+        Their number; None if the group is gone or the kernel does not count.
+    """
+    for line in _lines(counter):
+        key, _, value = line.partition(" ")
+        if key == "oom_kill" and value.isdigit():
+            return int(value)
+    return None
+
+
+def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
+    for version, groups in _groups(root, pid):
+        for group in groups:
+            yield from _limits_of(group, _LIMIT_FILES[version])
+
+
+def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
+    """Yields for each version the folders of a process's group and of all above it."""
     mounts = _mounts(root)
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _lines(root / f"proc/{pid or 'self'}/cgroup"):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if number == "0" and not controllers:
-            yield from _limits_upwards(root, mounts[2], path, "memory.max")
-        elif "memory" in controllers.split(","):
-            yield from _limits_upwards(root, mounts[1], path, "memory.limit_in_bytes")
+        version = 2 if number == "0" and not controllers else 1
+        if version == 2 or "memory" in controllers.split(","):
+            top = root / mounts[version].point.lstrip("/")
+            parts = _below_mount(mounts[version], path)
+            yield version, [top.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
 
 
-def _limits_upwards(root: Path, mount: _Mount, path: str, file: str) -> Iterator[int]:
-    top = root / mount.point.lstrip("/")
-    parts = _below_mount(mount, path)
-    for depth in range(len(parts), -1, -1):
-        group = top.joinpath(*parts[:depth])
-        yield from _numbers(*_lines(group / file))
-        # Version 1's limit over all ancestors, including those outside a container.
-        for line in _lines(group / "memory.stat"):
-            if line.startswith("hierarchical_memory_limit "):
-                yield from _numbers(line.split()[1])
+def _limits_of(group: Path, file: str) -> Iterator[int]:
+    yield from _numbers(*_lines(group / file))
+    # Version 1's limit over all ancestors, including those outside a container.
+    for line in _lines(group / "memory.stat"):
+        if line.startswith("hierarchical_memory_limit "):
+            yield from _numbers(line.split()[1])
 
 
 def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:

@@ -39,9 +39,15 @@ _ADDRESS_SPACE_KEYS: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:
 
 
 class MemoryProbe:
-    """Reads the resident memory of this process and its descendants."""
+    """Reads the resident memory of a process and its descendants.
 
-    def __init__(self) -> None:
+    Args:
+        pid: The process. Of another than this one, what its exited descendants have used is
+            not known.
+    """
+
+    def __init__(self, pid: int = SELF) -> None:
+        self._pid = pid
         self._highest_mark = 0
 
     def __call__(self, pids: Collection[int] = ()) -> MemoryReading:
@@ -54,14 +60,14 @@ class MemoryProbe:
             The reading, in bytes.
 
         Raises:
-            OSError: The process may not read its own figures.
+            OSError: The figures of the process may not be read, or it has gone.
             psutil.Error: The same, where psutil is used.
         """
         # Read first: an exited child's mark may be a copy of a mark that is read below, which
         # may have risen by then.
-        reaped = _reaped_high_water()
-        rss, high_water, virtual_peak = _own()
-        children = tuple(_of_children(pids, virtual_peak))
+        reaped = _reaped_high_water() if self._pid == SELF else None
+        rss, high_water, virtual_peak = _own(self._pid)
+        children = tuple(_of_children(pids, {self._pid or os.getpid(): virtual_peak}))
         for mark in (high_water, *(mark for _, _, mark in children)):
             self._highest_mark = max(self._highest_mark, mark or 0)
         return MemoryReading(
@@ -71,8 +77,11 @@ class MemoryProbe:
             children=children,
             reaped_high_water=reaped if self._is_above_all_marks(reaped) else None,
             # Last: the children that have begun since the list was made must not be missed.
-            reaped_faults=None if children or high_water is None else _reaped_faults(),
+            reaped_faults=_reaped_faults() if self._may_have_reaped(children, high_water) else None,
         )
+
+    def _may_have_reaped(self, children: Collection[object], high_water: int | None) -> bool:
+        return self._pid == SELF and not children and high_water is not None
 
     def _is_above_all_marks(self, reaped: int | None) -> bool:
         """Whether the mark of exited descendants is above every mark read so far.
@@ -119,19 +128,18 @@ def _reset(pid: int) -> None:
         os.close(handle)
 
 
-def _own() -> tuple[int, int | None, int | None]:
+def _own(pid: int) -> tuple[int, int | None, int | None]:
     if not _LINUX:
-        return psutil.Process().memory_info().rss, None, None
-    status = read_process(SELF, "status")
+        return psutil.Process(pid or None).memory_info().rss, None, None
+    status = read_process(pid, "status")
     rss, mark = _parse(status)
     return rss or 0, mark, _kibibytes(status, b"\nVmPeak:")
 
 
 def _of_children(
-    pids: Collection[int], own_virtual_peak: int | None
+    pids: Collection[int], virtual_peaks: dict[int, int | None]
 ) -> list[tuple[int, int, int | None]]:
     found: list[tuple[int, int, int | None]] = []
-    virtual_peaks = {os.getpid(): own_virtual_peak}
     for pid in pids:
         try:
             if _LINUX:

@@ -43,10 +43,12 @@ class Pace:
 
     Args:
         interval: Shortest pause, in seconds.
+        share: Part of one core to aim at.
     """
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, share: float = SHARE) -> None:
         self._interval = interval
+        self._share = share
         self._costs: deque[float] = deque(maxlen=_COMPARED)
         # Elapsed time still needed to pay for the samples so far, in seconds; negative: credit.
         self._missing = 0.0
@@ -60,7 +62,7 @@ class Pace:
         """
         self._costs.append(cost)
         usual = sorted(self._costs)[len(self._costs) // 2]
-        missing = self._missing + usual / SHARE - elapsed
+        missing = self._missing + usual / self._share - elapsed
         self._missing = min(LONGEST_PAUSE, max(-_LARGEST_CREDIT, missing))
         return max(self._interval, self._missing)
 
@@ -71,11 +73,13 @@ class Sampler:
     Args:
         take: Takes one sample.
         interval: Shortest time between two samples, in seconds; 0 switches sampling off.
+        share: Part of one core to aim at.
     """
 
-    def __init__(self, take: Callable[[], None], interval: float) -> None:
+    def __init__(self, take: Callable[[], None], interval: float, share: float = SHARE) -> None:
         self._take = take
         self._interval = interval
+        self._share = share
         # Held while sampling runs; released to stop it. Waiting for an Event takes twice as long.
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -102,7 +106,7 @@ class Sampler:
             thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        pace, pause = Pace(self._interval), self._interval
+        pace, pause = Pace(self._interval, self._share), self._interval
         spent, now = time.thread_time(), time.monotonic()
         while not self._running.acquire(timeout=pause):
             with FAULTS.kept_in("sampler"):

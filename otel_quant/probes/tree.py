@@ -1,4 +1,4 @@
-"""Finds the processes that belong to the run: the descendants of this process.
+"""Finds the processes that belong to the run: the descendants of this process, or of another.
 
 Most runs have none, and that case must be fast: one system call finds out whether there is any
 child to wait for; it reads no file and reaps no process. If there are children, the list of
@@ -15,7 +15,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.probes.kernel_files import read_proc
+from otel_quant.probes.kernel_files import SELF, read_proc
 
 _HAS_CHILDREN_FILES = Path("/proc/self/task").is_dir() and (
     Path(f"/proc/self/task/{os.getpid()}/children").exists()
@@ -26,31 +26,34 @@ _WALK_LASTS: Final = 1.0
 """Seconds after which a walk is repeated even without a new process: a process whose parent has
 exited is no longer our descendant, and this creates no new process id."""
 
-# The last walk: our process id, the newest process id then, the time, and the descendants.
+# The last walk: whose descendants, the newest process id then, the time, and the descendants.
 _last_walk: tuple[int, bytes, float, tuple[int, ...]] = (0, b"", 0.0, ())
 
 
-def descendants() -> tuple[int, ...]:
+def descendants(pid: int = SELF) -> tuple[int, ...]:
     """Returns the process ids of all descendants that run or are zombies, parents first.
 
     A process that was reaped within the last second may still be in the list.
+
+    Args:
+        pid: Whose descendants.
     """
-    if not _may_have_children():
+    if not _may_have_children(pid):
         return ()
     newest = _newest_pid()
-    own_pid, newest_then, then, known = _last_walk
-    if own_pid != os.getpid() or not newest or newest != newest_then:
-        return _walk(newest)
-    return known if time.monotonic() - then < _WALK_LASTS else _walk(newest)
+    ancestor, newest_then, then, known = _last_walk
+    if ancestor != (pid or os.getpid()) or not newest or newest != newest_then:
+        return _walk(pid, newest)
+    return known if time.monotonic() - then < _WALK_LASTS else _walk(pid, newest)
 
 
-def descendants_now() -> tuple[int, ...]:
+def descendants_now(pid: int = SELF) -> tuple[int, ...]:
     """Returns the same without using the last walk: for callers that found an exited process."""
-    return _walk(_newest_pid()) if _may_have_children() else ()
+    return _walk(pid, _newest_pid()) if _may_have_children(pid) else ()
 
 
-def _may_have_children() -> bool:
-    if _CAN_PEEK:
+def _may_have_children(pid: int) -> bool:
+    if _CAN_PEEK and pid == SELF:
         try:
             # WNOWAIT leaves a zombie in place for its parent to wait for.
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -61,19 +64,20 @@ def _may_have_children() -> bool:
     return True
 
 
-def _walk(newest: bytes) -> tuple[int, ...]:
+def _walk(pid: int, newest: bytes) -> tuple[int, ...]:
     global _last_walk  # one tuple, replaced as a whole: threads may walk at the same time
     if not _HAS_CHILDREN_FILES:
-        return _descendants_by_psutil()
+        return _descendants_by_psutil(pid)
     now = time.monotonic()
     found: list[int] = []
-    pending = [os.getpid()]
+    ancestor = pid or os.getpid()
+    pending = [ancestor]
     while pending:
         children = _children_of(pending.pop())
         found.extend(children)
         pending.extend(children)
     # A process that is forked during the walk has a newer id than `newest`.
-    _last_walk = (os.getpid(), newest, now, tuple(found))
+    _last_walk = (ancestor, newest, now, tuple(found))
     return tuple(found)
 
 
@@ -101,8 +105,8 @@ def _children_of(pid: int) -> list[int]:
     return children
 
 
-def _descendants_by_psutil() -> tuple[int, ...]:
+def _descendants_by_psutil(pid: int) -> tuple[int, ...]:
     try:
-        return tuple(child.pid for child in psutil.Process().children(recursive=True))
+        return tuple(child.pid for child in psutil.Process(pid or None).children(recursive=True))
     except psutil.Error:
         return ()

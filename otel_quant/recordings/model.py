@@ -123,6 +123,8 @@ class RecordedRun:
         last: Its newest figures; None if it has none beyond its checkpoints.
         trace_id: The trace, 32 hexadecimal digits; None without an SDK.
         span_id: The run's span, 16 hexadecimal digits.
+        parent_span_id: The span above; None if it is the outermost of its trace.
+        resource: Attributes of what its telemetry says it comes from.
     """
 
     id: str
@@ -144,6 +146,8 @@ class RecordedRun:
     last: LastReading | None = None
     trace_id: str | None = None
     span_id: str | None = None
+    parent_span_id: str | None = None
+    resource: Attributes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +174,9 @@ class Ending:
         out_of_memory: Whether the kernel's out-of-memory killer did it: ``known`` from its
             counter, ``guessed`` from memory at the limit; None if neither.
         evidence: What that is concluded from, one sentence.
+        process: Which process it was, if not the program itself: ``rank 1 (process 4711)``.
+        process_signal: Name of the signal that ended that process; None if it is not known.
+        error: Class name of the exception that ended the run, if it was for want of memory.
         where: What it was doing: ``Calibration, sample 37 of 512``; None without an open step.
         open_steps: Names of the open steps, outermost first.
         memory: RSS of the process tree then, in bytes.
@@ -186,6 +193,9 @@ class Ending:
     signal: str | None = None
     out_of_memory: Certainty | None = None
     evidence: str | None = None
+    process: str | None = None
+    process_signal: str | None = None
+    error: str | None = None
     where: str | None = None
     open_steps: tuple[str, ...] = ()
     memory: int | None = None

@@ -245,6 +245,8 @@ class _OpenRun:
             last=self.last,
             trace_id=started.get("trace_id"),
             span_id=started.get("span_id"),
+            parent_span_id=started.get("parent_span_id"),
+            resource=_mapping(started, "resource"),
         )
 
     def _checkpoint(self, name: str, event: _Event, at: float, step: int | None = None) -> None:

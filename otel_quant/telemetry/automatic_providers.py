@@ -14,11 +14,10 @@ from typing import Any, Final
 from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
 
-from otel_quant.environment import settings_from
+from otel_quant.environment import environment_at_start, settings_from
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.telemetry.default_exporters import (
     defaults_in,
-    environment_at_start,
     keep_from_sending,
 )
 

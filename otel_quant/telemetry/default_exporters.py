@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, MutableMapping
-from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.telemetry.sdk_workarounds import objects_within
@@ -29,8 +28,6 @@ _DEFAULTS: Final = {**dict.fromkeys(_EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PRO
 
 _SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
 """Names of exporters that reach no endpoint."""
-
-_START: Final = Path("/proc/self/environ")
 
 
 def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> frozenset[str] | None:
@@ -58,22 +55,6 @@ def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> froz
         if is_setting and name not in defaults and value.strip() not in _SENDS_NOTHING:
             return None
     return defaults
-
-
-def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the environment that this process was started with.
-
-    Args:
-        environ: What is returned where the system does not tell.
-    """
-    try:
-        pairs = _START.read_bytes().split(b"\0")
-    except OSError:
-        return environ
-    return {
-        name.decode(errors="surrogateescape"): value.decode(errors="surrogateescape")
-        for name, _, value in (pair.partition(b"=") for pair in pairs)
-    }
 
 
 def keep_from_sending(

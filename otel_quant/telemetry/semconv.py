@@ -25,7 +25,7 @@ SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
-Place = Literal["run", "step", "cost", "checkpoint", "reading", "device", "metric"]
+Place = Literal["run", "step", "cost", "checkpoint", "reading", "device", "ending", "metric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class Attribute:
         unit: UCUM unit, empty for values without one.
         brief: Meaning of the value.
         places: Where it is used: the run's root span, a step's span, a model cost span, a
-            checkpoint log record, a log record of a reading or of one device, metric points.
+            checkpoint log record, a log record of a reading, of one device or of the end of a
+            program, metric points.
         example: An example value.
     """
 
@@ -161,6 +162,15 @@ CHECKPOINT_MEMORY: Final = "quant.checkpoint.memory"
 CHECKPOINT_MEMORY_LIMIT: Final = "quant.checkpoint.memory_limit"
 
 READING_EVENT: Final = "quant.reading.taken"
+
+ENDING_SIGNAL: Final = "quant.ending.signal"
+ENDING_OUT_OF_MEMORY: Final = "quant.ending.out_of_memory"
+ENDING_EVIDENCE: Final = "quant.ending.evidence"
+ENDING_OPEN_STEPS: Final = "quant.ending.open_steps"
+ENDING_MEMORY: Final = "quant.ending.memory"
+ENDING_MEMORY_LIMIT: Final = "quant.ending.memory_limit"
+ENDING_MEMORY_LIMIT_SOURCE: Final = "quant.ending.memory_limit_source"
+ENDING_MEMORY_PER_SAMPLE: Final = "quant.ending.memory_per_sample"
 READING_PREFIX: Final = "quant.reading."
 
 READING_ELAPSED: Final = "quant.reading.elapsed"
@@ -270,6 +280,14 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(READING_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("reading",), "25769803776"),
     Attribute(READING_MEMORY_PEAK, "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344"),
     Attribute(READING_OPEN_STEPS, "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration"),
+    Attribute(ENDING_SIGNAL, "string", "", "Signal that ended the program, or the process that came to harm.", ("run", "ending"), "SIGKILL"),
+    Attribute(ENDING_OUT_OF_MEMORY, "string", "", "Whether the kernel's out-of-memory killer did it: `known` by its counter, `guessed` from memory at the limit; absent if neither.", ("run", "ending"), "known"),
+    Attribute(ENDING_EVIDENCE, "string", "", "What that is concluded from.", ("run", "ending"), "the kernel's out-of-memory killer struck once"),
+    Attribute(ENDING_OPEN_STEPS, "string[]", "", "Labels of the steps that were open, outermost first.", ("run", "ending"), "Calibration"),
+    Attribute(ENDING_MEMORY, "int", "By", "RSS of the process tree then.", ("run", "ending"), "7530872832"),
+    Attribute(ENDING_MEMORY_LIMIT, "int", "By", "The limit in force.", ("run", "ending"), "8000000000"),
+    Attribute(ENDING_MEMORY_LIMIT_SOURCE, "string", "", "Its source: `cgroup`, `physical`, `RLIMIT_AS`, `gpu <index>`.", ("run", "ending"), "cgroup"),
+    Attribute(ENDING_MEMORY_PER_SAMPLE, "int", "By", "Growth of memory with each calibration sample.", ("run", "ending"), "188000000"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("device", "metric"), "GPU-8f6d7a52-..."),
     Attribute(HW_NAME, "string", "", "Product name of the GPU.", ("device",), "NVIDIA H200"),
@@ -279,6 +297,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
 # --- events -------------------------------------------------------------------------------
 
 RUN_STARTED_EVENT: Final = "quant.run.started"
+ENDING_EVENT: Final = "quant.ending"
 CHECKPOINT_EVENT: Final = "quant.checkpoint.taken"
 DEVICE_EVENT: Final = "quant.device.used"
 MODEL_COST_EVENT: Final = "quant.model.cost"
@@ -290,6 +309,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     Event(READING_EVENT, "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record."),
     Event(DEVICE_EVENT, "What a step, or the run, used of one GPU; sent when it ends."),
     Event(MODEL_COST_EVENT, "The heaviest nodes of a costed model."),
+    Event(ENDING_EVENT, "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open."),
     Event(COST_FAILED_EVENT, "A warning: why a model could not be costed (`message`). The model's span has an event of that name too."),
 )  # fmt: skip
 """Every kind of log record, in the order of the documentation."""

@@ -41,7 +41,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
-    "launcher": SHARED | {"environment", "probes", "recordings"},
+    "launcher": SHARED
+    | {"environment", "probes", "recording", "recordings", "rendering", "telemetry"},
     "runtime": SHARED
     | {
         "environment",
@@ -72,7 +73,10 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile", "recordings"},
     "report": SHARED | {"recordings", "rendering", "telemetry"},
-    "cli": SHARED | {"cost", "profile", "recordings", "rendering", "report"},
+    "launched": SHARED | {"environment", "instrumentor", "instruments"},
+    "on_pythonpath": frozenset({"launched"}),
+    "cli": SHARED
+    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -30,7 +30,7 @@ class Kernel:
         self.rss = self.mark = 100
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
-        monkeypatch.setattr(memory, "_own", lambda: (self.rss * MIB, self.mark * MIB, None))
+        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB, None))
         monkeypatch.setattr(memory, "_of_children", lambda pids, peak: self.children)
         monkeypatch.setattr(
             memory,

@@ -1,0 +1,232 @@
+"""``otel-quant run``: records a program from its start to its end."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.environment import (
+    OTEL_QUANT_ARGUMENTS,
+    OTEL_QUANT_OTLP_FILES,
+    OTEL_QUANT_SAMPLE_INTERVAL,
+)
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Ending
+
+_OWN_FAILURE: Final = 125
+"""Exit code where the program was not started because of us, as env and timeout have it."""
+
+_NOT_EXECUTABLE: Final = 126
+_NOT_FOUND: Final = 127
+"""Exit codes of shells."""
+
+_EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [options] -- PROGRAM ARGS..."
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="folder of the recording, new or empty (default: otel-quant-<script>-<date>-<time>)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
+    parser.add_argument("--no-report", action="store_true", help="make no report.html")
+    parser.add_argument(
+        "--no-command",
+        action="store_true",
+        help="leave the program's arguments out of the recording",
+    )
+    parser.add_argument(
+        "--otlp-files",
+        action="store_true",
+        help="add traces, metrics and log records in files of OpenTelemetry's JSON-lines exporter",
+    )
+    parser.add_argument(
+        "--interval",
+        type=_milliseconds,
+        metavar="MS",
+        help="milliseconds between readings (default: 50)",
+    )
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 3_600_000:
+        raise argparse.ArgumentTypeError(f"{text!r}; expected milliseconds from 1 to 3600000")
+    return value
+
+
+def _run(options: argparse.Namespace) -> int:
+    arguments: list[str] = options.program[options.program[:1] == ["--"] :]
+    if not arguments:
+        raise UserError(f"no program is given; {_EXPECTED}", 2)
+    if options.otlp_files:
+        _require_exporter()
+    # What follows is imported as late as can be: the program waits for it.
+    from otel_quant.launcher.program import Program, end_as
+    from otel_quant.launcher.program_environment import program_environment
+    from otel_quant.launcher.python_notes import take_notes
+
+    folder = _make_folder(options.out, arguments)
+    environ = program_environment(folder, _settings(options))
+    began_ns = time.time_ns()
+    try:
+        program = Program(arguments, environ)
+    except OSError as error:
+        take_notes(folder)
+        if options.out is None:
+            folder.rmdir()
+        raise _not_started(arguments[0], error) from error
+    from otel_quant.launcher.launched_recording import LaunchedRecording
+
+    # What we have to say waits for the end, not to stand within the program's output.
+    held: list[logging.LogRecord] = []
+    log = logging.getLogger("otel_quant")
+    hold = held.append  # returns nothing, so that the record goes no further
+    log.addFilter(hold)  # type: ignore[arg-type]
+    recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
+    ending = program.wait()
+    with FAULTS.kept_in("end of the recording"):
+        try:
+            how = recording.finish(ending)
+            text = _text(folder, how, take_notes(folder))
+            if not options.no_report:
+                text += _report(folder)
+            if not options.quiet:
+                log.removeFilter(hold)  # type: ignore[arg-type]
+                for record in held:
+                    log.handle(record)
+                print(text, file=sys.stderr)
+        except (KeyboardInterrupt, BrokenPipeError):
+            pass  # the program is over; what is missing can be had from the recording later
+    return end_as(ending)
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    settings = {}
+    if options.otlp_files:
+        settings[OTEL_QUANT_OTLP_FILES] = "true"
+    if options.no_command:
+        settings[OTEL_QUANT_ARGUMENTS] = "false"
+    if options.interval is not None:
+        settings[OTEL_QUANT_SAMPLE_INTERVAL] = f"{options.interval:g}"
+    return settings
+
+
+def _text(folder: Path, ending: Ending | None, notes: Sequence[str]) -> str:
+    """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
+    from otel_quant.launcher.python_notes import why_no_step
+    from otel_quant.profile.reader import parse
+    from otel_quant.rendering.ending import ending_lines
+    from otel_quant.rendering.profile_report import report
+
+    profiles = {
+        path.name: parse(path.read_text("utf-8", "replace"))
+        for path in sorted(folder.glob("quark_profile*.yaml"))
+    }
+    if profiles:
+        lines = [report(profiles, "table")]
+    else:
+        lines = [f"otel-quant: no step was recorded: {printable(why_no_step(notes))}"]
+    if ending is not None and (said := ending_lines(ending)):
+        lines += [*said, ""]
+    return "\n".join([*lines, f"recording: {_near(folder)}"])
+
+
+def _report(folder: Path) -> str:
+    """Makes the report; returns a line that says where, or why there is none."""
+    from otel_quant.recordings.layout import REPORT
+    from otel_quant.recordings.reader import read
+
+    try:
+        from otel_quant.report.render import render
+    except ModuleNotFoundError as error:
+        return f"\nreport:    none, the package {error.name} is missing"
+    from otel_quant.report.file import write
+
+    try:
+        write(folder / REPORT, render(read(folder)))
+    except OSError as error:
+        return f"\nreport:    none, {error}"
+    return f"\nreport:    {_near(folder / REPORT)}"
+
+
+def _near(path: Path) -> str:
+    """Returns a path as it is shown: short where it is below the current folder."""
+    relative = os.path.relpath(path)
+    return printable(os.fspath(path) if relative.startswith(os.pardir) else relative)
+
+
+def _require_exporter() -> None:
+    from importlib.util import find_spec
+
+    try:
+        found = find_spec("opentelemetry.exporter.otlp.json.file")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise UserError(
+            "--otlp-files: the package opentelemetry-exporter-otlp-json-file is missing; "
+            "pip install 'otel-quant[otlp-files]'",
+            _OWN_FAILURE,
+        )
+
+
+def _make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
+    from otel_quant.launcher.recording_folder import make_folder
+
+    try:
+        return make_folder(chosen, arguments)
+    except OSError as error:
+        where = printable(os.fspath(error.filename or chosen or "."))
+        raise UserError(
+            f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
+            _OWN_FAILURE,
+        ) from error
+
+
+def _not_started(name: str, error: OSError) -> UserError:
+    """Returns what to say, with the exit code that a shell has for it."""
+    path = Path(name)
+    code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+    problem = error.strerror or "cannot be run"
+    if path.is_dir() and os.sep in name:
+        problem = "is a folder; expected a program"
+    elif path.is_file() and path.suffix == ".py":
+        problem = f"is no program by itself; write otel-quant run -- python {name}"
+    elif isinstance(error, FileNotFoundError) and os.sep in name and path.exists():
+        code, problem = _NOT_EXECUTABLE, "the interpreter in its first line (#!) does not exist"
+    elif isinstance(error, FileNotFoundError):
+        problem = f"no such program; {_EXPECTED}"
+    elif isinstance(error, PermissionError):
+        problem = "is not executable; name the program that runs it, or chmod +x it"
+    return UserError(printable(f"{name}: {problem}"), code)
+
+
+COMMAND: Final = Command(
+    name="run",
+    brief="record a program that quantizes, and print its steps",
+    description=(
+        "Records a program in a folder: its steps with their figures, its memory over time, how it "
+        "ended. The program's output, input, signals and exit code are its own. Exits with 125 if "
+        "the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+    prints=False,
+)

@@ -1,0 +1,71 @@
+"""The largest processes of the program: their names, and which of them have a series of their own."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Final
+
+from otel_quant.launcher.program_tree import name_of
+
+MOST: Final = 5
+"""Series of processes in a curve: each makes the file larger for the whole of the recording."""
+
+SMALLEST_SHARE: Final = 0.05
+"""Part of the memory of all that a process must have to count as large."""
+
+
+class LargestProcesses:
+    """Names the largest processes, and gives the first :data:`MOST` of them a series.
+
+    A process gets one if it was among the largest at two looks in a row, so that short-lived ones
+    take no place of those that last; it keeps it. The program itself has the first.
+
+    Args:
+        pid: The program.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._names: dict[int, str] = {}
+        self._series: dict[int, str] = {}
+        self._seen: frozenset[int] = frozenset()
+
+    def look(self, processes: Mapping[int, int]) -> None:
+        """Finds the largest and their names; a program that calls ``exec`` changes its name.
+
+        Args:
+            processes: RSS in bytes by process id.
+        """
+        least = sum(processes.values()) * SMALLEST_SHARE
+        largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
+        for pid in {*largest, self._pid}:
+            name = name_of(pid)
+            if name is not None:
+                self._names[pid] = name
+        large = frozenset(pid for pid in largest if processes[pid] >= least)
+        for pid in sorted(large & self._seen, key=lambda pid: (pid != self._pid, -processes[pid])):
+            if len(self._series) < MOST:
+                self._series.setdefault(pid, f"{self._name(pid)} ({pid})")
+        self._seen = large
+        self._names = {pid: name for pid, name in self._names.items() if pid in processes}
+
+    def series(self, processes: Mapping[int, int]) -> dict[str, int]:
+        """Returns RSS in bytes by name of series.
+
+        Args:
+            processes: RSS in bytes by process id.
+        """
+        return {name: processes[pid] for pid, name in self._series.items() if pid in processes}
+
+    def named(self, processes: Mapping[int, int]) -> tuple[tuple[str, int], ...]:
+        """Returns name and RSS in bytes of the largest, largest first.
+
+        Args:
+            processes: RSS in bytes by process id.
+        """
+        largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
+        return tuple((f"{self._name(pid)} ({pid})", processes[pid]) for pid in largest)
+
+    def _name(self, pid: int) -> str:
+        return self._names.get(pid, "process")

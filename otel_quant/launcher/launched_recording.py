@@ -1,0 +1,74 @@
+"""What the launcher itself writes into a recording, from the program's start to its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from otel_quant.environment import settings_from
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.launcher import program
+from otel_quant.launcher.observer import INTERVAL, Observer
+from otel_quant.launcher.send_ending import send_ending
+from otel_quant.recording.command_line import shown_command
+from otel_quant.recordings import manifest
+from otel_quant.recordings.model import Ending
+from otel_quant.telemetry import semconv
+
+
+class LaunchedRecording:
+    """The recording of a program that has just been started.
+
+    It never raises: what fails is logged once and is missing from the recording.
+
+    Args:
+        folder: The recording.
+        began_ns: Wall clock before the program was started, in nanoseconds since the epoch.
+        pid: The program.
+        arguments: The program and its arguments.
+        environ: The program's environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        began_ns: int,
+        pid: int,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._folder = folder
+        self._observer: Observer | None = None
+        settings = settings_from(environ, warn=False)
+        self._exit_timeout = settings.exit_timeout
+        with FAULTS.kept_in("manifest"):
+            shown = arguments if settings.arguments else arguments[:1]
+            command = shown_command(shown, paths=settings.paths)
+            manifest.create(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
+        with FAULTS.kept_in("observer"):
+            interval = settings.sample_interval or INTERVAL
+            self._observer = Observer(folder, pid, interval, environ)
+            self._observer.start()
+
+    def finish(self, ended: program.Ending) -> Ending | None:
+        """Completes the recording.
+
+        Args:
+            ended: How the program has ended.
+
+        Returns:
+            How it has ended, with what the recording tells of it; None if that failed.
+        """
+        ending: Ending | None = None
+        fields: dict[str, object] = {"ended": time.time_ns()}
+        with FAULTS.kept_in("observer"):
+            if self._observer is not None:
+                ending = fields["ending"] = self._observer.finish(ended)
+        with FAULTS.kept_in("manifest"):
+            manifest.complete(self._folder, **fields)
+        with FAULTS.kept_in("end of the spans"):
+            if ending is not None:
+                send_ending(self._folder, os.environ, self._exit_timeout)
+        return ending

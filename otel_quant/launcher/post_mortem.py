@@ -1,0 +1,268 @@
+"""Says how a program has ended: from what the launcher has seen, and what the recording holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import statistics
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Final
+
+from otel_quant.launcher.advice import Situation, advice_for
+from otel_quant.launcher.observation import LastSeen, Observation, with_mark
+from otel_quant.launcher.shortage import Where, shortage_in
+from otel_quant.launcher.victim import Victim, find_victim
+from otel_quant.recordings import series
+from otel_quant.recordings.curve import Level
+from otel_quant.recordings.model import Certainty, Ending, RecordedStep, Recording
+from otel_quant.rendering.sizes import size
+
+_AT_THE_LIMIT: Final = 0.95
+"""Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
+
+_FEWEST_SAMPLES: Final = 5
+_MOST_POINTS: Final = 60
+"""Points of a calibration's progress from which its growth is taken."""
+
+_WORTH_NAMING: Final = 1_000_000
+"""Bytes on disk."""
+
+_RLIMIT: Final = "RLIMIT_AS"
+
+
+def ending_of(seen: Observation, recording: Recording) -> Ending:
+    """Returns how the program has ended.
+
+    Args:
+        seen: What the launcher has seen.
+        recording: The recording, without an ending.
+    """
+    plain = plain_ending(seen, recording.began_ns)
+    victim = find_victim(seen, recording)
+    if victim is None:
+        return plain
+    step = _step_with_samples(victim)
+    error, message = _error_of(victim)
+    shortage = shortage_in(error, message)
+    last = _last_of(victim, seen)
+    memory = _memory_then(seen, victim, last, recording)
+    certainty, evidence = _cause(seen, victim, memory, shortage)
+    limit, source = _limit(seen, shortage)
+    growth = _growth(step, memory, recording) if step is not None else None
+    situation = Situation(
+        step=step or (victim.steps[-1] if victim.steps else None),
+        run=victim.run,
+        where=shortage or ("host" if certainty is not None else None),
+        memory=memory,
+        limit=limit,
+        limit_source=source,
+        growth=growth,
+        gpus=seen.gpus,
+    )
+    return dataclasses.replace(
+        plain,
+        out_of_memory=certainty,
+        evidence=evidence if error is None else f"{error}: {message}" if message else error,
+        process=_process(victim) if victim.pid != seen.pid else None,
+        process_signal=_name(victim.signal) if victim.pid != seen.pid else None,
+        error=error,
+        where=_where(victim, step),
+        open_steps=tuple(each.name for each in victim.steps),
+        memory=memory,
+        memory_limit=limit,
+        memory_limit_source=source,
+        memory_per_sample=growth,
+        processes=last.processes if last is not None else (),
+        disk=_disk(seen, victim),
+        advice=advice_for(situation),
+    )
+
+
+def plain_ending(seen: Observation, began_ns: int) -> Ending:
+    """Returns what is known without the recording.
+
+    Args:
+        seen: What the launcher has seen.
+        began_ns: Wall clock when the recording began, in nanoseconds since the epoch.
+    """
+    return Ending(
+        time=max(0.0, (seen.time_ns - began_ns) / 1e9),
+        exit_code=seen.exit_code,
+        signal=_name(seen.signal),
+        memory_limit=seen.limits.memory,
+        memory_limit_source=seen.limits.memory_source,
+    )
+
+
+def _name(number: int | None) -> str | None:
+    if number is None:
+        return None
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time signal
+
+
+def _last_of(victim: Victim, seen: Observation) -> LastSeen | None:
+    """Returns the last moment of a process; of one that is not known, the one that held most."""
+    if victim.pid is None:
+        return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
+    return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
+
+
+def _process(victim: Victim) -> str:
+    process = "a child process" if victim.pid is None else f"process {victim.pid}"
+    rank = victim.run.rank if victim.run is not None else None
+    return process if rank is None else f"rank {rank} ({process})"
+
+
+def _step_with_samples(victim: Victim) -> RecordedStep | None:
+    return next((step for step in reversed(victim.steps) if step.samples is not None), None)
+
+
+def _where(victim: Victim, step: RecordedStep | None) -> str | None:
+    if not victim.steps:
+        return None
+    innermost = victim.steps[-1]
+    if step is None:
+        return innermost.name
+    total = "" if step.expected_samples is None else f" of {step.expected_samples}"
+    sample = f"{step.name}, sample {step.samples}{total}"
+    return sample if step is innermost else f"{sample}, in {innermost.name}"
+
+
+def _error_of(victim: Victim) -> tuple[str | None, str | None]:
+    if victim.run is None or victim.run.end is None:
+        return None, None
+    if victim.steps:
+        return victim.steps[-1].error, victim.steps[-1].error_message
+    return victim.run.error, victim.run.error_message
+
+
+def _memory_then(
+    seen: Observation, victim: Victim, last: LastSeen | None, recording: Recording
+) -> int | None:
+    """Returns RSS of the process tree when it happened."""
+    if victim.run is not None and victim.run.end is not None:
+        return _highest_before(victim.time, recording)  # the exception has freed it since
+    if seen.mark is not None:
+        return with_mark(last, seen.mark)
+    if last is None:
+        return None
+    return last.highest if seen.oom_kills else last.memory
+
+
+def _highest_before(time: float, recording: Recording) -> int | None:
+    levels = [level for at, level in _memory_curve(recording) if time - 1.0 <= at <= time + 0.1]
+    return max((int(level.highest) for level in levels), default=None)
+
+
+def _cause(
+    seen: Observation, victim: Victim, memory: int | None, shortage: Where | None
+) -> tuple[Certainty | None, str | None]:
+    """Returns whether the kernel's out-of-memory killer did it, and what says so."""
+    number = victim.signal
+    if shortage is not None:
+        return None, None
+    may_be_kernel = number == signal.SIGKILL or (number is None and victim.run is not None
+                                                 and victim.run.end is None)  # fmt: skip
+    if may_be_kernel and seen.oom_kills:
+        times = "once" if seen.oom_kills == 1 else f"{seen.oom_kills} times"
+        return (
+            "known",
+            f"the kernel's out-of-memory killer struck {times}: oom_kill in {seen.oom_counter}",
+        )
+    limit = seen.limits.memory
+    if number == signal.SIGKILL and limit:
+        share = (memory or 0) / limit
+        available = seen.available if seen.limits.memory_source == "physical" else None
+        if share >= _AT_THE_LIMIT or (
+            available is not None and available < limit * (1 - _AT_THE_LIMIT)
+        ):
+            return (
+                "guessed",
+                f"SIGKILL when memory was at {share:.0%} of the limit; no counter of the kernel tells who sent it",
+            )
+        if memory is not None:
+            return (
+                None,
+                f"memory was at {share:.0%} of the limit, and the kernel has counted no out-of-memory kill: somebody has sent the signal"
+                if seen.oom_kills == 0
+                else None,
+            )
+    if number == signal.SIGABRT and seen.address_space is not None:
+        return (
+            None,
+            f"SIGABRT with an address space limited to {size(seen.address_space)} (ulimit -v): C++ code that gets no memory ends so",
+        )
+    return None, None
+
+
+def _limit(seen: Observation, shortage: Where | None) -> tuple[int | None, str | None]:
+    """Returns the limit in force and its source; of a GPU that was full, the GPU's."""
+    if shortage == "gpu":
+        full = max((gpu for gpu in seen.gpus if gpu.limit), key=lambda gpu: gpu.used, default=None)
+        return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
+    limit, source = seen.limits.memory, seen.limits.memory_source
+    if seen.address_space is not None and (limit is None or seen.address_space < limit):
+        return seen.address_space, _RLIMIT
+    return limit, source
+
+
+def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
+    """Returns the growth of memory with each sample: the median slope between any two readings.
+
+    Args:
+        step: A step that has consumed samples.
+        memory: RSS of the process tree at its end, in bytes.
+        recording: The recording.
+    """
+    curve = _memory_curve(recording)
+    samples = step.samples or 0
+    if not curve or memory is None or samples < _FEWEST_SAMPLES:
+        return None
+    # The newest number of samples is that of the end, whenever the figures beside it were read.
+    known = [(time, count) for time, count in step.progress if count < samples]
+    every = max(1, -(-len(known) // _MOST_POINTS))
+    points: list[tuple[int, float]] = []
+    position = 0
+    for time, count in ((step.start, 0), *known[::every]):
+        while position + 1 < len(curve) and curve[position + 1][0] <= time:
+            position += 1
+        points.append((count, float(curve[position][1].last)))
+    points.append((samples, float(memory)))
+    slopes = [
+        (after[1] - before[1]) / (after[0] - before[0])
+        for before, after in combinations(points, 2)
+        if after[0] > before[0]
+    ]
+    return round(statistics.median(slopes))
+
+
+def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:
+    """Returns time in seconds since the recording began, and memory, of each bucket."""
+    curve = recording.curves.get("launcher")
+    if curve is None:
+        return []
+    began = (curve.began_ns - recording.began_ns) / 1e9
+    length = curve.curve.length / 1000
+    return [
+        (began + bucket.position * length, bucket.levels[series.MEMORY])
+        for bucket in curve.curve.buckets.values()
+        if series.MEMORY in bucket.levels
+    ]
+
+
+def _disk(seen: Observation, victim: Victim) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int | None] = {
+        "written by the program": seen.written,
+        "cache directory": _cache(victim.run.attributes if victim.run is not None else {}),
+    }
+    known = [(name, taken) for name, taken in found.items() if taken and taken >= _WORTH_NAMING]
+    return tuple(sorted(known, key=lambda each: -each[1]))
+
+
+def _cache(attributes: Mapping[str, object]) -> int | None:
+    grown = attributes.get("quant.cache.disk.peak")
+    return grown if isinstance(grown, int) else None

@@ -1,0 +1,170 @@
+"""Reads the program and its child processes from outside: memory, GPUs, disk and CPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final, TypeVar
+
+from otel_quant.fault_boundary import FAULTS
+from otel_quant.probes.cpu import CpuProbe
+from otel_quant.probes.disk import DiskProbe
+from otel_quant.probes.gpu import GpuProbe
+from otel_quant.probes.kernel_files import read_process
+from otel_quant.probes.memory import MemoryProbe
+from otel_quant.probes.tree import descendants
+from otel_quant.records import CpuReading, DiskReading, GpuReading
+
+_Reading = TypeVar("_Reading")
+
+_LONGEST_NAME: Final = 60
+_INTERPRETERS: Final = ("python", "bash", "sh", "dash")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReading:
+    """What the program and its child processes use at a moment.
+
+    Attributes:
+        clock_ns: Monotonic clock, in nanoseconds.
+        memory: RSS of all together, in bytes.
+        high_water: The highest RSS that one of the processes has had, by the kernel, in bytes; None
+            if the kernel does not tell.
+        processes: RSS of each process by its id, the program first, in bytes.
+        zombies: Processes that have ended and that their parents have not waited for.
+        gpus: The GPUs that the program can see.
+        disk: Bytes read and written; None if they cannot be read.
+        cpu: CPU time; None if it cannot be read.
+    """
+
+    clock_ns: int
+    memory: int
+    high_water: int | None
+    processes: Mapping[int, int]
+    zombies: tuple[int, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
+    disk: DiskReading | None = None
+    cpu: CpuReading | None = None
+
+
+@dataclass(slots=True)
+class ProgramTree:
+    """Reads a program and its descendants.
+
+    Attributes:
+        pid: The program.
+        environ: Its environment, which says what GPUs it can see.
+    """
+
+    pid: int
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    _memory: MemoryProbe = field(init=False)
+    _disk: DiskProbe = field(init=False)
+    _cpu: CpuProbe = field(init=False)
+    _gpus: GpuProbe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._memory = MemoryProbe(self.pid)
+        self._disk, self._cpu = DiskProbe(self.pid), CpuProbe(self.pid)
+        self._gpus = GpuProbe(self.environ)
+
+    def read(self) -> TreeReading | None:
+        """Takes a reading; None once the program and all that it has started are gone."""
+        children = descendants(self.pid)
+        gpus: tuple[GpuReading, ...] = ()
+        with FAULTS.kept_in("observer, GPUs"):
+            gpus = self._gpus((self.pid, *children))
+        clock_ns = time.monotonic_ns()
+        try:
+            memory = self._memory(children)
+        except OSError:
+            return None
+        if not memory.tree_rss:
+            return None  # a process that has ended has no memory left
+        alive = {pid: rss for pid, rss, _ in memory.children}
+        marks = [mark for _, _, mark in memory.children if mark is not None]
+        if memory.high_water is not None:
+            marks.append(memory.high_water)
+        return TreeReading(
+            clock_ns=clock_ns,
+            memory=memory.tree_rss,
+            high_water=max(marks, default=None),
+            processes={self.pid: memory.rss, **alive} if memory.rss else alive,
+            zombies=tuple(pid for pid in children if pid not in alive),
+            gpus=gpus,
+            disk=_unless_gone(self._disk, children),
+            cpu=_unless_gone(self._cpu, children),
+        )
+
+    def close(self) -> None:
+        """Closes the drivers of the GPUs."""
+        self._gpus.close()
+
+
+def name_of(pid: int) -> str | None:
+    """Returns a process's name as a person would say it: ``python3 train.py``.
+
+    Args:
+        pid: The process.
+
+    Returns:
+        The program without its folder, for an interpreter with its script or module; None if the
+        process is gone.
+    """
+    try:
+        words = read_process(pid, "cmdline").decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return short_name(words)
+
+
+def short_name(words: Sequence[str]) -> str | None:
+    """Returns the name of a process with this command line; None for an empty one.
+
+    Args:
+        words: Program and arguments.
+    """
+    program = PurePath(words[0]).name
+    if not program:
+        return None
+    script = _script(words[1:]) if program.startswith(_INTERPRETERS) else None
+    return f"{program} {script}"[:_LONGEST_NAME] if script else program[:_LONGEST_NAME]
+
+
+def signal_of(pid: int) -> int | None:
+    """Returns the signal that ended a process that was not waited for; None for none.
+
+    Args:
+        pid: The process.
+    """
+    try:
+        status = int(read_process(pid, "stat").split()[-1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return status & 0x7F or None
+
+
+def _script(arguments: Sequence[str]) -> str | None:
+    """Returns the script or module that an interpreter runs; what follows `-c` is not shown."""
+    for position, argument in enumerate(arguments):
+        if position and arguments[position - 1] in ("-W", "-X"):
+            continue  # the value of an option
+        if argument == "-m":
+            return " ".join(arguments[position : position + 2])
+        if argument == "-c":
+            return argument
+        if argument and not argument.startswith("-"):
+            return PurePath(argument).name
+    return None
+
+
+def _unless_gone(
+    probe: Callable[[tuple[int, ...]], _Reading | None], children: tuple[int, ...]
+) -> _Reading | None:
+    try:
+        return probe(children)
+    except OSError:
+        return None

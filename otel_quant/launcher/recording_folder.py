@@ -1,0 +1,67 @@
+"""Makes the folder of a recording."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from otel_quant.launcher.python_notes import expect_notes
+from otel_quant.recordings.layout import default_folder
+
+_SCRIPTS: Final = (".py", ".sh")
+
+
+def make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
+    """Makes the folder, and the folders above one that was chosen.
+
+    Args:
+        chosen: Its path; None for a new one in the current folder, named by the script and the time.
+        arguments: The program and its arguments.
+
+    Returns:
+        Its absolute path.
+
+    Raises:
+        FileExistsError: What was chosen is there and is not an empty folder.
+        OSError: It cannot be made, or nothing can be written there.
+    """
+    if chosen:
+        folder = Path(chosen).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise FileExistsError(errno.EEXIST, "holds files", str(folder))
+    else:
+        folder = _new_folder(default_folder(script_name(arguments), time.time()))
+    expect_notes(folder)
+    return folder
+
+
+def _new_folder(name: str) -> Path:
+    for number in count(1):
+        folder = Path.cwd() / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:  # of another run that began within this second
+            continue
+        break
+    return folder
+
+
+def script_name(arguments: Sequence[str]) -> str:
+    """Returns the name of what runs: the script, else the module of ``-m``, else the program.
+
+    Args:
+        arguments: The program and its arguments: ``torchrun --nproc-per-node 2 train.py``.
+    """
+    for number, argument in enumerate(arguments):
+        if argument.endswith(_SCRIPTS):
+            return argument
+        if argument == "-m" and number + 1 < len(arguments):
+            return arguments[number + 1].replace(".", "-")
+        if argument == "-c":
+            break
+    return arguments[0]

@@ -1,0 +1,72 @@
+"""Has the end of a program that was killed sent to where its telemetry goes.
+
+A process of its own does it: it has the SDK as the environment configures it, and can be stopped
+when the time is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.reader import read
+
+_log = logging.getLogger("otel_quant")
+
+_SENDER: Final = "otel_quant.launcher.ending_sender"
+_WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
+
+
+def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
+    """Ends the spans that were open, under their own ids, and sends a log record.
+
+    Does nothing where no span was open, which is so where nothing is sent.
+
+    Args:
+        folder: The recording, with its ending.
+        environ: The environment that this process was started with.
+        timeout: Seconds that it may take.
+    """
+    if timeout <= 0 or not open_runs(read(folder)):
+        return
+    environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
+    environ["OTEL_METRICS_EXPORTER"] = "none"
+    try:
+        subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", _SENDER, os.fspath(folder)],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = (
+            f"it took longer than {timeout:g} s (OTEL_QUANT_EXIT_TIMEOUT)"
+            if isinstance(error, subprocess.TimeoutExpired)
+            else type(error).__name__
+        )
+        _log.warning("the end of the program could not be sent: %s", reason)
+
+
+def open_runs(recording: Recording) -> tuple[RecordedRun, ...]:
+    """Returns the runs whose spans have not ended and never will.
+
+    Args:
+        recording: The recording, with its ending.
+    """
+    ending = recording.ending
+    if ending is None or (ending.signal is None and ending.process is None):
+        return ()
+    return tuple(
+        run
+        for run in recording.runs
+        if run.end is None and run.state != "running" and run.span_id is not None
+    )

@@ -1,0 +1,67 @@
+"""What a program may use, and whether the kernel's out-of-memory killer was at work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from otel_quant.probes.limits import oom_counters, oom_kills, read_limits
+from otel_quant.records import Limits
+
+if sys.platform == "linux":
+    import resource
+
+
+class Surroundings:
+    """Limits and counters of a program, which outlive it here.
+
+    Attributes:
+        limits: The limit of memory in force.
+        address_space: Limit of the address space (``ulimit -v``), in bytes; None for no limit.
+        available: Memory of the machine that is still to be had, in bytes.
+    """
+
+    def __init__(self) -> None:
+        self.limits = Limits()
+        self.address_space: int | None = None
+        self.available: int | None = None
+        self._before: dict[Path, int] = {}
+
+    def look(self, pid: int, others: Iterable[int] = ()) -> None:
+        """Reads what is in force now. A process may have moved to another group.
+
+        Args:
+            pid: The program.
+            others: Its child processes whose control groups count too.
+        """
+        self.limits = read_limits(pid=pid)
+        self.address_space = _address_space(pid)
+        self.available = psutil.virtual_memory().available
+        for counter in {path for process in (pid, *others) for path in oom_counters(process)}:
+            if counter not in self._before and (kills := oom_kills(counter)) is not None:
+                self._before[counter] = kills
+
+    def oom_kills(self) -> tuple[int, Path] | None:
+        """Returns how many processes the kernel has ended since, and the counter that says so.
+
+        None where no counter can be read.
+        """
+        risen = [
+            (kills - before, counter)
+            for counter, before in self._before.items()
+            if (kills := oom_kills(counter)) is not None
+        ]
+        return max(risen, default=None)
+
+
+def _address_space(pid: int) -> int | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
+    except (OSError, ValueError):
+        return None
+    return soft if soft != resource.RLIM_INFINITY else None

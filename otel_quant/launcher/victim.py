@@ -1,0 +1,122 @@
+"""Which process of a program came to harm first, and what it was doing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from otel_quant.launcher.observation import Observation
+from otel_quant.launcher.shortage import shortage_in
+from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
+
+_ENDS_WORKERS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals that a program sends to its own workers when it is done with them."""
+
+_BY_SHELL: Final = 128
+"""A shell exits with this and the number of the signal that ended its last command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A process that came to harm.
+
+    Attributes:
+        pid: The process; None if it is not known.
+        signal: Number of the signal that ended it; None if none did, or it is not known.
+        run: Its run; None if it has recorded none.
+        steps: Steps that were open then, outermost first; of a run that failed, those that the
+            exception has ended.
+        time: When, in seconds since the recording began.
+    """
+
+    pid: int | None
+    signal: int | None
+    run: RecordedRun | None
+    steps: tuple[RecordedStep, ...]
+    time: float
+
+
+def find_victim(seen: Observation, recording: Recording) -> Victim | None:
+    """Returns the process that came to harm; None if all went well.
+
+    Of several the first counts: the others end because of it.
+
+    Args:
+        seen: What the launcher has seen.
+        recording: The recording, without an ending.
+    """
+    end = (seen.time_ns - recording.began_ns) / 1e9
+    own = _newest([run for run in recording.runs if run.pid == seen.pid])
+    if seen.signal is not None:
+        # Workers of a program that is killed may be open too, but have come to no harm before.
+        run = own or _newest([run for run in recording.runs if _open(run)])
+        return Victim(seen.pid, seen.signal, run, _open(run), end)
+    victims = sorted(_harmed(seen, recording, end), key=lambda victim: victim.time)
+    if victims:
+        return victims[0]
+    if not seen.exit_code:
+        return None
+    number = _signal_of_child(seen)
+    return Victim(seen.pid if number is None else None, number, own, (), end)
+
+
+def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:
+    for run in recording.runs:
+        steps = _open(run)
+        if run.end is None:
+            if run.state == "running":
+                continue
+            number = seen.signals.get(run.pid or 0) or _signal_of_child(seen)
+            # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
+            if steps and (seen.exit_code or _is_harm(number, seen)):
+                last = seen.last_seen.get(run.pid or 0)
+                time = (last.time_ns - recording.began_ns) / 1e9 if last is not None else end
+                yield Victim(run.pid, number, run, steps, time)
+        elif seen.exit_code and (failed := _failed(run)):
+            yield Victim(run.pid, None, run, failed, failed[-1].end or run.end)
+    for pid, number in seen.signals.items():
+        if pid not in {run.pid for run in recording.runs} and _is_harm(number, seen):
+            last = seen.last_seen.get(pid)
+            if last is not None:  # it was large
+                yield Victim(pid, number, None, (), (last.time_ns - recording.began_ns) / 1e9)
+
+
+def _is_harm(number: int | None, seen: Observation) -> bool:
+    return bool(seen.oom_kills) if number is None else number not in _ENDS_WORKERS
+
+
+def _signal_of_child(seen: Observation) -> int | None:
+    """Returns the signal that a shell, or a program that does as a shell, tells of."""
+    number = (seen.exit_code or 0) - _BY_SHELL
+    return number if number in (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV) else None
+
+
+def _newest(runs: Sequence[RecordedRun]) -> RecordedRun | None:
+    return max(runs, key=lambda run: (bool(_open(run)), run.start), default=None)
+
+
+def _open(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
+    if run is None or run.end is not None:
+        return ()
+    return tuple(step for step in run.steps if step.end is None)
+
+
+def _failed(run: RecordedRun) -> tuple[RecordedStep, ...]:
+    """Returns the steps that one exception has ended, outermost first: those that ended last.
+
+    A program may have survived an exception of an earlier step.
+    """
+    failed = [
+        step
+        for step in run.steps
+        if step.error is not None and (run.error is None or step.error == run.error)
+    ]
+    if run.error is None:
+        failed = [step for step in failed if shortage_in(step.error, step.error_message)]
+    found: list[RecordedStep] = []
+    while failed:
+        found.append(max(failed, key=lambda step: (step.end or 0.0, -step.index)))
+        failed = [step for step in failed if step.parent == found[-1].index]
+    return tuple(found)

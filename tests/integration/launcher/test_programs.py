@@ -1,0 +1,186 @@
+"""What `otel-quant run` can start: any program, with or without a Python that has otel-quant."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+import venv
+
+import pytest
+
+from scripts.interpreters import find
+from tests.fixtures.launched import Launched
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+INSTRUMENTED = """
+import multiprocessing, sys  # the first import with which libraries are instrumented
+from otel_quant import QuantInstrumentor
+print(QuantInstrumentor().is_instrumented_by_opentelemetry, *sys.argv[1:])
+"""
+NOTHING_CALLED = "no quantization library that otel-quant knows was called"
+NO_PYTHON = "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"
+
+
+def at_the_end(launched: Launched, why: str) -> str:
+    return f"otel-quant: no step was recorded: {why}\nrecording: {launched.recording.name}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "program.py", "--out", "x"], "program"),
+        (["python", "-m", "package.program", "a"], "package-program"),
+        (["sh", "program.sh"], "program"),
+        (["./program.sh"], "program"),
+        (["./no_first_line.sh"], "no_first_line"),
+        (["env", "A=B", "python", "-u", "program.py"], "program"),
+    ],
+)
+def test_python_programs_are_instrumented_however_they_are_started(
+    launched: Launched, command: list[str], name: str
+) -> None:
+    folder = launched.folder
+    (folder / "program.py").write_text(INSTRUMENTED)
+    (folder / "package").mkdir()
+    shutil.copy(folder / "program.py", folder / "package")
+    for script, first in (("program.sh", "#!/bin/sh\n"), ("no_first_line.sh", "")):
+        (folder / script).write_text(f"{first}python program.py from a script\n")
+        (folder / script).chmod(0o755)
+    bare = launched.run_bare(["sh", "-c", '"$@"', "-", *command])
+    ours = launched.run(command)
+    assert bare.stdout.startswith("False")
+    assert ours.stdout == bare.stdout.replace("False", "True", 1)
+    assert ours.stderr == bare.stderr + at_the_end(launched, NOTHING_CALLED)
+    assert launched.recording.name.startswith(f"otel-quant-{name}-2")
+
+
+OTHERS = {
+    "not Python": (["ls", "-d", "/"], NO_PYTHON),
+    "-S": ([sys.executable, "-S", "-c", "print(1)"], NO_PYTHON),
+    "-E": ([sys.executable, "-E", "-c", "print(1)"], NO_PYTHON),
+    "-I": ([sys.executable, "-I", "-c", "print(1)"], NO_PYTHON),
+    "cleared environment": (["env", "-i", sys.executable, "-c", "print(1)"], NO_PYTHON),
+    "missing script": ([sys.executable, "missing.py"], NOTHING_CALLED),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_program_that_cannot_be_instrumented_runs_unchanged(
+    launched: Launched, kind: str
+) -> None:
+    command, why = OTHERS[kind]
+    bare, ours = launched.run_bare(command), launched.run(command)
+    assert (ours.returncode, ours.stdout) == (bare.returncode, bare.stdout)
+    assert ours.stderr == bare.stderr + at_the_end(launched, why)
+
+
+LOOK = "import sys; print(sys.path, sorted(m for m in sys.modules if 'otel' in m or 'custom' in m))"
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.10", "3.12", "3.13"])
+def test_any_python_without_otel_quant_runs_unchanged(launched: Launched, version: str) -> None:
+    python = find(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    command = [python, "-c", LOOK]
+    bare, ours = launched.run_bare(command), launched.run(command)
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert ours.stdout == bare.stdout
+    problem = (
+        f"{python} has no otel-quant: install it in that environment"
+        if tuple(map(int, version.split("."))) >= (3, 11)
+        else f"{python} is older than Python 3.11"
+    )
+    assert ours.stderr == at_the_end(launched, problem)
+
+
+def test_an_environment_without_otel_quant_runs_unchanged(launched: Launched) -> None:
+    venv.create(launched.folder / "other", with_pip=False)
+    python = str(launched.folder / "other" / "bin" / "python")
+    bare = launched.run_bare([python, "-c", LOOK])
+    ours = launched.run([python, "-c", LOOK])
+    assert ours.stdout == bare.stdout
+    why = f"{python} has no otel-quant: install it in that environment"
+    assert ours.stderr == at_the_end(launched, why)
+
+
+@pytest.mark.parametrize("code", ["print(__name__)", "1 / 0", "import missing"])
+def test_the_programs_own_sitecustomize_runs_as_ever(launched: Launched, code: str) -> None:
+    own = launched.folder / "own"
+    own.mkdir()
+    # The launcher is a Python program too, and has it as any other has.
+    (own / "sitecustomize.py").write_text(f"import sys\nif 'run' not in sys.orig_argv:\n    {code}")
+    command = [sys.executable, "-c", LOOK.replace("'otel'", "'no such'")]
+    for path in (str(own), f"missing:{own}:"):
+        variables = {"PYTHONPATH": path}
+        bare = launched.run_bare(command, variables=variables)
+        ours = launched.run(command, "--quiet", variables=variables)
+        assert "sitecustomize" in bare.stdout + bare.stderr
+        assert (ours.stdout, ours.stderr) == (bare.stdout, bare.stderr)
+
+
+def test_without_an_endpoint_nothing_is_made_that_sends(launched: Launched) -> None:
+    code = """
+        import multiprocessing, os, sys, threading
+        before = {k: v for k, v in os.environ.items() if k.startswith("OTEL_")}
+        from otel_quant import QuantInstrumentor, step
+        with step("A step"):
+            pass
+        print(sorted(before), threading.active_count(),
+              sorted(m for m in sys.modules if m.startswith(("opentelemetry.sdk", "grpc"))))
+    """
+    ours = launched.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        "--quiet",
+        variables={"OTEL_QUANT_SAMPLE_INTERVAL": "0"},
+    )
+    names = ["OTEL_QUANT_LAUNCHER_PID", "OTEL_QUANT_RECORD", "OTEL_QUANT_SAMPLE_INTERVAL"]
+    assert (ours.stdout, ours.stderr) == (f"{names} 1 []\n", "")
+
+
+STEP = """
+import os
+import otel_quant
+with otel_quant.step("A step"):
+    pass
+print(sorted(name for name in os.environ if name.startswith("OTEL_EXPORTER_OTLP") or
+             name.endswith(("_EXPORTER", "_INTERVAL"))))
+"""
+
+
+def test_an_endpoint_that_is_configured_is_used(launched: Launched, otlp: OtlpReceiver) -> None:
+    endpoint = otlp.environment("http/protobuf")
+    variables = {
+        name: value for name, value in endpoint.items() if name.startswith("OTEL_EXPORTER_OTLP_")
+    }
+    ours = launched.run([sys.executable, "-c", STEP], "--quiet", variables=variables)
+    # The settings that make it so are gone before the program's code runs.
+    assert (ours.stdout, ours.stderr) == (f"{sorted(variables)}\n", "")
+    assert [span.name for span in otlp.by_start()] == ["quantization", "A step"]
+    assert otlp.records
+    assert "quant.step.duration" in otlp.metric_names()
+
+
+def test_otlp_files_are_those_of_opentelemetrys_own_exporter(launched: Launched) -> None:
+    ours = launched.run([sys.executable, "-c", STEP], "--otlp-files", "--quiet")
+    assert (ours.returncode, ours.stderr) == (0, "")
+    found = {
+        path.name.split(".")[0]: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in launched.recording.glob("*.jsonl")
+        if path.name.startswith(("traces", "metrics", "logs"))
+    }
+    assert {name: {key for line in lines for key in line} for name, lines in found.items()} == {
+        "traces": {"resourceSpans"},
+        "metrics": {"resourceMetrics"},
+        "logs": {"resourceLogs"},
+    }
+    spans = [
+        span["name"]
+        for line in found["traces"]
+        for resource in line["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+    assert sorted(spans) == ["A step", "quantization"]

@@ -1,0 +1,96 @@
+"""Each row of the advice applies to a program that it would have helped, and says where it is from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_quant.launcher.advice import ROWS, Situation, advice_for
+from otel_quant.recordings.model import RecordedStep
+from otel_quant.records import GpuReading
+
+GB = 1_000_000_000
+
+
+def situation(kind: str = "Calibration", /, **fields: Any) -> Situation:
+    attributes = {
+        f"quant.{name}": fields.pop(key)
+        for key, name in (("library", "library.name"), ("method", "calibration.method"))
+        if key in fields
+    }
+    consumed = {key: fields.pop(key) for key in ("samples", "expected_samples") if key in fields}
+    error = fields.pop("error", None)
+    known: dict[str, Any] = {"where": "host", "limit": 8 * GB, "memory": 8 * GB}
+    step = RecordedStep(
+        index=0,
+        name=kind,
+        kind=kind,
+        start=0.0,
+        state="lost",
+        attributes=attributes,
+        error=error,
+        **consumed,
+    )
+    return Situation(step=step, **{**known, **fields})
+
+
+SITUATIONS = {
+    "ulimit": situation("Post-process", limit_source="RLIMIT_AS"),
+    "growth": situation(samples=10, expected_samples=100, growth=GB // 2),
+    "quark": situation(library="amd-quark", method="Entropy"),
+    "minmse": situation(library="amd-quark", method="MinMSE"),
+    "onnxruntime": situation(library="onnxruntime", method="Percentile"),
+    "onnxruntime minmax": situation(library="onnxruntime", method="MinMax"),
+    "finetune": situation("Fast Finetune", library="amd-quark"),
+    "llmcompressor": situation(library="llmcompressor", where="gpu"),
+    "gpu": situation(
+        where="gpu",
+        error="torch.OutOfMemoryError",
+        gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 10 * GB),),
+    ),
+    "container": situation("Post-process", limit_source="cgroup"),
+}
+
+
+def test_every_row_applies_to_some_situation_and_names_its_source() -> None:
+    applied = [row for row in ROWS if any(row.applies(each) for each in SITUATIONS.values())]
+    assert applied == list(ROWS)
+    assert all(row.source for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "beginnings"),
+    [
+        ("ulimit", ["Raise or lift the limit of the address space"]),
+        ("growth", ["Give it more memory", "Use fewer calibration samples", "Use smaller batches"]),
+        (
+            "quark",
+            ["Calibrate with MinMax instead of Entropy", "Leave CalibOptimizeMem", "Use smaller"],
+        ),
+        ("minmse", ["Calibrate with NonOverflow", "Leave CalibOptimizeMem", "Use smaller"]),
+        ("onnxruntime", ["Calibrate with MinMax instead of Percentile", "Use smaller"]),
+        ("onnxruntime minmax", ["Set CalibMaxIntermediateOutputs", "Use smaller"]),
+        (
+            "finetune",
+            ["Set mem_opt_level=2", "Try select_max_mem_layer=True", "Reduce data_size"],
+        ),
+        ("llmcompressor", ["Use the sequential pipeline"]),
+        ("gpu", ["Use smaller batches", "Look for other processes", "Set PYTORCH_CUDA_ALLOC_CONF"]),
+        ("container", ["Raise the container's limit"]),
+    ],
+)
+def test_what_would_help_depends_on_what_is_known(name: str, beginnings: list[str]) -> None:
+    texts = [advice.text for advice in advice_for(SITUATIONS[name])]
+    assert [
+        text[: len(beginning)] for text, beginning in zip(texts, beginnings, strict=True)
+    ] == beginnings
+
+
+def test_a_program_whose_memory_did_not_run_out_gets_no_advice() -> None:
+    assert advice_for(situation(where=None, growth=GB, samples=1, expected_samples=9)) == ()
+
+
+def test_memory_that_does_not_grow_makes_no_forecast() -> None:
+    level = situation(samples=10, expected_samples=100, growth=-5)
+    assert (level.expected, level.fitting) == (None, None)

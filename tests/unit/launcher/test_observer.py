@@ -1,0 +1,150 @@
+"""A program is watched from outside: its memory, its processes, and how it has ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from otel_quant.launcher.observer import Observer
+from otel_quant.launcher.program import Program
+from otel_quant.launcher.program_tree import short_name
+from otel_quant.recordings.curve_file import RecordedCurve, read_curve
+from otel_quant.recordings.model import Ending
+
+MB = 1_000_000
+CLOSE = 0.02
+
+HOLDS = "import time; x = bytearray({}); time.sleep({})\n"
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+def watched(
+    folder: Path, code: str, meanwhile: Callable[[int], None] = lambda pid: None
+) -> tuple[Ending, RecordedCurve]:
+    folder.mkdir(exist_ok=True)
+    program = Program([sys.executable, "-c", code], os.environ)
+    observer = Observer(folder, program.pid)
+    observer.start()
+    meanwhile(program.pid)
+    ending = observer.finish(program.wait())
+    return ending, read_curve(folder / "curve.launcher.jsonl")
+
+
+def highest(curve: RecordedCurve, name: str = "memory") -> float:
+    return max(
+        bucket.levels[name].highest
+        for bucket in curve.curve.buckets.values()
+        if name in bucket.levels
+    )
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """RSS of a Python program that holds nothing, in bytes."""
+    _, curve = watched(tmp_path_factory.mktemp("empty"), HOLDS.format(0, 0.5))
+    return highest(curve)
+
+
+def test_memory_at_a_kill_is_exact_even_if_it_was_reached_since_the_last_reading(
+    tmp_path: Path, empty: float
+) -> None:
+    ending, curve = watched(tmp_path, HOLDS.format(300 * MB, 0.5) + "y = bytearray(10**9)\n" + DIES)
+    assert (ending.signal, ending.exit_code) == ("SIGKILL", None)
+    assert ending.memory == pytest.approx(empty + 1300 * MB, rel=CLOSE)
+    assert highest(curve) == ending.memory
+
+
+def test_a_peak_between_two_readings_is_in_the_curve(tmp_path: Path, empty: float) -> None:
+    code = "import time; time.sleep(0.3); x = bytearray(400_000_000); del x; time.sleep(0.5)"
+    ending, curve = watched(tmp_path, code)
+    assert highest(curve) == pytest.approx(empty + 400 * MB, rel=CLOSE)
+    assert (ending.exit_code, ending.signal, ending.memory) == (0, None, None)
+
+
+def test_child_processes_count_and_the_large_ones_have_series_of_their_own(
+    tmp_path: Path, empty: float
+) -> None:
+    child = HOLDS.format(300 * MB, 3)
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    _, curve = watched(tmp_path, code)
+    assert highest(curve) == pytest.approx(2 * empty + 300 * MB, rel=CLOSE)
+    series = {
+        name
+        for bucket in curve.curve.buckets.values()
+        for name in bucket.levels
+        if name.startswith("process.")
+    }
+    assert len(series) == 1  # the parent has less than a twentieth
+    assert highest(curve, *series) == pytest.approx(empty + 300 * MB, rel=CLOSE)
+    last = list(curve.curve.buckets.values())[-2]
+    assert set(last.totals) == {"disk.read", "disk.write", "cpu"}
+
+
+def test_the_memory_of_a_killed_child_is_known_to_the_parent_that_a_shell_is(
+    tmp_path: Path, empty: float
+) -> None:
+    code = HOLDS.format(600 * MB, 1) + DIES
+    program = Program(["/bin/sh", "-c", f'{sys.executable} -c "$CODE"; exit $?'],
+                      {**os.environ, "CODE": code})  # fmt: skip
+    observer = Observer(tmp_path, program.pid)
+    observer.start()
+    ending = observer.finish(program.wait())
+    assert (ending.exit_code, ending.signal, ending.process_signal) == (137, None, "SIGKILL")
+    assert ending.memory == pytest.approx(empty + 600 * MB, rel=CLOSE)
+    assert [name.partition(" (")[0] for name, _ in ending.processes] == ["python -c", "sh -c"] or (
+        ending.processes[0][0].startswith("python")
+    )
+
+
+def test_a_program_that_dies_at_once_leaves_a_curve_that_can_be_read(tmp_path: Path) -> None:
+    ending, curve = watched(tmp_path, "import os; os._exit(3)")
+    assert (ending.exit_code, ending.signal) == (3, None)
+    assert curve.curve.length == 50
+
+
+def test_a_program_that_dies_while_nobody_takes_readings_is_told_all_the_same(
+    tmp_path: Path, empty: float
+) -> None:
+    def stop_and_wait(pid: int) -> None:
+        """As if this process had been stopped: no reading is taken."""
+        time.sleep(0.2)
+
+    ending, _ = watched(tmp_path, "x = bytearray(500_000_000)\n" + DIES, stop_and_wait)
+    assert ending.memory == pytest.approx(empty + 500 * MB, rel=CLOSE)
+
+
+def test_a_folder_that_cannot_be_written_costs_the_curve_alone(tmp_path: Path) -> None:
+    program = Program([sys.executable, "-c", HOLDS.format(100 * MB, 0.3) + DIES], os.environ)
+    observer = Observer(tmp_path / "missing", program.pid)
+    observer.start()
+    ending = observer.finish(program.wait())
+    assert (ending.signal, ending.exit_code, ending.memory) == ("SIGKILL", None, None)
+
+
+def test_a_process_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    program = Program(["/bin/true"], os.environ)
+    ended = program.wait()
+    observer = Observer(tmp_path, program.pid)
+    observer.start()
+    assert observer.finish(ended).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/usr/bin/python3 -u /a/train.py --secret x", "python3 train.py"),
+        ("python -m torch.distributed.run train.py", "python -m torch.distributed.run"),
+        ("python -c password=1", "python -c"),
+        ("python -W ignore train.py", "python train.py"),
+        ("bash run.sh", "bash run.sh"),
+        ("/opt/bin/convert --token x", "convert"),
+        ("", None),
+    ],
+)
+def test_a_process_is_named_by_its_script_without_arguments(command: str, name: str | None) -> None:
+    assert short_name(command.split(" ")) == name

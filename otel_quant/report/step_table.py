@@ -12,7 +12,7 @@ from otel_quant.report.attributes import CACHE_PEAK, MEMORY_END, number
 from otel_quant.report.bands import ShownStep, most_telling
 from otel_quant.report.subject import Subject
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import GIB, MIB, counted, cut, duration_text
+from otel_quant.report.units import GB, MB, counted, cut, duration_text
 from otel_quant.telemetry import semconv
 
 _LONGEST_NAME: Final = 120
@@ -122,13 +122,13 @@ def _unit(unit: str, values: Sequence[float | None]) -> tuple[str, float]:
     if unit != "bytes":
         return unit, 1
     highest = max(abs(value) for value in values if value is not None)
-    return ("GiB", GIB) if highest >= _MANY * GIB else ("MiB", MIB)
+    return ("GB", GB) if highest >= _MANY * GB else ("MB", MB)
 
 
 def _cell(value: float | None, scale: float, digits: int) -> str:
     if value is None:
         return ""
-    more = 1 if scale == GIB else 0
+    more = 1 if scale == GB else 0
     return f"{value / scale:,.{digits + more}f}"
 
 

@@ -66,14 +66,14 @@ def stairs(folder: Path) -> Recording:
         writer.add(
             round((second + 0.5) * 1e9),
             {
-                "memory": (second + 1) * 100 * built.MIB,
-                "gpu.0.used": (second + 1) * 200 * built.MIB,
-                "gpu.0.process_used": (second + 1) * 150 * built.MIB,
-                "cache": second * built.MIB,
+                "memory": (second + 1) * 100 * built.MB,
+                "gpu.0.used": (second + 1) * 200 * built.MB,
+                "gpu.0.process_used": (second + 1) * 150 * built.MB,
+                "cache": second * built.MB,
             },
             {
-                "disk.read": second * (second + 1) // 2 * built.MIB,
-                "disk.write": second * 7 * built.MIB,
+                "disk.read": second * (second + 1) // 2 * built.MB,
+                "disk.write": second * 7 * built.MB,
                 "cpu": second * 1.5,
             },
         )
@@ -88,8 +88,8 @@ def stairs(folder: Path) -> Recording:
     run = RecordedRun(
         id="1", process="7", start=0.0, end=20.0, state="ended", steps=steps,
         attributes={
-            "quant.memory.limit": 2000 * built.MIB,
-            "quant.gpu.memory.limit": 8000 * built.MIB, "quant.gpu.count": 1,
+            "quant.memory.limit": 2000 * built.MB,
+            "quant.gpu.memory.limit": 8000 * built.MB, "quant.gpu.count": 1,
         },
     )  # fmt: skip
     curve = read_curve(folder / "curve.launcher.jsonl")
@@ -102,24 +102,24 @@ def stairs(folder: Path) -> Recording:
 @pytest.mark.parametrize(
     ("chart", "share", "said"),
     [
-        ("memory", 2.5 / 20, "2.50 s · Loading · memory 300 MiB (15.0 % of 1.95 GiB), lowest 300 MiB"),
+        ("memory", 2.5 / 20, "2.50 s · Loading · memory 300 MB (15.0 % of 1.95 GB), lowest 300 MB"),
         (
             "memory",
             9.5 / 20,
-            "9.50 s · Quantizing > Calibration · memory 1,000 MiB (50.0 % of 1.95 GiB), "
-            "lowest 1,000 MiB",
+            "9.50 s · Quantizing > Calibration · memory 1,000 MB (50.0 % of 1.95 GB), "
+            "lowest 1,000 MB",
         ),
         (
             "memory",
             13.5 / 20,
-            "13.50 s · Quantizing > Export (failed) · memory 1.37 GiB (70.0 % of 1.95 GiB), "
-            "lowest 1.37 GiB",
+            "13.50 s · Quantizing > Export (failed) · memory 1.37 GB (70.0 % of 1.95 GB), "
+            "lowest 1.37 GB",
         ),
-        ("memory", 19.5 / 20, "19.50 s · no step · memory 1.95 GiB (100.0 % of 1.95 GiB), lowest 1.95 GiB"),
-        ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.46 GiB (18.8 % of 7.81 GiB), all programs 1.95 GiB"),
-        ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MiB/s, read 9.00 MiB/s"),
+        ("memory", 19.5 / 20, "19.50 s · no step · memory 1.95 GB (100.0 % of 1.95 GB), lowest 1.95 GB"),
+        ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.46 GB (18.8 % of 7.81 GB), all programs 1.95 GB"),
+        ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MB/s, read 9.00 MB/s"),
         ("cpu", 9.5 / 20, "9.50 s · Calibration · cores in use 1.50 cores"),
-        ("cache", 9.5 / 20, "9.50 s · Calibration · caches 9.00 MiB"),
+        ("cache", 9.5 / 20, "9.50 s · Calibration · caches 9.00 MB"),
         ("samples-0", 8 / 20, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),
     ],
 )  # fmt: skip
@@ -137,7 +137,7 @@ def test_one_hover_reads_every_chart_and_leaving_says_the_summary_again(
     page.hover("memory", 9.5 / 20)
     assert page.reading("cpu") == "9.50 s · Calibration · cores in use 1.50 cores"
     page.page.mouse.move(5, 5)
-    assert page.reading("memory") == ("Highest 1.95 GiB at 0:20, 100.0 % of the limit of 1.95 GiB.")
+    assert page.reading("memory") == ("Highest 1.95 GB at 0:20, 100.0 % of the limit of 1.95 GB.")
 
 
 def test_a_drag_zooms_all_charts_and_a_double_click_shows_all_again(
@@ -201,7 +201,7 @@ def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open) -> None:
 def test_unknown_cells_stay_last_in_both_directions(opened: Open, tmp_path: Path) -> None:
     page = opened(render(built.killed(tmp_path)))
     button = page.page.locator("#steps thead button", has_text="Memory peak")
-    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Memory peak MiB")
+    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Memory peak MB")
     for _ in range(2):
         button.press("Enter")
         assert page.cells("steps", column)[-3:] == ["", "", ""]
@@ -214,8 +214,8 @@ def test_without_javascript_the_outline_and_the_tables_are_there(
     outline = page.page.locator("#chart-memory .outline")
     assert outline.is_visible()
     assert outline.get_attribute("aria-label") == (
-        "Memory of the process tree. Highest 7.48 GiB at 5:40 in Collecting ranges, "
-        "93.5 % of the limit of 8.00 GiB."
+        "Memory of the process tree. Highest 7.48 GB at 5:40 in Collecting ranges, "
+        "93.5 % of the limit of 8.00 GB."
     )
     assert page.page.locator("#chart-memory .outline .band text").first.text_content() == (
         "Model Loading"

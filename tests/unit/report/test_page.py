@@ -46,10 +46,10 @@ def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
 ) -> None:
     assert answer(render(built.good(tmp_path))) == [
         "quantize.py finished in 10 min 00 s",
-        "Memory peaked at 7.52 GiB in Calibration > Collecting ranges, 5:40 after the start: "
-        "94.0 % of the limit of 8.00 GiB.",
+        "Memory peaked at 7.52 GB in Calibration > Collecting ranges, 5:40 after the start: "
+        "94.0 % of the limit of 8.00 GB.",
         "20 steps; most of the time went to Calibration > Collecting ranges: 4 min 06 s, 41.0 %.",
-        "It wrote 2.59 GiB to disk and filled its cache directory with 815 MiB.",
+        "It wrote 2.65 GB to disk and filled its cache directory with 815 MB.",
         "Models written: models/resnet50_int8.onnx.",
     ]
 
@@ -65,8 +65,8 @@ def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: 
     html = render(built.killed(tmp_path))
     assert answer(html)[:2] == [
         "quantize.py was killed by SIGKILL after 6 min 36 s in Calibration, sample 37 of 512",
-        "Memory peaked at 7.95 GiB in Calibration > Collecting ranges, 6:36 after the start: "
-        "99.4 % of the limit of 8.00 GiB.",
+        "Memory peaked at 7.95 GB in Calibration > Collecting ranges, 6:36 after the start: "
+        "99.4 % of the limit of 8.00 GB.",
     ]
     block = html.partition('<section aria-labelledby="post-mortem"')[2].partition("</section>")[0]
     facts = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", block)
@@ -75,14 +75,14 @@ def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: 
         "Out-of-memory killer": "yes, known: oom_kill in the cgroup's memory.events rose by 1.",
         "Was doing": "Calibration, sample 37 of 512",
         "Open steps": "Model Quantization > Calibration > Collecting ranges",
-        "Memory then": "7.95 GiB, 99.4 % of the limit of 8.00 GiB (cgroup)",
-        "Growth": "151 MiB with each calibration sample",
-        "Largest processes": "python quantize.py 6.10 GiB, python -m worker 1.00 GiB",
-        "On disk": "quark_onnx_cache 815 MiB",
+        "Memory then": "7.95 GB, 99.4 % of the limit of 8.00 GB (cgroup)",
+        "Growth": "151 MB with each calibration sample",
+        "Largest processes": "python quantize.py 6.10 GB, python -m worker 1.00 GB",
+        "On disk": "quark_onnx_cache 815 MB",
     }
     assert re.findall(r"<li>(.*?) <small>(.*?)</small></li>", block) == [
         (
-            "Calibrate with fewer or smaller batches: each one kept 151 MiB.",
+            "Calibrate with fewer or smaller batches: each one kept 151 MB.",
             "growth of memory by sample in this run",
         ),
         (
@@ -103,7 +103,7 @@ def test_many_ranks_say_which_is_slowest_and_how_far_each_step_is_apart() -> Non
     html = render(built.ranks())
     assert answer(html) == [
         "train.py finished in 2 min 20 s",
-        "Memory of rank 63 peaked at 2.01 GiB in Export ONNX: 25.2 % of the limit of 8.00 GiB.",
+        "Memory of rank 63 peaked at 2.06 GB in Export ONNX: 25.8 % of the limit of 8.00 GB.",
         "20 steps; most of the time went to Calibration > Collecting ranges: 57.4 s, 41.0 %.",
         "Models written: models/resnet50_int8.onnx.",
         "64 processes: rank 62 took longest with 2 min 20 s, 39.2 % more than the median.",
@@ -129,12 +129,12 @@ def test_a_run_of_64_ranks_shows_the_steps_of_the_one_that_failed() -> None:
 def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path) -> None:
     html = render(built.good(tmp_path))
     assert rows(html, "models") == [
-        ["Size of the file", "97.5 MiB", "25.1 MiB", "x 0.257"],
+        ["Size of the file", "97.5 MB", "25.1 MB", "x 0.257"],
         ["Parameters", "25.6 M", "25.6 M", "the same"],
-        ["Weights", "97.5 MiB", "25.1 MiB", "x 0.257"],
+        ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
         ["MACs", "4.12 G", "4.12 G", "the same"],
         ["MACs of contractions", "4.09 G", "4.09 G", "the same"],
-        ["Peak of activations", "9.19 MiB", "2.30 MiB", "x 0.25"],
+        ["Peak of activations", "9.63 MB", "2.41 MB", "x 0.25"],
         ["Nodes", "122", "465", "x 3.81"],
         ["MACs in int8 or narrower", "0.0 %", "99.8 %", ""],
     ]
@@ -176,21 +176,21 @@ def still_open(folder: Path) -> Recording:
 
 def unknown_limit(folder: Path) -> Recording:
     whole = built.good(folder, gpus=0)
-    run = replace(whole.runs[0], attributes={"quant.memory.peak": built.GIB})
+    run = replace(whole.runs[0], attributes={"quant.memory.peak": built.GB})
     return replace(whole, runs=(run,))
 
 
 @pytest.mark.parametrize(
     ("make", "outcome", "meter"),
     [
-        (one_reading, "quantize.py finished in 1.00 s", ("410 MiB", "limit not known")),
+        (one_reading, "quantize.py finished in 1.00 s", ("400 MB", "limit not known")),
         (
             still_open,
             "quantize.py had been running for 6 min 36 s when this was made: "
             "Calibration, sample 37 of 512",
-            ("7.95 GiB", "99.3 % of 8.00 GiB"),
+            ("7.95 GB", "99.3 % of 8.00 GB"),
         ),
-        (unknown_limit, "quantize.py finished in 10 min 00 s", ("7.52 GiB", "limit not known")),
+        (unknown_limit, "quantize.py finished in 10 min 00 s", ("7.52 GB", "limit not known")),
     ],
 )
 def test_what_is_missing_is_left_out(
@@ -228,10 +228,10 @@ def test_ten_hours_fit_into_300_kb_and_keep_the_peak_and_its_time(tmp_path: Path
     highest = max((bucket.levels["memory"] for bucket in buckets), key=lambda level: level.highest)
     memory = data(html)["charts"][0]
     assert memory["mark"] == {
-        "label": "peak 7.48 GiB", "time": highest.at / 1000, "value": highest.highest,
+        "label": "peak 7.48 GB", "time": highest.at / 1000, "value": highest.highest,
     }  # fmt: skip
     values = next(each["values"] for each in memory["series"] if each["label"] == "memory")
-    assert max(value for value in values if value is not None) == round(highest.highest / 1024)
+    assert max(value for value in values if value is not None) == round(highest.highest / 1000)
 
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\u202e{{ 7 * 7 }}"

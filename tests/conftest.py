@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 pytest_plugins = [
+    "tests.fixtures.browser",
     "tests.fixtures.fake_nvml.plugin",
     "tests.fixtures.instrumented",
     "tests.fixtures.launched",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from pathlib import Path
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
@@ -29,9 +27,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    from pathlib import Path
+
     from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError
     from otel_quant.recordings.layout import REPORT
     from otel_quant.recordings.reader import read
+    from otel_quant.report.file import write
     from otel_quant.report.render import render
 
     source = Path(options.recording)
@@ -49,32 +50,15 @@ def _run(options: argparse.Namespace) -> int:
         target = Path(options.output)
     else:
         target = source / REPORT if source.is_dir() else source.with_suffix(".html")
-    write(target, html)
-    print(f"{printable(str(target))}: {len(html.encode()) / 1000:.0f} kB")
-    return 0
-
-
-def write(target: Path, html: str) -> None:
-    """Writes a page, whole or not at all.
-
-    Args:
-        target: Its path; what is there is replaced.
-        html: The page.
-
-    Raises:
-        UserError: It could not be written.
-    """
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        try:
-            beside.write_text(html, encoding="utf-8")
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
+        size = write(target, html)
     except OSError as error:
         raise UserError(
-            f"{printable(str(target))}: {error.strerror}; expected a place to write, which -o FILE names"
+            f"{printable(str(target))}: {error.strerror}; expected a file that can be written: "
+            "-o FILE names another"
         ) from error
+    print(f"{printable(str(target))}: {size / 1000:.0f} kB")
+    return 0
 
 
 COMMAND: Final = Command(

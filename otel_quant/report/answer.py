@@ -10,6 +10,7 @@ from typing import Final
 
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording
+from otel_quant.rendering.sizes import size
 from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, number, text
 from otel_quant.report.bands import ShownStep, shown_steps, step_at
 from otel_quant.report.charts import Chart
@@ -21,7 +22,6 @@ from otel_quant.report.units import (
     cut,
     duration_text,
     share_text,
-    size_text,
 )
 from otel_quant.telemetry import semconv
 
@@ -139,19 +139,25 @@ def _where(recording: Recording, subject: Subject | None) -> str:
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME)
     steps = subject.steps if subject is not None else ()
+    stopped = [each for each in steps if each.state != "ended"]
+    # Innermost of those that are still open, before that the one that counts samples.
     last = max(
-        (step for step in steps if step.state != "ended"),
-        key=lambda step: (step.step.end is None, step.depth, step.end),
+        stopped,
+        key=lambda each: (
+            each.step.end is None,
+            each.step.samples is not None,
+            each.depth,
+            each.end,
+        ),
         default=None,
     )
     if last is None:
         return ""
-    step = last.step
+    name, step = cut(last.step.name, _LONGEST_NAME), last.step
+    if step.samples is None or step.end is not None:
+        return name
     total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-    sample = (
-        "" if step.samples is None or step.end is not None else f", sample {step.samples:,}{total}"
-    )
-    return f"{cut(step.name, _LONGEST_NAME)}{sample}"
+    return f"{name}, sample {step.samples:,}{total}"
 
 
 def _error(subject: Subject | None) -> Iterator[str]:
@@ -234,9 +240,9 @@ def _peak_sentence(recording: Recording, peak: _MemoryPeak | None) -> Iterator[s
     limit = memory_limit(recording)
     near = ""
     if limit:
-        near = f": {share_text(peak.value / limit)} of the limit of {size_text(limit)}"
+        near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}"
     whose = f" of {peak.process}" if peak.process is not None else ""
-    yield f"Memory{whose} peaked at {size_text(peak.value)}{where}{when}{near}."
+    yield f"Memory{whose} peaked at {size(peak.value)}{where}{when}{near}."
 
 
 def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
@@ -270,8 +276,8 @@ def _written(
     written = sum(_total(recording, semconv.DISK_WRITE, series.DISK_WRITE))
     caches = [value for run in recording.runs if (value := number(run.attributes, CACHE_PEAK))]
     caches += [chart.mark.value for chart in charts if chart.id == "cache" and chart.mark]
-    parts = [f"wrote {size_text(written)} to disk"] if written else []
-    parts += [f"filled its cache directory with {size_text(max(caches))}"] if caches else []
+    parts = [f"wrote {size(written)} to disk"] if written else []
+    parts += [f"filled its cache directory with {size(max(caches))}"] if caches else []
     if parts:
         yield f"It {' and '.join(parts)}."
     steps = subject.steps if subject is not None else ()
@@ -314,9 +320,9 @@ def _meters(
 
 def _meter(name: str, value: float, limit: float | None) -> Meter:
     if not limit:
-        return Meter(name, size_text(value), "limit not known")
+        return Meter(name, size(value), "limit not known")
     share = value / limit
-    return Meter(name, size_text(value), f"{share_text(share)} of {size_text(limit)}", share)
+    return Meter(name, size(value), f"{share_text(share)} of {size(limit)}", share)
 
 
 def began_text(recording: Recording) -> str:

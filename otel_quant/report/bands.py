@@ -83,7 +83,11 @@ def most_telling(steps: Sequence[ShownStep], most: int = MOST_STEPS) -> list[Sho
         return list(steps)
     ranked = sorted(
         range(len(steps)),
-        key=lambda at: (steps[at].state == "ended", -steps[at].duration, steps[at].depth),
+        key=lambda at: (
+            steps[at].state == "ended",
+            -round(steps[at].duration, 6),  # microseconds are noise: of equal ones the first
+            steps[at].depth,
+        ),
     )
     return [steps[at] for at in sorted(ranked[:most])]
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from otel_quant.report.bands import ShownStep
 from otel_quant.report.grid import Values
-from otel_quant.report.units import KIB, cut
+from otel_quant.report.units import cut
 
 Unit = Literal["bytes", "bytes/s", "cores", "samples"]
 Style = Literal["main", "second", "stacked", "lowest"]
@@ -16,7 +16,7 @@ Style = Literal["main", "second", "stacked", "lowest"]
 
 Json: TypeAlias = dict[str, object]
 
-_STEPS: Final[dict[Unit, float]] = {"bytes": KIB, "bytes/s": KIB, "cores": 0.01, "samples": 1}
+_STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01, "samples": 1}
 """What the numbers of the page are multiples of: whole numbers take less of the file."""
 
 _LONGEST_LABEL: Final = 80

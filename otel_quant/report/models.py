@@ -8,9 +8,10 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from otel_quant.recordings.model import Recording
+from otel_quant.rendering.sizes import size
 from otel_quant.report.attributes import number, value_text
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import MIB, count_text, counted, cut, share_text, size_text
+from otel_quant.report.units import MB, count_text, counted, cut, share_text
 
 _ROLES: Final = ("float", "quantized")
 _PRECISION: Final = "precision."
@@ -51,12 +52,12 @@ class ModelsPart:
 
 
 _FIGURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
-    ("Size of the file", "size", size_text),
+    ("Size of the file", "size", size),
     ("Parameters", "params", count_text),
-    ("Weights", "weight_bytes", size_text),
+    ("Weights", "weight_bytes", size),
     ("MACs", "macs", count_text),
     ("MACs of contractions", "macs_contraction", count_text),
-    ("Peak of activations", "peak_activation_bytes", size_text),
+    ("Peak of activations", "peak_activation_bytes", size),
     ("Nodes", "nodes", count_text),
     ("QuantizeLinear and DequantizeLinear", "qdq_nodes", count_text),
     ("MACs in int8 or narrower", "integer_mac_share", share_text),
@@ -110,7 +111,7 @@ def _comparison(models: Mapping[str, Mapping[str, Any]]) -> PageTable:
 def _change(before: float | None, after: float | None) -> str:
     if not before or after is None:
         return ""
-    return "the same" if before == after else f"\u00d7 {after / before:.3g}"
+    return "the same" if before == after else f"x {after / before:.3g}"
 
 
 def _mix(role: str, model: Mapping[str, Any]) -> Mix:
@@ -151,7 +152,7 @@ _LAYER_COLUMNS: Final = (
     Column("Type", is_text=True),
 )
 _MACS: Final = Column("MACs", "M")
-_MEMORY: Final = Column("Memory", "MiB", title="estimated")
+_MEMORY: Final = Column("Memory", "MB", title="estimated")
 
 
 def _layer(node: Mapping[str, Any], key: str) -> Row:
@@ -159,7 +160,7 @@ def _layer(node: Mapping[str, Any], key: str) -> Row:
     texts = (
         cut(str(node.get(name, "")), _LONGEST_NAME) for name in ("name", "op_type", "precision")
     )
-    figure = f"{value / 1e6:,.1f}" if key == "macs" else f"{value / MIB:,.2f}"
+    figure = f"{value / 1e6:,.1f}" if key == "macs" else f"{value / MB:,.2f}"
     return Row((*texts, figure))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.recordings.model import Recording
+from otel_quant.rendering.sizes import size
 from otel_quant.report.attributes import value_text
 from otel_quant.report.subject import Subject
 from otel_quant.report.tables import FactList
-from otel_quant.report.units import cut, size_text
+from otel_quant.report.units import cut
 from otel_quant.telemetry import semconv
 
 _LONGEST: Final = 1_000
@@ -110,7 +111,7 @@ def origin_of(recording: Recording, subject: Subject | None) -> list[FactList]:
 
 def _shown(name: str, value: object) -> str:
     if name in _SIZES and isinstance(value, int | float):
-        return size_text(value)
+        return size(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return cut(value_text(value), _LONGEST)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.recordings.model import State
+from otel_quant.rendering.sizes import size
 from otel_quant.report.bands import ROWS, ShownStep
 from otel_quant.report.charts import Chart, Unit
 from otel_quant.report.grid import Values
-from otel_quant.report.units import clock_text, count_text, cut, digits_text, size_text
+from otel_quant.report.units import clock_text, count_text, cut, digits_text
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200
@@ -107,7 +108,7 @@ def outline_of(chart: Chart, steps: Sequence[ShownStep], until: float) -> Outlin
         x_ticks=tuple(Tick(clock_text(share * until), 100 * share) for share in _QUARTERS),
         y_ticks=tuple(
             Tick(value_text(value, chart.unit), 100 * (1 - value / top))
-            for value in _round_values(top, chart.unit)
+            for value in _round_values(top)
             if limit is None or 100 * (1 - value / top) - limit > _APART
         ),
     )
@@ -119,14 +120,11 @@ _APART: Final = 10
 """Percent of the height: a tick nearer to the limit would be written over it."""
 
 
-def _round_values(top: float, unit: Unit) -> Iterator[float]:
+def _round_values(top: float) -> Iterator[float]:
     """Yields up to three round values between 0 and the top of a scale."""
     step = top / (_TICKS + 1)
-    if unit.startswith("bytes"):
-        step = 2.0 ** math.ceil(math.log2(step))
-    else:
-        power = 10.0 ** math.floor(math.log10(step))
-        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
+    power = 10.0 ** math.floor(math.log10(step))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
     value = step
     while value < 0.9 * top:
         yield value
@@ -137,9 +135,9 @@ def value_text(value: float, unit: Unit) -> str:
     """Returns a value of a chart with its unit."""
     match unit:
         case "bytes":
-            return size_text(value)
+            return size(value)
         case "bytes/s":
-            return f"{size_text(value)}/s"
+            return f"{size(value)}/s"
         case "cores":
             return f"{digits_text(value)} cores"
         case "samples":
@@ -186,7 +184,7 @@ def _bands(steps: Sequence[ShownStep], until: float) -> Iterator[OutlineBand]:
         (step for step in steps if step.row < ROWS),
         key=lambda step: (step.state == "ended", -step.duration),
     )
-    for each in widest[:_MOST_BANDS]:
+    for each in sorted(widest[:_MOST_BANDS], key=lambda step: (step.row, step.step.start)):
         width = 100 * each.duration / until
         if width < _NARROWEST and each.state == "ended":
             continue

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.recordings.model import Advice, Ending, Recording
+from otel_quant.rendering.sizes import size
 from otel_quant.report.tables import FactList
-from otel_quant.report.units import WITHIN, counted, cut, duration_text, share_text, size_text
+from otel_quant.report.units import WITHIN, counted, cut, duration_text, share_text
 
 _LONGEST: Final = 300
 _MOST: Final = 8
@@ -30,12 +31,19 @@ class PostMortem:
 def post_mortem_of(recording: Recording) -> PostMortem | None:
     """Returns the post-mortem; None if nobody saw the program being killed."""
     ending = recording.ending
-    if ending is None or not (ending.signal or ending.out_of_memory or ending.advice):
+    if ending is None or not (
+        ending.signal or ending.process or ending.out_of_memory or ending.advice
+    ):
         return None
     return PostMortem(FactList("", tuple(_rows(ending))), ending.advice)
 
 
 def _rows(ending: Ending) -> Iterator[tuple[str, str]]:
+    if ending.process is not None:
+        by = f", by {ending.process_signal}" if ending.process_signal is not None else ""
+        yield "Killed", f"{cut(ending.process, _LONGEST)}{by}"
+    if ending.error is not None:
+        yield "Error", cut(ending.error, _LONGEST)
     if ending.signal is not None:
         yield "Ended by", f"{ending.signal}, {duration_text(ending.time)} after the start"
     elif ending.exit_code:
@@ -53,15 +61,15 @@ def _rows(ending: Ending) -> Iterator[tuple[str, str]]:
         if ending.memory_limit:
             source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
             share = share_text(ending.memory / ending.memory_limit)
-            limit = f", {share} of the limit of {size_text(ending.memory_limit)}{source}"
-        yield "Memory then", f"{size_text(ending.memory)}{limit}"
-    if ending.memory_per_sample is not None:
-        yield "Growth", f"{size_text(ending.memory_per_sample)} with each calibration sample"
+            limit = f", {share} of the limit of {size(ending.memory_limit)}{source}"
+        yield "Memory then", f"{size(ending.memory)}{limit}"
+    if ending.memory_per_sample:
+        yield "Growth", f"{size(ending.memory_per_sample)} with each calibration sample"
     for name, sizes in (("Largest processes", ending.processes), ("On disk", ending.disk)):
         if sizes:
             yield (
                 name,
-                _listed([f"{cut(each, 80)} {size_text(size)}" for each, size in sizes], ", "),
+                _listed([f"{cut(each, 80)} {size(taken)}" for each, taken in sizes], ", "),
             )
 
 

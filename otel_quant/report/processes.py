@@ -12,7 +12,7 @@ from otel_quant.report.attributes import number
 from otel_quant.report.step_table import STATES
 from otel_quant.report.subject import by_process, process_name
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import MIB, cut, duration_text, share_text
+from otel_quant.report.units import MB, cut, duration_text, share_text
 from otel_quant.telemetry import semconv
 
 _MOST_PROCESSES: Final = 128
@@ -97,7 +97,7 @@ def _process_table(processes: Sequence[_Process]) -> PageTable:
                 f"{each.start:,.2f}",
                 f"{each.seconds:,.2f}",
                 f"{100 * (each.seconds / typical - 1):+.1f}" if typical else "",
-                "" if each.peak is None else f"{each.peak / MIB:,.1f}",
+                "" if each.peak is None else f"{each.peak / MB:,.1f}",
                 f"{sum(len(run.steps) for run in each.runs):,}",
             ),
             state=each.state,
@@ -114,7 +114,7 @@ def _process_table(processes: Sequence[_Process]) -> PageTable:
             Column("Start", "s"),
             Column("Time", "s"),
             Column("Time to median", "%", title="longer or shorter than the median process"),
-            Column("Memory peak", "MiB", title="of the process and its children"),
+            Column("Memory peak", "MB", title="of the process and its children"),
             Column("Steps"),
         ),
         rows,
@@ -152,7 +152,7 @@ def _imbalance_tables(processes: Sequence[_Process]) -> Iterator[PageTable]:
                     f"{longest:,.2f}",
                     slowest,
                     f"{100 * (longest / typical - 1):+.1f}" if typical else "",
-                    "" if peak is None else f"{peak[0] / MIB:,.1f}",
+                    "" if peak is None else f"{peak[0] / MB:,.1f}",
                     "" if peak is None else peak[1],
                 )
             )
@@ -168,7 +168,7 @@ def _imbalance_tables(processes: Sequence[_Process]) -> Iterator[PageTable]:
             Column("Longest", "s"),
             Column("Slowest", is_text=True),
             Column("Imbalance", "%", title="by how much the longest is longer than the median"),
-            Column("Memory peak", "MiB", title="highest of any process"),
+            Column("Memory peak", "MB", title="highest of any process"),
             Column("Peak in", is_text=True),
         ),
         tuple(rows),

@@ -7,12 +7,13 @@ from typing import Final
 
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording
+from otel_quant.rendering.sizes import size
 from otel_quant.report.attributes import number
 from otel_quant.report.bands import ShownStep, step_at
 from otel_quant.report.charts import Chart, Line, Mark, Series
 from otel_quant.report.grid import Grid, Values, grid_of
 from otel_quant.report.subject import Subject, memory_limit
-from otel_quant.report.units import clock_text, counted, cut, digits_text, share_text, size_text
+from otel_quant.report.units import clock_text, counted, cut, digits_text, share_text
 from otel_quant.telemetry import semconv
 
 _MOST_PROCESSES: Final = 5
@@ -129,11 +130,11 @@ def _level(
 ) -> Chart:
     peak = grid.peaks[peak_of]
     inside = step_at(steps, peak.time)
-    summary = f"Highest {size_text(peak.value)} at {clock_text(peak.time)}"
+    summary = f"Highest {size(peak.value)} at {clock_text(peak.time)}"
     summary += f" in {cut(inside.step.name, _LONGEST_NAME)}" if inside is not None else ""
     if limit is not None:
         share = share_text(peak.value / limit.value)
-        summary += f", {share} of the limit of {size_text(limit.value)}"
+        summary += f", {share} of the limit of {size(limit.value)}"
     return Chart(
         id=name,
         title=title,
@@ -141,7 +142,7 @@ def _level(
         times=grid.times,
         series=shown,
         limit=limit,
-        mark=Mark(f"peak {size_text(peak.value)}", peak.time, peak.value),
+        mark=Mark(f"peak {size(peak.value)}", peak.time, peak.value),
         summary=f"{summary}.",
         note=note,
         every=grid.every,
@@ -155,7 +156,7 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
         shown = [Series("written", written)] if written else []
         shown += [Series("read", read, "second" if written else "main")] if read else []
         totals = (
-            f"{size_text(total)} {word}"
+            f"{size(total)} {word}"
             for word, name in (("written", series.DISK_WRITE), ("read", series.DISK_READ))
             if (total := _final(grid.last.get(name, ()))) is not None
         )
@@ -207,7 +208,7 @@ def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]
         times=times,
         series=(Series("memory", values),),
         limit=None if limit is None else Line("limit", limit),
-        summary=f"Highest {size_text(highest)} at a checkpoint.",
+        summary=f"Highest {size(highest)} at a checkpoint.",
         note="Read at checkpoints only: what was between two of them is not known.",
         is_large=True,
     )

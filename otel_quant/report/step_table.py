@@ -12,7 +12,7 @@ from otel_quant.report.attributes import CACHE_PEAK, MEMORY_END, number
 from otel_quant.report.bands import ShownStep, most_telling
 from otel_quant.report.subject import Subject
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import GIB, MIB, counted, cut
+from otel_quant.report.units import GB, MB, counted, cut, duration_text
 from otel_quant.telemetry import semconv
 
 _LONGEST_NAME: Final = 120
@@ -105,7 +105,7 @@ def step_table(recording: Recording, subject: Subject) -> PageTable:
             columns.append(Column("Time of all", "%", title="share of the recording's time"))
             shares = [100 * each.duration / recording.duration for each in shown]
             cells.append([_cell(share, 1, 1) for share in shares])
-    caption = f"Steps of {subject.name}" if subject.why else "Steps"
+    caption = f"Steps of {subject.name}" if subject.why else "Table of steps"
     return PageTable(
         "steps",
         f"{caption}, {subject.why}" if subject.why else caption,
@@ -122,13 +122,13 @@ def _unit(unit: str, values: Sequence[float | None]) -> tuple[str, float]:
     if unit != "bytes":
         return unit, 1
     highest = max(abs(value) for value in values if value is not None)
-    return ("GiB", GIB) if highest >= _MANY * GIB else ("MiB", MIB)
+    return ("GB", GB) if highest >= _MANY * GB else ("MB", MB)
 
 
 def _cell(value: float | None, scale: float, digits: int) -> str:
     if value is None:
         return ""
-    more = 1 if scale == GIB else 0
+    more = 1 if scale == GB else 0
     return f"{value / scale:,.{digits + more}f}"
 
 
@@ -151,8 +151,8 @@ def _left_out(every: Sequence[ShownStep], shown: Sequence[ShownStep]) -> str:
     most = ", ".join(f"{cut(name, 40)} ({number:,})" for name, number in names)
     seconds = sum(each.duration for each in cut_steps if each.depth == 0)
     longest = max(each.duration for each in cut_steps)
-    total = f", {seconds:,.2f} s at the top level" if seconds else ""
+    total = f", together {duration_text(seconds)} at the top level" if seconds else ""
     return (
         f"{counted(count, 'step')} of {len(every):,} left out, the shortest: none took more than "
-        f"{longest:,.2f} s{total}. Most of them: {most}."
+        f"{duration_text(longest)}{total}. Most of them: {most}."
     )

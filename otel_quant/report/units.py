@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
+MB: Final = 10**6
+GB: Final = 10**9
 
-WITHIN: Final = " \u203a "
+WITHIN: Final = " > "
 """Between the name of a step and that of one within it."""
 
-_SIZES: Final = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 _COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _DIGITS: Final = 3
-
-
-def size_text(value: float) -> str:
-    """Returns a number of bytes: ``7.52 GiB``."""
-    for unit, name in _SIZES:
-        if abs(value) >= unit:
-            return f"{digits_text(value / unit)} {name}"
-    return f"{value:.0f} B"
 
 
 def count_text(value: float) -> str:

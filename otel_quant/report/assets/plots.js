@@ -4,7 +4,7 @@
   const source = document.getElementById("data");
   if (source === null) return;
   const { until, bands: rows, charts } = JSON.parse(source.textContent);
-  const MOST_ROWS = 6, LANE = 16, KIB = 1024;
+  const MOST_ROWS = 6, LANE = 16;
   const bands = rows.map(([name, start, end, row, depth, state]) =>
     ({ name, start, end, row, depth, state, isBad: ["failed", "killed", "lost"].includes(state) }));
   const innermostBad = bands.filter((band) => band.isBad && !bands.some((inner) =>
@@ -16,19 +16,16 @@
     getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
   const digits = (value) => {
-    const whole = String(Math.trunc(Math.abs(value))).length;
-    const places = Math.max(0, 3 - whole);
+    const places = Math.max(0, 3 - String(Math.trunc(Math.abs(value))).length);
     return value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
   };
-  const scaled = (value, names, base, least) => {
-    for (let power = names.length - 1; power >= least; power -= 1) {
-      const unit = base ** power;
-      if (Math.abs(value) >= unit) return `${digits(value / unit)} ${names[power]}`;
-    }
-    return null;
+  const size = (value) => {
+    const names = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let left = Math.abs(value), power = 0;
+    for (; left >= 999.5 && power < names.length - 1; power += 1) left /= 1000;
+    const places = power === 0 || left >= 99.95 ? 0 : left >= 9.995 ? 1 : 2;
+    return `${left.toFixed(places)} ${names[power]}`;
   };
-  const size = (value) =>
-    scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], KIB, 1) ?? `${value.toFixed(0)} B`;
   const units = {
     bytes: size,
     "bytes/s": (value) => `${size(value)}/s`,
@@ -55,7 +52,6 @@
 
   const TIMES = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300,
     600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 604800];
-  const POWERS = Array.from({ length: 52 }, (_, power) => 2 ** power);
   const timeOn = (seconds, step) => (step < 1 ? `${Number(seconds.toFixed(3))} s` : clock(seconds));
 
   function timesOf(chart) {
@@ -214,7 +210,7 @@
     const when = chart.every >= 2 ? `${clock(time - half)} to ${clock(time + half)}`
       : until < 60 ? `${time.toFixed(2)} s` : clock(time);
     const open = openAt(time).map(stepText);
-    const inside = (chart.large ? open : open.slice(-1)).join(" › ") || "no step";
+    const inside = (chart.large ? open : open.slice(-1)).join(" > ") || "no step";
     const order = chart.series.map((series, at) => ({ ...series, value: all.values[at][point] }))
       .sort((a, b) => (b.style === "main") - (a.style === "main"));
     const figures = order.map(({ label, style, value }) => {
@@ -272,7 +268,6 @@
           ticks: { stroke: () => color("rule"), size: 4 }, space: 80,
           values: (self, splits, axis, space, step) => splits.map((time) => timeOn(time, step)) },
         { stroke: () => color("quiet"), font, size: 64, gap: 4, space: chart.large ? 45 : 32,
-          incrs: chart.unit.startsWith("bytes") ? POWERS : undefined,
           grid: { stroke: () => color("rule"), width: 1 }, ticks: { show: false },
           values: (self, splits) => splits.map((value) => short[chart.unit](value)) },
       ],

@@ -1,0 +1,243 @@
+"""Reports in a real browser: what a person sees, hovers and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_quant.recordings.curve_file import CurveFile, read_curve
+from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.report.render import render
+from tests.fixtures import built_recordings as built
+from tests.fixtures.browser import Opened
+
+Open = Callable[..., Opened]
+PHONE = {"viewport": {"width": 390, "height": 800}}
+
+
+def ranks(folder: Path) -> Recording:
+    return built.ranks()
+
+
+def nothing(folder: Path) -> Recording:
+    return built.nothing()
+
+
+def hostile(folder: Path) -> Recording:
+    name = "</script><img src=x onerror=alert(1)>"
+    whole = built.killed(folder)
+    steps = tuple(replace(step, name=name) for step in whole.runs[0].steps)
+    return replace(whole, runs=(replace(whole.runs[0], steps=steps),), problems=(name,))
+
+
+def long_names(folder: Path) -> Recording:
+    whole = built.good(folder)
+    steps = tuple(replace(step, name="x" * 5000) for step in whole.runs[0].steps)
+    return replace(whole, runs=(replace(whole.runs[0], steps=steps),))
+
+
+@pytest.mark.parametrize("options", [{}, PHONE, {"color_scheme": "dark"}], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [built.good, built.failed, built.killed, ranks, nothing, hostile, long_names],
+    ids=lambda make: make.__name__,
+)
+def test_a_report_has_no_error_asks_for_nothing_and_fits_its_window(
+    make: Callable[[Path], Recording], options: dict[str, Any], opened: Open, tmp_path: Path
+) -> None:
+    page = opened(render(make(tmp_path)), **options)
+    widths = page.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    charts = page.page.locator("figure.chart").count()
+    assert page.page.locator("figure.chart.live canvas").count() == charts
+    assert charts == {"nothing": 0, "ranks": 1}.get(make.__name__, charts)
+    assert widths[0] == widths[1]
+    assert page.said == []
+    assert page.asked == [page.address]
+
+
+def stairs(folder: Path) -> Recording:
+    """Twenty readings, a second apart, each with a memory of its own."""
+    writer = CurveFile(folder / "curve.launcher.jsonl", built.BEGAN_NS, 0, 1.0)
+    for second in range(20):
+        writer.add(
+            round((second + 0.5) * 1e9),
+            {
+                "memory": (second + 1) * 100 * built.MB,
+                "gpu.0.used": (second + 1) * 200 * built.MB,
+                "gpu.0.process_used": (second + 1) * 150 * built.MB,
+                "cache": second * built.MB,
+            },
+            {
+                "disk.read": second * (second + 1) // 2 * built.MB,
+                "disk.write": second * 7 * built.MB,
+                "cpu": second * 1.5,
+            },
+        )
+    writer.close()
+    steps = (
+        built.step(0, "Loading", 0.0, 5.0),
+        built.step(1, "Quantizing", 5.0, 19.0),
+        built.step(2, "Calibration", 6.0, 12.0, parent=1, samples=4, expected_samples=4,
+                   progress=((7.0, 1), (8.0, 2), (9.0, 3), (11.0, 4))),
+        replace(built.step(3, "Export", 12.0, 15.0, parent=1), state="failed", error="ValueError"),
+    )  # fmt: skip
+    run = RecordedRun(
+        id="1", process="7", start=0.0, end=20.0, state="ended", steps=steps,
+        attributes={
+            "quant.memory.limit": 2000 * built.MB,
+            "quant.gpu.memory.limit": 8000 * built.MB, "quant.gpu.count": 1,
+        },
+    )  # fmt: skip
+    curve = read_curve(folder / "curve.launcher.jsonl")
+    return Recording(
+        path=folder, began_ns=built.BEGAN_NS, state="ended", duration=20.0, runs=(run,),
+        curves={"launcher": curve},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chart", "share", "said"),
+    [
+        ("memory", 2.5 / 20, "2.50 s · Loading · memory 300 MB (15.0 % of 1.95 GB), lowest 300 MB"),
+        (
+            "memory",
+            9.5 / 20,
+            "9.50 s · Quantizing > Calibration · memory 1,000 MB (50.0 % of 1.95 GB), "
+            "lowest 1,000 MB",
+        ),
+        (
+            "memory",
+            13.5 / 20,
+            "13.50 s · Quantizing > Export (failed) · memory 1.37 GB (70.0 % of 1.95 GB), "
+            "lowest 1.37 GB",
+        ),
+        ("memory", 19.5 / 20, "19.50 s · no step · memory 1.95 GB (100.0 % of 1.95 GB), lowest 1.95 GB"),
+        ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.46 GB (18.8 % of 7.81 GB), all programs 1.95 GB"),
+        ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MB/s, read 9.00 MB/s"),
+        ("cpu", 9.5 / 20, "9.50 s · Calibration · cores in use 1.50 cores"),
+        ("cache", 9.5 / 20, "9.50 s · Calibration · caches 9.00 MB"),
+        ("samples-0", 8 / 20, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),
+    ],
+)  # fmt: skip
+def test_what_is_hovered_is_what_was_recorded(
+    chart: str, share: float, said: str, opened: Open, tmp_path: Path
+) -> None:
+    page = opened(render(stairs(tmp_path)))
+    assert page.hover(chart, share) == said
+
+
+def test_one_hover_reads_every_chart_and_leaving_says_the_summary_again(
+    opened: Open, tmp_path: Path
+) -> None:
+    page = opened(render(stairs(tmp_path)))
+    page.hover("memory", 9.5 / 20)
+    assert page.reading("cpu") == "9.50 s · Calibration · cores in use 1.50 cores"
+    page.page.mouse.move(5, 5)
+    assert page.reading("memory") == ("Highest 1.95 GB at 0:20, 100.0 % of the limit of 1.95 GB.")
+
+
+def test_a_drag_zooms_all_charts_and_a_double_click_shows_all_again(
+    opened: Open, tmp_path: Path
+) -> None:
+    page = opened(render(stairs(tmp_path)))
+    page.hover("memory", 0.5)
+    page.page.mouse.down()
+    page.hover("memory", 0.75)
+    page.page.mouse.up()
+    assert page.hover("cpu", 0.1).startswith("10.50 s")
+    page.page.locator("#chart-memory .u-over").dblclick()
+    assert page.hover("cpu", 2.5 / 20).startswith("2.50 s")
+
+
+def test_a_chart_is_read_and_zoomed_by_keyboard(opened: Open, tmp_path: Path) -> None:
+    page = opened(render(stairs(tmp_path)))
+    chart = page.page.locator("#chart-memory .plot")
+    chart.focus()
+    for key, second in (
+        ("Home", "0.50"), ("ArrowRight", "1.50"), ("Shift+ArrowRight", "11.50"),
+        ("ArrowLeft", "10.50"), ("End", "19.50"),
+    ):  # fmt: skip
+        page.page.keyboard.press(key)
+        page.page.wait_for_function(
+            f"document.querySelector('#reading-memory').textContent.startsWith('{second} s')"
+        )
+    page.page.keyboard.press("+")
+    assert page.hover("cpu", 0.05).startswith("10.50 s")
+    page.page.keyboard.press("Escape")
+    assert page.hover("cpu", 2.5 / 20).startswith("2.50 s")
+    assert chart.get_attribute("aria-describedby") == "reading-memory keys"
+    assert page.page.locator("#reading-memory").get_attribute("aria-live") == "polite"
+
+
+def test_tables_are_sorted_by_keyboard_and_back(opened: Open, tmp_path: Path) -> None:
+    page = opened(render(built.good(tmp_path)))
+    as_it_was, times = page.cells("steps", 1), page.cells("steps", 4)
+    heading = page.page.locator("#steps thead th:nth-child(4)")
+    heading.get_by_role("button").focus()
+    for direction, expected in (
+        ("descending", sorted(times, key=lambda text: -float(text.replace(",", "")))),
+        ("ascending", sorted(times, key=lambda text: float(text.replace(",", "")))),
+        (None, times),
+    ):
+        page.page.keyboard.press("Enter")
+        assert heading.get_attribute("aria-sort") == direction
+        assert page.cells("steps", 4) == expected
+    assert page.cells("steps", 1) == as_it_was
+    page.page.locator("#steps thead th:nth-child(1) button").press("Space")
+    assert page.cells("steps", 1) == sorted(as_it_was)
+    assert page.page.locator("#steps th[aria-sort]").count() == 1
+
+
+def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open) -> None:
+    page = opened(render(built.ranks()))
+    page.page.locator("#processes thead button", has_text="Memory peak").press("Enter")
+    assert page.cells("processes", 1)[:3] == ["rank 63", "rank 62", "rank 61"]
+
+
+def test_unknown_cells_stay_last_in_both_directions(opened: Open, tmp_path: Path) -> None:
+    page = opened(render(built.killed(tmp_path)))
+    button = page.page.locator("#steps thead button", has_text="Memory peak")
+    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Memory peak MB")
+    for _ in range(2):
+        button.press("Enter")
+        assert page.cells("steps", column)[-3:] == ["", "", ""]
+
+
+def test_without_javascript_the_outline_and_the_tables_are_there(
+    opened: Open, tmp_path: Path
+) -> None:
+    page = opened(render(built.good(tmp_path)), java_script_enabled=False)
+    outline = page.page.locator("#chart-memory .outline")
+    assert outline.is_visible()
+    assert outline.get_attribute("aria-label") == (
+        "Memory of the process tree. Highest 7.48 GB at 5:40 in Collecting ranges, "
+        "93.5 % of the limit of 8.00 GB."
+    )
+    assert page.page.locator("#chart-memory .outline .band text").first.text_content() == (
+        "Model Loading"
+    )
+    assert page.page.locator("#steps tbody tr").count() == 20
+    assert not page.page.locator("#keys").is_visible()
+
+
+def test_a_print_of_a_dark_page_is_the_outlines_on_white(opened: Open, tmp_path: Path) -> None:
+    page = opened(render(built.good(tmp_path)), color_scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.page.evaluate(background) == "rgb(21, 23, 26)"
+    page.page.emulate_media(media="print")
+    assert page.page.evaluate(background) == "rgb(255, 255, 255)"
+    assert page.page.locator("#chart-memory .outline").is_visible()
+    assert not page.page.locator("#chart-memory canvas").is_visible()
+
+
+def test_the_charts_follow_the_theme(opened: Open, tmp_path: Path) -> None:
+    page = opened(render(built.good(tmp_path)))
+    canvas = page.page.locator("#chart-memory canvas")
+    light = canvas.screenshot(caret="initial")
+    page.page.emulate_media(color_scheme="dark")
+    assert canvas.screenshot(caret="initial") != light
+    assert page.said == []

@@ -1,0 +1,293 @@
+"""What the page of each kind of recording says, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_quant.recordings.model import Recording
+from otel_quant.report.render import render
+from tests.fixtures import built_recordings as built
+
+SENTENCES = re.compile(r'<div class="lead">(.*?)</div>', re.DOTALL)
+HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>")
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+ROW = re.compile(r"<tr[^>]*>(.*?)</tr>")
+CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
+
+
+def answer(html: str) -> list[str]:
+    (lead,) = SENTENCES.findall(html)
+    (heading,) = HEADING.findall(html)
+    return [unescape(heading), *map(unescape, re.findall(r"<p>(.*?)</p>", lead))]
+
+
+def data(html: str) -> dict[str, Any]:
+    (found,) = DATA.findall(html)
+    parsed: dict[str, Any] = json.loads(found)
+    return parsed
+
+
+def rows(html: str, table: str) -> list[list[str]]:
+    body = html.partition(f'<table id="{table}"')[2].partition("</table>")[0]
+    body = body.partition("<tbody>")[2]
+    return [[unescape(cell) for cell in CELL.findall(row)] for row in ROW.findall(body)]
+
+
+def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
+    tmp_path: Path,
+) -> None:
+    assert answer(render(built.good(tmp_path))) == [
+        "quantize.py finished in 10 min 00 s",
+        "Memory peaked at 7.52 GB in Calibration > Collecting ranges, 5:40 after the start: "
+        "94.0 % of the limit of 8.00 GB.",
+        "20 steps; most of the time went to Calibration > Collecting ranges: 4 min 06 s, 41.0 %.",
+        "It wrote 2.65 GB to disk and filled its cache directory with 815 MB.",
+        "Models written: models/resnet50_int8.onnx.",
+    ]
+
+
+def test_a_failed_run_says_its_error_first(tmp_path: Path) -> None:
+    assert answer(render(built.failed(tmp_path)))[:2] == [
+        "quantize.py failed with exit code 1 after 28.0 s in Calibration",
+        "RuntimeError: shapes (8, 3) and (4,) not aligned.",
+    ]
+
+
+def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: Path) -> None:
+    html = render(built.killed(tmp_path))
+    assert answer(html)[:2] == [
+        "quantize.py was killed by SIGKILL after 6 min 36 s in Calibration, sample 37 of 512",
+        "Memory peaked at 7.95 GB in Calibration > Collecting ranges, 6:36 after the start: "
+        "99.4 % of the limit of 8.00 GB.",
+    ]
+    block = html.partition('<section aria-labelledby="post-mortem"')[2].partition("</section>")[0]
+    facts = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", block)
+    assert {unescape(name): unescape(value) for name, value in facts} == {
+        "Ended by": "SIGKILL, 6 min 36 s after the start",
+        "Out-of-memory killer": "yes, known: oom_kill in the cgroup's memory.events rose by 1.",
+        "Was doing": "Calibration, sample 37 of 512",
+        "Open steps": "Model Quantization > Calibration > Collecting ranges",
+        "Memory then": "7.95 GB, 99.4 % of the limit of 8.00 GB (cgroup)",
+        "Growth": "151 MB with each calibration sample",
+        "Largest processes": "python quantize.py 6.10 GB, python -m worker 1.00 GB",
+        "On disk": "quark_onnx_cache 815 MB",
+    }
+    assert re.findall(r"<li>(.*?) <small>(.*?)</small></li>", block) == [
+        (
+            "Calibrate with fewer or smaller batches: each one kept 151 MB.",
+            "growth of memory by sample in this run",
+        ),
+        (
+            "Choose a calibration method that keeps less, such as MinMax.",
+            "Percentile keeps every activation that it has seen",
+        ),
+    ]
+
+
+def test_what_is_guessed_is_not_said_as_if_it_were_known(tmp_path: Path) -> None:
+    killed = built.killed(tmp_path)
+    assert killed.ending is not None
+    guessed = replace(killed, ending=replace(killed.ending, out_of_memory="guessed"))
+    assert "probably, guessed: oom_kill in" in unescape(render(guessed))
+
+
+def test_many_ranks_say_which_is_slowest_and_how_far_each_step_is_apart() -> None:
+    html = render(built.ranks())
+    assert answer(html) == [
+        "train.py finished in 2 min 20 s",
+        "Memory of rank 63 peaked at 2.06 GB in Export ONNX: 25.8 % of the limit of 8.00 GB.",
+        "20 steps; most of the time went to Calibration > Collecting ranges: 57.4 s, 41.0 %.",
+        "Models written: models/resnet50_int8.onnx.",
+        "64 processes: rank 62 took longest with 2 min 20 s, 39.2 % more than the median.",
+    ]
+    processes = rows(html, "processes")
+    assert processes[0] == ["rank 62", "ok", "0.00", "140.00", "+39.2", "2,062.0", "20"]
+    assert len(processes) == 64
+    assert rows(html, "imbalance")[1] == [
+        "Calibration", "64", "44.00", "44.26", "61.60", "rank 62", "+39.2", "2,063.0", "rank 63",
+    ]  # fmt: skip
+    assert len(rows(html, "steps")) == 20
+
+
+def test_a_run_of_64_ranks_shows_the_steps_of_the_one_that_failed() -> None:
+    whole = built.ranks()
+    bad = replace(whole.runs[17], state="failed", end=30.0, error="ValueError")
+    runs = (*whole.runs[:17], bad, *whole.runs[18:])
+    html = render(replace(whole, runs=runs, state="failed"))
+    assert "Steps of rank 17, the first of 1 that failed" in html
+    assert answer(html)[1] == "ValueError."
+
+
+def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path) -> None:
+    html = render(built.good(tmp_path))
+    assert rows(html, "models") == [
+        ["Size of the file", "97.5 MB", "25.1 MB", "x 0.257"],
+        ["Parameters", "25.6 M", "25.6 M", "the same"],
+        ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
+        ["MACs", "4.12 G", "4.12 G", "the same"],
+        ["MACs of contractions", "4.09 G", "4.09 G", "the same"],
+        ["Peak of activations", "9.63 MB", "2.41 MB", "x 0.25"],
+        ["Nodes", "122", "465", "x 3.81"],
+        ["MACs in int8 or narrower", "0.0 %", "99.8 %", ""],
+    ]
+    assert "MACs of the quantized model by type: int8 99.8 %, float32 0.20 %" in html
+    assert rows(html, "layers-quantized-macs")[0] == ["/layer1/conv1/Conv", "Conv", "int8", "222.0"]
+    assert rows(html, "layers-float-memory_bytes")[0][3] == "20.00"
+
+
+def test_a_local_file_gives_what_there_is() -> None:
+    html = render(built.from_a_profile())
+    assert answer(html)[0] == "quark_profile.yaml finished in 1 min 00 s"
+    assert [chart["id"] for chart in data(html)["charts"]] == ["memory", "samples-0"]
+    assert "Read at checkpoints only" in html
+    assert len(rows(html, "steps")) == 20
+
+
+def test_nothing_recorded_is_a_page_that_says_so() -> None:
+    html = render(built.nothing())
+    assert answer(html) == [
+        "empty stopped without saying why after 0 ms",
+        "No step was recorded.",
+    ]
+    assert "No curve was recorded." in html
+
+
+def one_reading(folder: Path) -> Recording:
+    whole = built.good(folder, seconds=1.0, interval=1.0)
+    return replace(whole, runs=(), curves=whole.curves)
+
+
+def still_open(folder: Path) -> Recording:
+    whole = built.killed(folder)
+    steps = tuple(
+        replace(step, state="running") if step.end is None else step for step in whole.runs[0].steps
+    )
+    run = replace(whole.runs[0], state="running", steps=steps)
+    return replace(whole, state="running", ending=None, runs=(run,))
+
+
+def unknown_limit(folder: Path) -> Recording:
+    whole = built.good(folder, gpus=0)
+    run = replace(whole.runs[0], attributes={"quant.memory.peak": built.GB})
+    return replace(whole, runs=(run,))
+
+
+@pytest.mark.parametrize(
+    ("make", "outcome", "meter"),
+    [
+        (one_reading, "quantize.py finished in 1.00 s", ("400 MB", "limit not known")),
+        (
+            still_open,
+            "quantize.py had been running for 6 min 36 s when this was made: "
+            "Calibration, sample 37 of 512",
+            ("7.95 GB", "99.3 % of 8.00 GB"),
+        ),
+        (unknown_limit, "quantize.py finished in 10 min 00 s", ("7.52 GB", "limit not known")),
+    ],
+)
+def test_what_is_missing_is_left_out(
+    make: Callable[[Path], Recording], outcome: str, meter: tuple[str, str], tmp_path: Path
+) -> None:
+    html = render(make(tmp_path))
+    assert answer(html)[0] == outcome
+    assert re.findall(r"<strong>(.*?)</strong> <span>(.*?)</span>", html)[0] == meter
+
+
+def test_thousands_of_steps_are_cut_with_a_count_of_what_was_cut(tmp_path: Path) -> None:
+    whole = built.good(tmp_path)
+    layers = tuple(
+        built.step(20 + at, f"Layer {at % 3}", 421 + at / 100, 421 + (at + 0.5) / 100, parent=11)
+        for at in range(5_000)
+    )
+    bad = replace(layers[-1], state="failed", error="ValueError")
+    run = replace(whole.runs[0], steps=(*whole.runs[0].steps, *layers[:-1], bad))
+    html = render(replace(whole, runs=(run,)))
+    shown = rows(html, "steps")
+    assert len(shown) == 250
+    assert [row[:2] for row in shown if row[1] != "ok"] == [["Layer 1", "failed: ValueError"]]
+    assert (
+        "4,770 steps of 5,020 left out, the shortest: none took more than 5 ms. Most of them: "
+        "Layer 1 (1,590), Layer 2 (1,590), Layer 0 (1,590)."
+    ) in html
+    assert len(html.encode()) <= 300_000
+
+
+def test_ten_hours_fit_into_300_kb_and_keep_the_peak_and_its_time(tmp_path: Path) -> None:
+    recording = built.good(tmp_path, seconds=36_000.0)
+    html = render(recording)
+    assert len(html.encode()) <= 300_000
+    buckets = recording.curves["launcher"].curve.buckets.values()
+    highest = max((bucket.levels["memory"] for bucket in buckets), key=lambda level: level.highest)
+    memory = data(html)["charts"][0]
+    assert memory["mark"] == {
+        "label": "peak 7.48 GB", "time": highest.at / 1000, "value": highest.highest,
+    }  # fmt: skip
+    values = next(each["values"] for each in memory["series"] if each["label"] == "memory")
+    assert max(value for value in values if value is not None) == round(highest.highest / 1000)
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\u202e{{ 7 * 7 }}"
+
+
+def test_names_that_come_from_programs_are_escaped_everywhere(tmp_path: Path) -> None:
+    whole = built.killed(tmp_path)
+    assert whole.ending is not None
+    steps = tuple(replace(step, name=HOSTILE) for step in whole.runs[0].steps)
+    model = {**built.model("quantized", 1, 1), "path": HOSTILE, "error": HOSTILE}
+    model["heaviest"] = [{"name": HOSTILE, "op_type": HOSTILE, "macs": 1, "precision": HOSTILE}]
+    model["figures"] = {f"precision.{HOSTILE}": 1.0, "assumed": (HOSTILE,)}
+    run = replace(whole.runs[0], steps=steps, error=HOSTILE, error_message=HOSTILE, models=(model,))
+    html = render(
+        replace(
+            whole,
+            path=Path(HOSTILE.replace("/", "")),
+            runs=(run,),
+            origin={"process.command_line": HOSTILE, HOSTILE: HOSTILE},
+            problems=(HOSTILE,),
+            ending=replace(
+                whole.ending,
+                where=HOSTILE,
+                evidence=HOSTILE,
+                open_steps=(HOSTILE, HOSTILE),
+                processes=((HOSTILE, 1),),
+                memory_limit_source=HOSTILE,
+                advice=tuple(
+                    replace(each, text=HOSTILE, source=HOSTILE) for each in whole.ending.advice
+                ),
+            ),
+        )
+    )
+    assert "<img" not in html
+    assert html.count("</script>") == 4
+    assert "\u202e" not in html
+    assert "49" not in answer(html)[0]
+
+
+def test_a_very_long_label_is_cut_and_says_by_how_much(tmp_path: Path) -> None:
+    whole = built.good(tmp_path)
+    steps = (replace(whole.runs[0].steps[0], name="x" * 100_000), *whole.runs[0].steps[1:])
+    html = render(replace(whole, runs=(replace(whole.runs[0], steps=steps),)))
+    assert rows(html, "steps")[0][0] == "x" * 120 + "… (99,880 more characters)"
+    assert len(html.encode()) <= 300_000
+
+
+@pytest.mark.parametrize("make", [built.good, built.failed, built.killed])
+def test_a_page_names_nothing_outside_of_itself(
+    make: Callable[[Path], Recording], tmp_path: Path
+) -> None:
+    html = render(make(tmp_path))
+    assert re.findall(r"<link|<img|<iframe|\bsrc=|@import|url\(", html) == []
+    assert re.findall(r'\bhref="(?!#)', html) == []
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
+    names = [part.split()[0] for part in unescape(policy).split("; ")]
+    assert names == ["default-src", "style-src", "script-src", "base-uri", "form-action"]
+    assert "unsafe" not in policy
+    assert "Permission is hereby granted, free of charge" in html  # uPlot's licence, with its code

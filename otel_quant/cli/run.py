@@ -134,7 +134,7 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
 
     recording = read(folder)
     if any(run.steps for run in recording.runs):
-        lines = [report({os.fspath(folder): recording}, "table")]
+        lines = [report({_near(folder): recording}, "table")]
     else:
         why = printable(why_no_step(notes))
         ending = recording.ending

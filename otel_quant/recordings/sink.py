@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -43,8 +42,6 @@ from otel_quant.telemetry.attributes import (
     run_identity_of,
 )
 from otel_quant.telemetry.readings import attributes_of
-
-_log = logging.getLogger("otel_quant")
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
@@ -304,19 +301,10 @@ class RecordingSink(Sink):
 
     def _open(self, run: RunInfo, reading: Reading) -> None:
         self._has_failed = True  # until it has not
-        try:
-            process, events = open_events(self.folder)
-            self._made_manifest = manifest.create(
-                self.folder, reading.time_ns, "process", origin_of(run, reading)
-            )
-        except OSError as error:
-            _log.warning(
-                "%s cannot be written: %s; the program goes on without a recording: set "
-                "OTEL_QUANT_RECORD to a folder that can be written",
-                f"the recording {self.folder}" if run.paths else "the recording",
-                error.strerror or type(error).__name__,
-            )
-            return
+        process, events = open_events(self.folder)
+        self._made_manifest = manifest.create(
+            self.folder, reading.time_ns, "process", origin_of(run, reading)
+        )
         self._has_failed = False
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))

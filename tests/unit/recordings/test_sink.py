@@ -314,6 +314,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_program_as_it_is(
     done = run("for step in calibrate(4, 4): pass\nprint('done')", folder)
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert done.stderr.count("the program goes on without a recording") == 1
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_full_disk_leaves_the_program_as_it_is(tmp_path: Path) -> None:

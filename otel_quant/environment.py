@@ -175,11 +175,12 @@ _OUR_NAMES: Final = tuple(
 )
 
 
-def settings_from(environ: Mapping[str, str]) -> Settings:
+def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
     """Reads the settings.
 
     Args:
         environ: The environment, as ``os.environ``.
+        warn: Whether what is wrong is logged; not where another process will do so.
 
     Returns:
         The settings, with the default for each variable that is unset, empty or malformed. A
@@ -187,8 +188,9 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         and the expected form; so is a misspelt one, with the nearest right name.
     """
     default = Settings()
+    say = _warn_once if warn else _say_nothing
     for line in (*_misspelt_names(environ), *misspelt_exporters(environ)):
-        _warn_once(line)
+        say(line)
 
     def read(name: str, fallback: _T, expected: str, parse: Callable[[str], _T]) -> _T:
         text = environ.get(name, "").strip()
@@ -197,9 +199,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         try:
             return parse(text)
         except ValueError:
-            _warn_once(
-                f"environment variable {name} is {text!r}; expected {expected}; using the default"
-            )
+            say(f"environment variable {name} is {text!r}; expected {expected}; using the default")
             return fallback
 
     def flag(name: str, fallback: bool) -> bool:
@@ -287,6 +287,10 @@ def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
         for name, equals, value in (pair.partition(b"=") for pair in pairs)
         if equals
     }
+
+
+def _say_nothing(line: str) -> None:
+    pass
 
 
 def _parse_flag(text: str) -> bool:

@@ -18,6 +18,7 @@ from otel_quant.environment import OTEL_QUANT_EXIT_TIMEOUT as OTEL_QUANT_EXIT_TI
 from otel_quant.environment import OTEL_QUANT_GPU as OTEL_QUANT_GPU
 from otel_quant.environment import OTEL_QUANT_HASH as OTEL_QUANT_HASH
 from otel_quant.environment import OTEL_QUANT_LIBRARIES as OTEL_QUANT_LIBRARIES
+from otel_quant.environment import OTEL_QUANT_OTLP_FILES as OTEL_QUANT_OTLP_FILES
 from otel_quant.environment import OTEL_QUANT_PATHS as OTEL_QUANT_PATHS
 from otel_quant.environment import OTEL_QUANT_PROFILE as OTEL_QUANT_PROFILE
 from otel_quant.environment import OTEL_QUANT_RECORD as OTEL_QUANT_RECORD

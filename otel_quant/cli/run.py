@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
+from otel_quant.environment import (
+    OTEL_QUANT_ARGUMENTS,
+    OTEL_QUANT_OTLP_FILES,
+    OTEL_QUANT_SAMPLE_INTERVAL,
+)
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Ending
 
 _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
@@ -71,43 +80,96 @@ def _run(options: argparse.Namespace) -> int:
     # What follows is imported as late as can be: the program waits for it.
     from otel_quant.launcher.program import Program, end_as
     from otel_quant.launcher.program_environment import program_environment
+    from otel_quant.launcher.python_notes import take_notes
 
     folder = _make_folder(options.out, arguments)
-    environ = program_environment(folder, otlp_files=options.otlp_files, interval=options.interval)
+    environ = program_environment(folder, _settings(options))
     began_ns = time.time_ns()
     try:
         program = Program(arguments, environ)
     except OSError as error:
-        _remove(folder)
+        take_notes(folder)
+        if options.out is None:
+            folder.rmdir()
         raise _not_started(arguments[0], error) from error
     from otel_quant.launcher.launched_recording import LaunchedRecording
 
-    recording = LaunchedRecording(folder, began_ns, program.pid, environ, options.interval)
+    # What we have to say waits for the end, not to stand within the program's output.
+    held: list[logging.LogRecord] = []
+    log = logging.getLogger("otel_quant")
+    hold = held.append  # returns nothing, so that the record goes no further
+    log.addFilter(hold)  # type: ignore[arg-type]
+    recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ending = program.wait()
     with FAULTS.kept_in("end of the recording"):
         try:
-            recording.finish(ending)
-            _report(folder, options)
-        except KeyboardInterrupt:
-            pass  # the program is over: what is left to do is ours, and can be done later
+            how = recording.finish(ending)
+            text = _text(folder, how, take_notes(folder))
+            if not options.no_report:
+                text += _report(folder)
+            if not options.quiet:
+                log.removeFilter(hold)  # type: ignore[arg-type]
+                for record in held:
+                    log.handle(record)
+                print(text, file=sys.stderr)
+        except (KeyboardInterrupt, BrokenPipeError):
+            pass  # the program is over; what is missing can be had from the recording later
     return end_as(ending)
 
 
-def _report(folder: Path, options: argparse.Namespace) -> None:
-    from otel_quant.launcher.python_notes import take_notes, why_no_step
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    settings = {}
+    if options.otlp_files:
+        settings[OTEL_QUANT_OTLP_FILES] = "true"
+    if options.no_command:
+        settings[OTEL_QUANT_ARGUMENTS] = "false"
+    if options.interval is not None:
+        settings[OTEL_QUANT_SAMPLE_INTERVAL] = f"{options.interval:g}"
+    return settings
+
+
+def _text(folder: Path, ending: Ending | None, notes: Sequence[str]) -> str:
+    """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
+    from otel_quant.launcher.python_notes import why_no_step
+    from otel_quant.profile.reader import parse
+    from otel_quant.rendering.ending import ending_lines
+    from otel_quant.rendering.profile_report import report
+
+    profiles = {
+        path.name: parse(path.read_text("utf-8", "replace"))
+        for path in sorted(folder.glob("quark_profile*.yaml"))
+    }
+    if profiles:
+        lines = [report(profiles, "table")]
+    else:
+        lines = [f"otel-quant: no step was recorded: {printable(why_no_step(notes))}"]
+    if ending is not None and (said := ending_lines(ending)):
+        lines += [*said, ""]
+    return "\n".join([*lines, f"recording: {_near(folder)}"])
+
+
+def _report(folder: Path) -> str:
+    """Makes the report; returns a line that says where, or why there is none."""
+    from otel_quant.recordings.layout import REPORT
     from otel_quant.recordings.reader import read
 
-    notes = take_notes(folder)
-    recording = read(folder)
-    steps = sum(len(run.steps) for run in recording.runs)
-    lines = []
-    if steps and not options.quiet:
-        lines.append(f"{steps} steps")
-    elif not options.quiet:
-        lines.append(f"otel-quant: no step was recorded: {printable(why_no_step(notes))}")
-    if not options.quiet:
-        lines.append(f"recording: {printable(os.path.relpath(folder))}")
-        print(*lines, sep="\n", file=sys.stderr)
+    try:
+        from otel_quant.report.render import render
+    except ModuleNotFoundError as error:
+        return f"\nreport:    none, the package {error.name} is missing"
+    from otel_quant.cli.report import write
+
+    try:
+        write(folder / REPORT, render(read(folder)))
+    except (UserError, OSError) as error:
+        return f"\nreport:    none, {error}"
+    return f"\nreport:    {_near(folder / REPORT)}"
+
+
+def _near(path: Path) -> str:
+    """Returns a path as it is shown: short where it is below the current folder."""
+    relative = os.path.relpath(path)
+    return printable(os.fspath(path) if relative.startswith(os.pardir) else relative)
 
 
 def _require_exporter() -> None:
@@ -133,16 +195,9 @@ def _make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
     except OSError as error:
         where = printable(os.fspath(error.filename or chosen or "."))
         raise UserError(
-            f"{where}: {error.strerror}; expected a place for a new folder; choose one with --out DIR",
+            f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
             _OWN_FAILURE,
         ) from error
-
-
-def _remove(folder: Path) -> None:
-    """Removes the recording of a program that was not started."""
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
 
 
 def _not_started(name: str, error: OSError) -> UserError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from otel_quant.environment import settings_from
@@ -12,8 +12,10 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.send_ending import send_ending
+from otel_quant.recording.command_line import shown_command
 from otel_quant.recordings import manifest
 from otel_quant.recordings.model import Ending
+from otel_quant.telemetry import semconv
 
 
 class LaunchedRecording:
@@ -25,8 +27,8 @@ class LaunchedRecording:
         folder: The recording.
         began_ns: Wall clock before the program was started, in nanoseconds since the epoch.
         pid: The program.
+        arguments: The program and its arguments.
         environ: The program's environment.
-        interval: Milliseconds between readings; None for the usual.
     """
 
     def __init__(
@@ -34,16 +36,20 @@ class LaunchedRecording:
         folder: Path,
         began_ns: int,
         pid: int,
+        arguments: Sequence[str],
         environ: Mapping[str, str],
-        interval: float | None = None,
     ) -> None:
         self._folder = folder
         self._observer: Observer | None = None
+        settings = settings_from(environ, warn=False)
+        self._exit_timeout = settings.exit_timeout
         with FAULTS.kept_in("manifest"):
-            manifest.create(folder, began_ns, "launcher")
+            shown = arguments if settings.arguments else arguments[:1]
+            command = shown_command(shown, paths=settings.paths)
+            manifest.create(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
         with FAULTS.kept_in("observer"):
-            seconds = INTERVAL if interval is None else interval / 1e3
-            self._observer = Observer(folder, pid, seconds, environ)
+            interval = settings.sample_interval or INTERVAL
+            self._observer = Observer(folder, pid, interval, environ)
             self._observer.start()
 
     def finish(self, ended: program.Ending) -> Ending | None:
@@ -64,5 +70,5 @@ class LaunchedRecording:
             manifest.complete(self._folder, **fields)
         with FAULTS.kept_in("end of the spans"):
             if ending is not None:
-                send_ending(self._folder, os.environ, settings_from(os.environ).exit_timeout)
+                send_ending(self._folder, os.environ, self._exit_timeout)
         return ending

@@ -69,7 +69,7 @@ class Program:
         if self.pid == 0:
             if ignores_ends:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            _become(arguments, environ, self._mask, failure)
+            _become(list(arguments), environ, self._mask, failure)
         os.close(failure)
         with os.fdopen(failed, "rb") as pipe:
             number = pipe.read()
@@ -111,7 +111,7 @@ class Program:
                 return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
             if self._is_stopped() and signal.SIGCONT not in signal.sigpending():
-                os.kill(os.getpid(), signal.SIGSTOP)
+                _stop(os.WSTOPSIG(status))
 
     def _is_stopped(self) -> bool:
         state = Path(f"/proc/{self.pid}/stat")
@@ -128,7 +128,7 @@ class Program:
 
 
 def _become(
-    arguments: Sequence[str],
+    arguments: list[str],
     environ: Mapping[str, str],
     mask: Iterable[int],
     failure: int,
@@ -154,6 +154,17 @@ def _become(
         os.write(failure, str(error.errno).encode())
     finally:
         os._exit(127)
+
+
+def _stop(number: int) -> None:
+    """Stops this process by a signal, as the program was stopped, until it is continued."""
+    if number == signal.SIGSTOP:
+        os.kill(os.getpid(), number)
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # stops here
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _let_go_of_input_and_output() -> None:

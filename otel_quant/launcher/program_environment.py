@@ -9,27 +9,22 @@ from typing import Final
 
 from otel_quant.environment import (
     OTEL_QUANT_LAUNCHER_PID,
-    OTEL_QUANT_OTLP_FILES,
     OTEL_QUANT_RECORD,
-    OTEL_QUANT_SAMPLE_INTERVAL,
     environment_at_start,
 )
 
-ON_PYTHONPATH: Final = str(Path(__file__).with_name("on_pythonpath"))
+ON_PYTHONPATH: Final = str(Path(__file__).parents[1] / "on_pythonpath")
 """The folder whose sitecustomize instruments a Python program."""
 
 
-def program_environment(
-    folder: Path, *, otlp_files: bool = False, interval: float | None = None
-) -> Mapping[str, str]:
+def program_environment(folder: Path, settings: Mapping[str, str]) -> Mapping[str, str]:
     """Returns what this process was started with, and what makes the program's recording.
 
     ``os.environ`` is not that: Python itself sets ``LC_CTYPE`` where the locale is ``C``.
 
     Args:
         folder: The recording.
-        otlp_files: Whether OpenTelemetry's own files are added to it.
-        interval: Milliseconds between samples; None for what is set.
+        settings: What was chosen for this run: environment variables and their values.
     """
     environ = dict(environment_at_start(os.environ))
     path = environ.get("PYTHONPATH")
@@ -38,8 +33,5 @@ def program_environment(
     environ["PYTHONPATH"] = os.pathsep.join([ON_PYTHONPATH, *entries])
     environ[OTEL_QUANT_RECORD] = str(folder)
     environ[OTEL_QUANT_LAUNCHER_PID] = str(os.getpid())
-    if otlp_files:
-        environ[OTEL_QUANT_OTLP_FILES] = "true"
-    if interval is not None:
-        environ[OTEL_QUANT_SAMPLE_INTERVAL] = f"{interval:g}"
+    environ.update(settings)
     return environ

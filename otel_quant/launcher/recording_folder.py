@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Sequence
 from itertools import count
@@ -28,21 +29,25 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
         FileExistsError: What was chosen is there and is not an empty folder.
         OSError: It cannot be made, or nothing can be written there.
     """
-    if chosen is None:
-        name = default_folder(script_name(arguments), time.time())
-        for number in count(1):
-            folder = Path.cwd() / (name if number == 1 else f"{name}-{number}")
-            try:
-                folder.mkdir()
-            except FileExistsError:  # of another run that began within this second
-                continue
-            expect_notes(folder)
-            return folder
-    folder = Path(chosen).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise FileExistsError(17, "holds files", str(folder))
+    if chosen:
+        folder = Path(chosen).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise FileExistsError(errno.EEXIST, "holds files", str(folder))
+    else:
+        folder = _new_folder(default_folder(script_name(arguments), time.time()))
     expect_notes(folder)
+    return folder
+
+
+def _new_folder(name: str) -> Path:
+    for number in count(1):
+        folder = Path.cwd() / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:  # of another run that began within this second
+            continue
+        break
     return folder
 
 

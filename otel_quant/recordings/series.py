@@ -7,6 +7,7 @@ bytes, :data:`CPU` in seconds.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 MEMORY: Final = "memory"
@@ -28,11 +29,23 @@ PROCESS: Final = "process."
 """Beginning of the name of a process's own RSS; the largest processes have one each."""
 
 
+USED: Final = "used"
+PROCESS_USED: Final = "process_used"
+
+_GPU: Final = re.compile(rf"gpu\.([0-9]+)\.({USED}|{PROCESS_USED})")
+
+
+def gpu_of(name: str) -> tuple[int, str] | None:
+    """Returns the index of a GPU and which figure of it a series is; None for any other series."""
+    found = _GPU.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
+
+
 def gpu_used(index: int) -> str:
     """Returns the series of all memory in use on a GPU, by whatever process."""
-    return f"gpu.{index}.used"
+    return f"gpu.{index}.{USED}"
 
 
 def gpu_process_used(index: int) -> str:
     """Returns the series of the memory that this process tree uses on a GPU."""
-    return f"gpu.{index}.process_used"
+    return f"gpu.{index}.{PROCESS_USED}"

@@ -135,6 +135,7 @@ class RecordingSink(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Writes the end."""
+        alone = record.run_peaks.process_memory
         self._write(
             "run.ended",
             checkpoint.reading,
@@ -144,6 +145,7 @@ class RecordingSink(Sink):
                         record.start, record.end, record.run_peaks, record.info.limits.memory
                     ),
                     **origin_of(record.info, checkpoint.baseline),  # more is known at the end
+                    **({semconv.MEMORY_PROCESS_PEAK: alone} if alone is not None else {}),
                     semconv.RUN_STEPS: record.steps,
                     semconv.RUN_FAILED_STEPS: record.failed_steps,
                 },
@@ -322,12 +324,12 @@ class RecordingSink(Sink):
         self._has_failed = False
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))
-        if self._takes_curve:
-            path = layout.curve_path(self.folder, process)
-            self._curve = OwnCurve(path, reading, self._interval)
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         fields = {"pid": run.pid, "parent_pid": os.getppid(), "argv0": argv0}
         events.write("process.started", reading.time_ns, reading.clock_ns, fields)
+        if self._takes_curve:
+            path = layout.curve_path(self.folder, process)
+            self._curve = OwnCurve(path, reading, self._interval)
 
     def _write(self, kind: str, reading: Reading | None, fields: Mapping[str, Any]) -> None:
         """Writes an event: at the time of a reading, or now."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import IO, cast
 
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
 from opentelemetry.exporter.otlp.json.file._log_exporter import FileLogExporter
@@ -31,22 +32,26 @@ class _ProcessFile(io.TextIOBase):
         return len(text)
 
 
-class SpanFiles(FileSpanExporter):  # type: ignore[misc] # has no types
+def _file_of(signal: str) -> IO[str]:
+    return cast("IO[str]", _ProcessFile(signal))  # the exporters only write and flush
+
+
+class SpanFiles(FileSpanExporter):
     """Writes spans."""
 
     def __init__(self) -> None:
-        super().__init__(stream=_ProcessFile("traces"))
+        super().__init__(stream=_file_of("traces"))
 
 
-class MetricFiles(FileMetricExporter):  # type: ignore[misc] # has no types
+class MetricFiles(FileMetricExporter):
     """Writes metrics."""
 
     def __init__(self) -> None:
-        super().__init__(stream=_ProcessFile("metrics"))
+        super().__init__(stream=_file_of("metrics"))
 
 
-class LogFiles(FileLogExporter):  # type: ignore[misc] # has no types
+class LogFiles(FileLogExporter):
     """Writes log records."""
 
     def __init__(self) -> None:
-        super().__init__(stream=_ProcessFile("logs"))
+        super().__init__(stream=_file_of("logs"))

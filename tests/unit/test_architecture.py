@@ -41,7 +41,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "telemetry": SHARED | {"environment", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
-    "launcher": SHARED | {"environment", "probes", "recordings", "rendering", "telemetry"},
+    "launcher": SHARED
+    | {"environment", "probes", "recording", "recordings", "rendering", "telemetry"},
     "runtime": SHARED
     | {
         "environment",
@@ -70,9 +71,12 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
-    "rendering": SHARED | {"cost", "profile", "recordings"},
-    "launched": SHARED | {"environment", "instrumentor"},
-    "cli": SHARED | {"cost", "launcher", "profile", "recordings", "rendering"},
+    "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
+    "launched": SHARED | {"environment", "instrumentor", "instruments"},
+    "on_pythonpath": frozenset({"launched"}),
+    "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "cli": SHARED
+    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}
@@ -183,11 +187,11 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
     assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
 
 
-def test_instruments_import_only_the_names_of_telemetry() -> None:
+def test_libraries_and_what_is_printed_import_only_the_names_of_telemetry() -> None:
     known = {
         target
         for module in MODULES
-        if part_of(module) == "instruments"
+        if part_of(module) in ("instruments", "rendering")
         for target in imports_of(module)
         if part_of(target) == "telemetry"
     }

@@ -19,6 +19,7 @@ FLAGS = {
     "OTEL_QUANT_COST": "cost",
     "OTEL_QUANT_ARGUMENTS": "arguments",
     "OTEL_QUANT_HASH": "hashes",
+    "OTEL_QUANT_OTLP_FILES": "otlp_files",
 }
 MILLISECONDS = {
     "OTEL_QUANT_SAMPLE_INTERVAL": "sample_interval",

@@ -1,0 +1,1 @@
+"""The report: a recording as one HTML page that needs no network."""

@@ -1,0 +1,34 @@
+"""Figures of runs and steps by the names that they have on spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from otel_quant.records import AttributeValue
+from otel_quant.telemetry import semconv
+
+GPU_LIMIT = semconv.GPU_MEMORY_LIMIT
+CACHE_PEAK = "quant.cache.disk.peak"
+MEMORY_END = "quant.memory.end"
+READING_MEMORY = "quant.reading.memory"
+READING_GPU_MEMORY = "quant.reading.gpu_memory"
+CHECKPOINT_GPU_MEMORY = "quant.checkpoint.gpu_memory"
+
+
+def number(attributes: Mapping[str, AttributeValue], name: str) -> float | None:
+    """Returns the number that attributes have under a name; None if it is absent or no number."""
+    value = attributes.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value
+
+
+def text(attributes: Mapping[str, AttributeValue], name: str) -> str | None:
+    """Returns what attributes have under a name as a text; None if it is absent."""
+    value = attributes.get(name)
+    return None if value is None else value_text(value)
+
+
+def value_text(value: object) -> str:
+    """Returns a value as a text, the items of a list with commas between them."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

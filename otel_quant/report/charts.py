@@ -1,0 +1,174 @@
+"""Charts as data: what the page's script draws, and what the outline shows without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from otel_quant.report.bands import ShownStep
+from otel_quant.report.grid import Values
+from otel_quant.report.units import KIB, cut
+
+Unit = Literal["bytes", "bytes/s", "cores", "samples"]
+Style = Literal["main", "second", "stacked", "lowest"]
+"""How a series is drawn: the figure itself, one beside it, a share of it, the lower edge of it."""
+
+Json: TypeAlias = dict[str, object]
+
+_STEPS: Final[dict[Unit, float]] = {"bytes": KIB, "bytes/s": KIB, "cores": 0.01, "samples": 1}
+"""What the numbers of the page are multiples of: whole numbers take less of the file."""
+
+_LONGEST_LABEL: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a chart.
+
+    Attributes:
+        label: Its name.
+        values: One value for each time of the chart; None where nothing was read.
+        style: How it is drawn.
+    """
+
+    label: str
+    values: Values
+    style: Style = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A level that is drawn across a chart.
+
+    Attributes:
+        label: What it is.
+        value: Its value.
+    """
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point with a label.
+
+    Attributes:
+        label: What it is.
+        time: Seconds since the recording began.
+        value: Its value.
+    """
+
+    label: str
+    time: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart over the time of a recording.
+
+    Attributes:
+        id: Identifier in the page.
+        title: What it shows.
+        unit: Unit of its values.
+        times: Seconds since the recording began, ascending.
+        series: Its series; stacked ones from the bottom.
+        limit: The limit in force.
+        mark: Its highest value.
+        summary: What it shows in one sentence, for who cannot see it.
+        note: What has to be known to read it.
+        every: Seconds of one bucket; None if the times are not evenly spaced.
+        is_large: Whether it is the page's main chart, with the names of the steps.
+    """
+
+    id: str
+    title: str
+    unit: Unit
+    times: Sequence[float]
+    series: tuple[Series, ...]
+    limit: Line | None = None
+    mark: Mark | None = None
+    summary: str = ""
+    note: str = ""
+    every: float | None = None
+    is_large: bool = False
+
+    @property
+    def top(self) -> float:
+        """Highest value of the scale. It has the limit unless the curve would be flat below it."""
+        highest = max(
+            (value for series in self.series for value in series.values if value is not None),
+            default=0.0,
+        )
+        stacked = [series.values for series in self.series if series.style == "stacked"]
+        if stacked:
+            rows = zip(*stacked, strict=True)
+            highest = max(highest, *(sum(value or 0.0 for value in row) for row in rows))
+        if self.mark is not None:
+            highest = max(highest, self.mark.value)
+        if self.has_limit_line(highest):
+            assert self.limit is not None
+            return 1.06 * max(highest, self.limit.value)
+        return 1.12 * highest or 1.0
+
+    def has_limit_line(self, highest: float) -> bool:
+        """Whether the limit is near enough to a highest value for both to be in one chart."""
+        return self.limit is not None and highest >= _NEAR * self.limit.value
+
+
+_NEAR: Final = 0.3
+"""Share of the limit from which on it is drawn; below it the curve would be a line on the floor."""
+
+
+def chart_data(chart: Chart) -> Json:
+    """Returns a chart as the page's script reads it."""
+    step = _STEPS[chart.unit]
+    data: Json = {
+        "id": chart.id,
+        "unit": chart.unit,
+        "step": step,
+        "top": chart.top,
+        "large": chart.is_large,
+        "series": [
+            {
+                "label": series.label,
+                "style": series.style,
+                "values": [
+                    None if value is None else round(value / step) for value in series.values
+                ],
+            }
+            for series in chart.series
+        ],
+    }
+    if chart.every is None or len(chart.times) == 0:
+        data["times"] = [round(time, 3) for time in chart.times]
+    else:
+        data["start"], data["every"] = round(chart.times[0], 3), round(chart.every, 6)
+        data["count"] = len(chart.times)
+    if chart.limit is not None:
+        data["limit"] = {"label": chart.limit.label, "value": chart.limit.value}
+        data["limitDrawn"] = chart.has_limit_line(chart.top / 1.06)
+    if chart.mark is not None:
+        data["mark"] = {
+            "label": chart.mark.label,
+            "time": round(chart.mark.time, 3),
+            "value": chart.mark.value,
+        }
+    return data
+
+
+def band_data(steps: Sequence[ShownStep]) -> list[list[object]]:
+    """Returns the bands of steps: name, start, end, row, depth and state of each."""
+    return [
+        [
+            cut(each.step.name, _LONGEST_LABEL),
+            round(each.step.start, 3),
+            round(each.end, 3),
+            each.row,
+            each.depth,
+            each.state,
+        ]
+        for each in steps
+    ]

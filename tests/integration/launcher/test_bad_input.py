@@ -1,0 +1,130 @@
+"""What cannot be done is said in one line with what to do, before the program has run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.launched import Launched, launcher
+
+FOLDER = "expected a new or empty folder to write to; choose one with --out DIR"
+EXPECTED = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
+
+CASES = {
+    "no program": ([], 2, f"no program is given; {EXPECTED}"),
+    "not found": (["nosuch", "a"], 127, f"nosuch: no such program; {EXPECTED}"),
+    "not found, by path": (["./no/such"], 127, f"./no/such: no such program; {EXPECTED}"),
+    "a folder": (["./folder"], 126, "./folder: is a folder; expected a program"),
+    "not executable": (
+        ["./data"],
+        126,
+        "./data: is not executable; name the program that runs it, or chmod +x it",
+    ),
+    "a script": (
+        ["script.py"],
+        127,
+        "script.py: is no program by itself; write otel-quant run -- python script.py",
+    ),
+    "no interpreter": (
+        ["./job"],
+        126,
+        "./job: the interpreter in its first line (#!) does not exist",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("separated", [True, False], ids=["with --", "without --"])
+def test_a_program_that_cannot_be_started(launched: Launched, case: str, separated: bool) -> None:
+    (launched.folder / "folder").mkdir()
+    (launched.folder / "data").write_text("data")
+    (launched.folder / "script.py").write_text("print(1)")
+    (launched.folder / "job").write_text("#!/no/such\n")
+    (launched.folder / "job").chmod(0o755)
+    before = sorted(path.name for path in launched.folder.iterdir())
+    program, code, message = CASES[case]
+    command = launcher() if separated else launcher()[:-1]
+    ended = launched.run_bare([*command, *program])
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert ended.stderr == f"otel-quant: {message}\n"
+    assert sorted(path.name for path in launched.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("out", "problem"),
+    [
+        (".", "{folder}: holds files"),
+        ("file", "{folder}/file: File exists"),
+        ("file/below", "{folder}/file/below: Not a directory"),
+        ("/proc/x", "/proc/x: No such file or directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_used(launched: Launched, out: str, problem: str) -> None:
+    (launched.folder / "file").touch()
+    ended = launched.run(["touch", "ran"], "--out", out)
+    message = f"otel-quant: {problem.format(folder=launched.folder)}; {FOLDER}\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (125, "", message)
+    assert not (launched.folder / "ran").exists()
+
+
+def test_a_current_folder_that_cannot_be_written(launched: Launched) -> None:
+    ended = launched.run_bare([*launcher(), "true"], folder="/proc")
+    assert ended.returncode == 125
+    assert ended.stderr.startswith("otel-quant: /proc/otel-quant-true-")
+    assert ended.stderr.endswith(f"; {FOLDER}\n")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_options_of_the_program_are_its_own_with_and_without_dashes(launched: Launched) -> None:
+    for command in (launcher("--quiet"), launcher("--quiet")[:-1]):
+        ended = launched.run_bare([*command, "echo", "--quiet", "--out", "--", "x"])
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "--quiet --out -- x\n", "")
+
+
+def test_a_full_disk_costs_the_recording_and_not_the_program(launched: Launched) -> None:
+    code = "import otel_quant\nwith otel_quant.step('A'): print('done')"
+    limited = 'trap "" XFSZ; ulimit -f 1; exec "$@"'
+    (launched.folder / "p.py").write_text(code)
+    ended = launched.run_bare(
+        ["bash", "-c", limited, "-", *launcher(), "python", "p.py"],
+        variables={"PYTHONDONTWRITEBYTECODE": "1"},  # of ours, cut, which later runs would load
+    )
+    assert (ended.returncode, ended.stdout) == (0, "done\n")
+
+
+def test_the_recording_that_is_removed_meanwhile_costs_the_program_nothing(
+    launched: Launched,
+) -> None:
+    ended = launched.run(["sh", "-c", "rm -r otel-quant-*; exit 3"])
+    assert ended.returncode == 3
+    assert ended.stdout == ""
+
+
+def test_quiet_says_nothing_and_otherwise_it_is_said_after_the_program_on_standard_error(
+    launched: Launched,
+) -> None:
+    code = "import otel_quant, sys\nwith otel_quant.step('A step'): print('out'); print('err', file=sys.stderr)"
+    quiet = launched.run(["python", "-c", code], "--quiet", "--out", "one")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "out\n", "err\n")
+    ended = launched.run(["python", "-c", code], "--out", "two")
+    assert ended.stdout == "out\n"
+    program, table, *rest = ended.stderr.splitlines()
+    assert program == "err"
+    assert table.split()[:2] == ["STEP", "START"]
+    assert any(line.startswith("A step ") for line in rest)
+    assert rest[-1] == "recording: two"
+
+
+def test_arguments_can_be_left_out_of_the_recording(launched: Launched) -> None:
+    code = "import otel_quant\nwith otel_quant.step('A step'): pass"
+    (launched.folder / "p.py").write_text(code)
+    launched.run(["python", "p.py", "--customer", "Smith"], "--out", "with")
+    launched.run(["python", "p.py", "--customer", "Smith"], "--out", "without", "--no-command")
+
+    def holds(name: str) -> set[str]:
+        files = Path(launched.folder, name).iterdir()
+        return {path.name.split(".")[0] for path in files if "Smith" in path.read_text()}
+
+    assert holds("with") == {"manifest", "events", "quark_profile"}
+    assert holds("without") == set()

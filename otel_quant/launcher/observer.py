@@ -21,7 +21,7 @@ from otel_quant.launcher.observation import LastSeen, Observation, with_mark
 from otel_quant.launcher.post_mortem import ending_of, plain_ending
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program_tree import ProgramTree, TreeReading, signal_of
-from otel_quant.launcher.surroundings import Surroundings
+from otel_quant.launcher.surroundings import Surroundings, cache_growth
 from otel_quant.probes.sampler import Sampler
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Number
@@ -75,6 +75,7 @@ class Observer:
         self._last_seen: dict[int, LastSeen] = {}
         self._signals: dict[int, int] = {}
         self._looked_ns = 0
+        self._cache: int | None = None
         self._highest_mark = 0
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
         self._mark_before = _bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -141,6 +142,7 @@ class Observer:
             self._looked_ns = reading.clock_ns
             self._largest.look(reading.processes)
             self._surroundings.look(self._pid, reading.processes)
+            self._cache = cache_growth(self._folder)
         self._note_ends(reading)
         peak = self._peak_between(reading)
         self._recent.append(reading)
@@ -189,6 +191,8 @@ class Observer:
         levels: dict[str, Number] = {series.MEMORY: reading.memory}
         for name, rss in self._largest.series(reading.processes).items():
             levels[series.PROCESS + name] = rss
+        if self._cache is not None:
+            levels[series.CACHE] = self._cache
         for gpu in reading.gpus:
             levels[series.gpu_used(gpu.index)] = gpu.used
             if gpu.process_used is not None:

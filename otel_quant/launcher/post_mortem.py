@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import signal
 import statistics
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Final
 
@@ -15,7 +14,7 @@ from otel_quant.launcher.shortage import Where, shortage_in
 from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Level
-from otel_quant.recordings.model import Certainty, Ending, RecordedStep, Recording
+from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
 from otel_quant.rendering.sizes import size
 
 _AT_THE_LIMIT: Final = 0.95
@@ -257,12 +256,15 @@ def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:
 def _disk(seen: Observation, victim: Victim) -> tuple[tuple[str, int], ...]:
     found: dict[str, int | None] = {
         "written by the program": seen.written,
-        "cache directory": _cache(victim.run.attributes if victim.run is not None else {}),
+        "cache directory": _cache(victim.run),
     }
     known = [(name, taken) for name, taken in found.items() if taken and taken >= _WORTH_NAMING]
     return tuple(sorted(known, key=lambda each: -each[1]))
 
 
-def _cache(attributes: Mapping[str, object]) -> int | None:
-    grown = attributes.get("quant.cache.disk.peak")
+def _cache(run: RecordedRun | None) -> int | None:
+    if run is None:
+        return None
+    newest = run.last.attributes if run.last is not None else {}
+    grown = newest.get(series.CACHE_GROWTH, run.attributes.get(series.CACHE_GROWTH))
     return grown if isinstance(grown, int) else None

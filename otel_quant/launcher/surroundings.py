@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import psutil
 
 from otel_quant.probes.limits import oom_counters, oom_kills, read_limits
+from otel_quant.recordings.layout import state_path
+from otel_quant.recordings.series import CACHE_GROWTH
 from otel_quant.records import Limits
 
 if sys.platform == "linux":
@@ -55,6 +58,26 @@ class Surroundings:
             if (kills := oom_kills(counter)) is not None
         ]
         return max(risen, default=None)
+
+
+def cache_growth(folder: Path) -> int | None:
+    """Returns how much a cache directory has grown, which only the program's processes know.
+
+    Args:
+        folder: The recording, with what they have written of it.
+
+    Returns:
+        The most, in bytes; None if none of them has one.
+    """
+    found: list[int] = []
+    for path in folder.glob(state_path(folder, "*").name):
+        try:
+            grown = json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # none yet, or it is just being written
+        if isinstance(grown, int):
+            found.append(grown)
+    return max(found, default=None)
 
 
 def _address_space(pid: int) -> int | None:

@@ -16,6 +16,9 @@ MEMORY: Final = "memory"
 CACHE: Final = "cache"
 """Most that one of the library's cache directories has grown."""
 
+CACHE_GROWTH: Final = "quant.cache.disk.peak"
+"""The attribute of a reading that says so of a run, in ``state.<pid>.json``."""
+
 DISK_READ: Final = "disk.read"
 DISK_WRITE: Final = "disk.write"
 

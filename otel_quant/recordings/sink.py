@@ -17,6 +17,7 @@ from otel_quant.recordings import layout, manifest
 from otel_quant.recordings.event_file import EventFile
 from otel_quant.recordings.own_curve import OwnCurve
 from otel_quant.recordings.own_files import open_events
+from otel_quant.recordings.series import CACHE_GROWTH
 from otel_quant.recordings.state_file import StateFile
 from otel_quant.records import (
     AttributeValue,
@@ -284,7 +285,10 @@ class RecordingSink(Sink):
         run, reading = self._run, progress.reading
         if run is None:
             return
-        attributes = attributes_of(progress, run, self._figures)
+        attributes = dict(attributes_of(progress, run, self._figures))
+        cache = progress.peaks.figures.get("cache.disk")
+        if cache is not None:  # no log record has it, but a launcher cannot measure it
+            attributes[CACHE_GROWTH] = cache
         with self._lock:
             self._newest = reading.time_ns, reading.clock_ns, attributes
             self._write_state()

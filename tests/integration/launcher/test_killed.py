@@ -165,7 +165,8 @@ def test_an_out_of_memory_kill_is_known_and_told(
     assert ending.memory_limit_source == "cgroup"
     # Pages of files that others have read count for the process and not for the group.
     assert ending.memory == pytest.approx(size, abs=80 * MB)
-    assert ending.advice[0].text.startswith("Give it more memory: with 1")
+    assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
+    assert ending.advice[0].text.startswith("Give it more memory: with ")
 
 
 def test_one_out_of_memory_kill_is_known_and_told(launched: Launched, group: Path) -> None:

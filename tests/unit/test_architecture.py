@@ -37,8 +37,9 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "launcher_options": frozenset({"environment"}),
     "parent_process": SHARED,
     "probes": SHARED,
-    "recording": SHARED | {"probes"},
-    "telemetry": SHARED | {"environment", "probes", "recording"},
+    "forecast": SHARED,
+    "recording": SHARED | {"forecast", "probes"},
+    "telemetry": SHARED | {"environment", "forecast", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "runtime": SHARED
     | {"environment", "parent_process", "probes", "profile", "recording", "telemetry"},

@@ -92,7 +92,8 @@ def test_a_leak_is_warned_of_before_half_of_the_time_to_the_limit(
 ) -> None:
     # 64 MB are in use at first, so that the limit is reached after about 220 samples of 4 MB.
     code, read, log = run(group, tmp_path, 512, 4, 0)
-    assert code == -9 and 200 < len(read) < 260
+    assert code == -9
+    assert 200 < len(read) < 260
     assert log.count("with each sample and would be") == 1
     sample = int(log.partition("sample ")[2].partition(" of 512")[0])
     assert sample < len(read) / 2, log

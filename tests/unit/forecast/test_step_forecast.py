@@ -95,7 +95,8 @@ def slow_growth_that_fits(base: float, numbers: random.Random) -> Curve:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_linear_leak_is_told_of_before_half_of_the_time_to_the_limit(seed: int) -> None:
     warned, reached = memory_warnings(leak(seed))
-    assert warned is not None and reached is not None
+    assert warned is not None
+    assert reached is not None
     assert warned < reached / 2
 
 

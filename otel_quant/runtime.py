@@ -33,6 +33,7 @@ from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
 from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.recording.forecast_warning import ForecastWarningSink
 from otel_quant.recording.kept_run import KeptRun
 from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import new_run_info
@@ -339,7 +340,7 @@ class Runtime:
             recorder = Recorder(
                 info,
                 self._probes(settings),
-                (*file, *self._process_sinks(), *self._added_sinks),
+                (*file, *self._process_sinks(), ForecastWarningSink(), *self._added_sinks),
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,

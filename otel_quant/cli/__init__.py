@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import cost, show
+from otel_quant.cli import cost, show, watch
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
 from otel_quant.version import VERSION
 
-COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, cost.COMMAND)
+COMMANDS: Final[tuple[Command, ...]] = (show.COMMAND, watch.COMMAND, cost.COMMAND)
 """The subcommands, in the order of the help."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from otel_quant.records import GrowthForecast
+from otel_quant.records import GrowthForecast, StepProgress
 from otel_quant.telemetry import semconv
 
 _STEMS: Final = {"memory": "quant.forecast.memory.", "gpu": "quant.forecast.gpu.memory."}
@@ -24,4 +24,18 @@ def attributes_of(growth: GrowthForecast) -> dict[str, Any]:
     }
     if growth.device is not None:
         attributes[semconv.HW_ID] = growth.device
+    return attributes
+
+
+def newest_of(step: StepProgress) -> dict[str, Any]:
+    """Returns the forecast of a step; of several GPUs, the one that is nearest to its limit.
+
+    Args:
+        step: The step.
+    """
+    if step.forecast is None:
+        return {}
+    attributes: dict[str, Any] = {semconv.FORECAST_TIME_LEFT: step.forecast.time_left}
+    for growth in sorted(step.forecast.growths, key=lambda growth: growth.at_end / growth.limit):
+        attributes |= attributes_of(growth)
     return attributes

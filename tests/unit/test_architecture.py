@@ -72,7 +72,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile", "recordings"},
-    "cli": SHARED | {"cost", "profile", "recordings", "rendering"},
+    "watch": SHARED | {"recordings", "rendering", "telemetry"},
+    "cli": SHARED | {"cost", "profile", "recordings", "rendering", "watch"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -270,6 +270,40 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowthForecast:
+    """Memory that grows with the samples of a step.
+
+    Attributes:
+        resource: ``memory`` of the process tree, or ``gpu``: all that is in use on one GPU.
+        at_end: Estimate of what is in use after the last sample, in bytes.
+        per_sample: Growth with each sample, in bytes.
+        limit: What there is, in bytes.
+        device: Identifier of the GPU; None for memory.
+        is_warning: Whether ``at_end`` is above the limit and enough has been seen to say so.
+    """
+
+    resource: Literal["memory", "gpu"]
+    at_end: int
+    per_sample: int
+    limit: int
+    device: str | None = None
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Where an open step will be at its end. All of it is estimated.
+
+    Attributes:
+        time_left: Seconds until the last sample; None before that can be told.
+        growths: Memory that grows with the samples; empty for level memory.
+    """
+
+    time_left: float | None = None
+    growths: tuple[GrowthForecast, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepProgress:
     """A step that is open.
 
@@ -277,11 +311,13 @@ class StepProgress:
         info: Its description.
         samples: Calibration samples consumed so far; None if none were counted.
         expected_samples: How many it will consume; None if that is not known.
+        forecast: Where it will be after them; None without an expected number.
     """
 
     info: StepInfo
     samples: int | None = None
     expected_samples: int | None = None
+    forecast: Forecast | None = None
 
 
 @dataclass(frozen=True, slots=True)

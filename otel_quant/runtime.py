@@ -33,6 +33,7 @@ from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
 from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.recording.forecast_warning import ForecastWarningSink
 from otel_quant.recording.git_tree import GitTree
 from otel_quant.recording.kept_run import KeptRun
 from otel_quant.recording.recorder import OpenStep, Recorder
@@ -361,7 +362,7 @@ class Runtime:
                 if recording is None:
                     sinks.append(LastReadingSink(lambda: sink.path, self.metrics))
                 sinks.append(sink)
-            sinks += self._process_sinks()
+            sinks += (*self._process_sinks(), ForecastWarningSink())
             if recording is not None:
                 sinks.append(recording)
             recorder = Recorder(

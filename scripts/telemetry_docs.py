@@ -18,6 +18,7 @@ _PLACES = {
     "cost": "model cost spans",
     "checkpoint": "checkpoint records",
     "reading": "records of readings",
+    "forecast": "records of forecasts",
     "device": "device records",
     "ending": "records of endings",
     "metric": "metrics",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import cost, report, run, show
+from otel_quant.cli import cost, report, run, show, watch
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
@@ -16,6 +16,7 @@ from otel_quant.version import VERSION
 
 COMMANDS: Final[tuple[Command, ...]] = (
     run.COMMAND,
+    watch.COMMAND,
     show.COMMAND,
     report.COMMAND,
     cost.COMMAND,

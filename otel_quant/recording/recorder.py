@@ -17,6 +17,7 @@ from contextvars import ContextVar, Token
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.forecast.step_forecast import StepForecast
 from otel_quant.probes.readers import Probes
 from otel_quant.probes.sampler import Sampler
 from otel_quant.recording.peaks import PeakTracker, with_peaks
@@ -55,12 +56,14 @@ class OpenStep:
         samples: Calibration samples consumed so far.
         items: Items in these samples; None if one of them did not tell.
         expected_samples: How many samples it will consume; None if that is not known.
+        forecast: Where it will be after them; None if their number is not known.
     """
 
     __slots__ = (
         "_closed",
         "attributes",
         "expected_samples",
+        "forecast",
         "info",
         "items",
         "parent",
@@ -86,6 +89,7 @@ class OpenStep:
         self.samples = 0
         self.items: int | None = 0
         self.expected_samples: int | None = None
+        self.forecast: StepForecast | None = None
         self.tracker = recorder.tracker_from(start)
         self._closed = False
 
@@ -482,6 +486,7 @@ class Recorder:
         with self._lock:  # a second thread counts nothing before the sinks know of the total
             if step.expected_samples is None:
                 step.expected_samples = total
+                step.forecast = StepForecast(total, self.info.limits)
                 self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
     def count_samples(self, step: OpenStep, count: int = 1, *, items: int | None = None) -> None:
@@ -550,6 +555,9 @@ class Recorder:
         with self._lock:
             if self._ending:
                 return
+            for step in self._open.values():
+                if step.forecast is not None and step.samples:
+                    step.forecast.add(step.samples, reading)
         self._sinks.sampled(reading)
         if not is_due:
             return
@@ -560,7 +568,12 @@ class Recorder:
                 whole.start,
                 whole.tracker.result(),
                 tuple(
-                    StepProgress(step.info, step.samples or None, step.expected_samples)
+                    StepProgress(
+                        step.info,
+                        step.samples or None,
+                        step.expected_samples,
+                        step.forecast.result(reading.clock_ns) if step.forecast else None,
+                    )
                     for step in self._open.values()
                 ),
             )

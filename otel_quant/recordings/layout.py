@@ -62,3 +62,13 @@ def default_folder(program: str, began: float) -> str:
     """
     name = _NOT_IN_NAMES.sub("-", Path(program).stem).strip("-.") or "program"
     return f"otel-quant-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}"
+
+
+def newest_in(folder: Path) -> Path | None:
+    """Returns the recording below a folder that was begun last, by its name; None without one.
+
+    Args:
+        folder: Where to look, not deeper.
+    """
+    found = [each for each in folder.glob("otel-quant-*") if (each / MANIFEST).is_file()]
+    return max(found, key=lambda each: each.name[-15:], default=None)

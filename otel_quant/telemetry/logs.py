@@ -15,6 +15,7 @@ from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_l
 from opentelemetry.context import Context
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.forecast.warnings import NewWarnings, sentence
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -27,8 +28,12 @@ from otel_quant.records import (
     StepRecord,
 )
 from otel_quant.resources import Resource
-from otel_quant.telemetry import semconv
-from otel_quant.telemetry.attributes import FigureAttributes, cost_identity_of, custom_of
+from otel_quant.telemetry import forecasts, semconv
+from otel_quant.telemetry.attributes import (
+    FigureAttributes,
+    cost_identity_of,
+    custom_of,
+)
 from otel_quant.telemetry.readings import Due, attributes_of
 from otel_quant.version import VERSION
 
@@ -61,10 +66,12 @@ class LogsSink(Sink):
         self._context_of = context_of
         self._run: RunInfo | None = None
         self._due = Due()
+        self._warnings = NewWarnings()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Sends ``Start``."""
         self._run = run
+        self._warnings.clear()
         self._emit(checkpoint)
 
     def run_span_started(
@@ -104,9 +111,12 @@ class LogsSink(Sink):
         self._emit(checkpoint)
 
     def run_progressed(self, progress: RunProgress) -> None:
-        """Sends a reading if memory has moved since the last record."""
+        """Sends new warnings, and a reading if memory has moved since the last record."""
         run, reading = self._run, progress.reading
-        if run is None or not self._due.is_due(reading):
+        if run is None:
+            return
+        self._send_warnings(run, progress)
+        if not self._due.is_due(reading):
             return
         self._due.note(reading)
         innermost = progress.steps[-1].info if progress.steps else None
@@ -144,6 +154,27 @@ class LogsSink(Sink):
     def forget(self) -> None:
         """Drops the parent's run."""
         self._run = None
+
+    def _send_warnings(self, run: RunInfo, progress: RunProgress) -> None:
+        for step, growth in self._warnings.of(progress):
+            self._send_event(
+                semconv.FORECAST_EVENT,
+                sentence(step, growth, run.limits),
+                _present(
+                    {
+                        **self._run_id(),
+                        **_step_of(step.info),
+                        semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
+                        semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
+                        semconv.FORECAST_TIME_LEFT: step.forecast and step.forecast.time_left,
+                        **forecasts.attributes_of(growth),
+                    }
+                ),
+                self._context_of(step.info),
+                progress.reading.time_ns,
+                SeverityNumber.WARN,
+            )
+            self._send()
 
     def _emit(self, checkpoint: Checkpoint) -> None:
         self._due.note(checkpoint.reading)

@@ -18,8 +18,10 @@ from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
+    Forecast,
     Reading,
     RunInfo,
+    RunProgress,
     RunRecord,
     StepInfo,
     StepRecord,
@@ -106,11 +108,15 @@ class MetricsSink(Sink):
         self._baseline: Reading | None = None
         self._active: Counter[_Kind] = Counter()
         self._calibrations: dict[_Kind, _Calibration] = {}
+        self._forecasts: dict[_Kind, Forecast] = {}
         self._custom = CustomGauges(self._meter)
         observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
             semconv.CALIBRATION_PROGRESS: self._observe_progress,
+            semconv.FORECAST_TIME_LEFT: self._observe_time_left,
+            semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
+            semconv.FORECAST_GPU_MEMORY: functools.partial(self._observe_growth, "gpu"),
         }
         for resource in resources:
             for figure in (*resource.figures, *resource.device_figures):
@@ -130,6 +136,7 @@ class MetricsSink(Sink):
         with self._lock:
             self._active.clear()
             self._calibrations.clear()
+            self._forecasts = {}
         self._record_custom(checkpoint)
 
     def step_started(
@@ -148,6 +155,7 @@ class MetricsSink(Sink):
         kind = _kind_of(info)
         with self._lock:
             self._active[kind] -= 1
+            self._forecasts = {key: each for key, each in self._forecasts.items() if key != kind}
         labels = _labels_of(kind)
         if record.error is not None:
             labels[semconv.ERROR_TYPE] = error_type(record.error)
@@ -190,6 +198,17 @@ class MetricsSink(Sink):
                 calibration.samples += count
         self._record(semconv.CALIBRATION_SAMPLES, count, _labels_of(_kind_of(step)), None)
 
+    def run_progressed(self, progress: RunProgress) -> None:
+        """Starts to observe the newest forecasts."""
+        steps = [step for step in progress.steps if step.forecast is not None]
+        if steps or self._forecasts:
+            with self._lock:
+                self._forecasts = {
+                    _kind_of(step.info): step.forecast
+                    for step in steps
+                    if step.forecast is not None and self._active[_kind_of(step.info)]
+                }
+
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Records the totals of each model."""
         for cost in costs:
@@ -212,6 +231,7 @@ class MetricsSink(Sink):
         self._run = self._baseline = None
         self._active = Counter()
         self._calibrations = {}
+        self._forecasts = {}
         self._custom.forget()
 
     # --- within -----------------------------------------------------------------------------
@@ -257,6 +277,18 @@ class MetricsSink(Sink):
         for kind, share in shares:
             if share is not None:
                 yield Observation(share, _labels_of(kind))
+
+    def _observe_time_left(self, options: CallbackOptions) -> Iterable[Observation]:
+        for kind, forecast in self._forecasts.items():
+            if forecast.time_left is not None:
+                yield Observation(forecast.time_left, _labels_of(kind))
+
+    def _observe_growth(self, resource: str, options: CallbackOptions) -> Iterable[Observation]:
+        for kind, forecast in self._forecasts.items():
+            for growth in forecast.growths:
+                if growth.resource == resource:
+                    device = {} if growth.device is None else {semconv.HW_ID: growth.device}
+                    yield Observation(growth.at_end, {**_labels_of(kind), **device})
 
     def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
         if self._latest() is None:

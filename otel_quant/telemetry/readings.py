@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from otel_quant.records import Reading, RunInfo, RunProgress
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import forecasts, semconv
 from otel_quant.telemetry.attributes import FigureAttributes
 
 _SPACING: Final = 28_000_000_000
@@ -69,5 +69,6 @@ def attributes_of(progress: RunProgress, run: RunInfo, figures: FigureAttributes
             semconv.LIBRARY_NAME: innermost.info.library,
             semconv.CALIBRATION_SAMPLE_COUNT: innermost.samples,
             semconv.CALIBRATION_SAMPLE_TOTAL: innermost.expected_samples,
+            **forecasts.newest_of(innermost),
         }
     return {key: value for key, value in attributes.items() if value is not None}

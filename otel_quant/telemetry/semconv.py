@@ -25,7 +25,9 @@ SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
-Place = Literal["run", "step", "cost", "checkpoint", "reading", "device", "ending", "metric"]
+Place = Literal[
+    "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending", "metric"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Attribute:
         unit: UCUM unit, empty for values without one.
         brief: Meaning of the value.
         places: Where it is used: the run's root span, a step's span, a model cost span, a
-            checkpoint log record, a log record of a reading, of one device or of the end of a
-            program, metric points.
+            checkpoint log record, a log record of a reading, of a forecast, of one device or of the
+            end of a program, metric points.
         example: An example value.
     """
 
@@ -178,6 +180,12 @@ READING_MEMORY_LIMIT: Final = "quant.reading.memory_limit"
 READING_MEMORY_PEAK: Final = "quant.reading.memory_peak"
 READING_OPEN_STEPS: Final = "quant.reading.open_steps"
 
+FORECAST_EVENT: Final = "quant.forecast.exceeded"
+
+FORECAST_TIME_LEFT: Final = "quant.forecast.time_left"
+FORECAST_MEMORY: Final = "quant.forecast.memory.at_end"
+FORECAST_GPU_MEMORY: Final = "quant.forecast.gpu.memory.at_end"
+
 CUSTOM_PREFIX: Final = "quant.custom."
 
 HW_ID: Final = "hw.id"
@@ -192,15 +200,15 @@ _CUSTOM: Final = (
 )
 
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "device"), "3f2a9c0e5b7d4a16"),
+    Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device"), "3f2a9c0e5b7d4a16"),
     Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint", "reading"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
-    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "device", "metric"), "Calibration"),
-    Attribute(STEP_KIND, "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "device", "metric"), "Calibration"),
-    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "device"), "3"),
-    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "reading", "device", "metric"), "amd-quark"),
+    Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration"),
+    Attribute(STEP_KIND, "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration"),
+    Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "device"), "3"),
+    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "reading", "forecast", "device", "metric"), "amd-quark"),
     Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
@@ -230,9 +238,9 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CI_TASK_RUN, "string", "", "Identifier of the job.", ("run",), "7312"),
     Attribute(CI_WORKER, "string", "", "Machine of the CI system that runs the job.", ("run",), "runner-3"),
     Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
-    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading"), "128"),
+    Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading", "forecast"), "128"),
     Attribute(CALIBRATION_ITEM_COUNT, "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024"),
-    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading"), "128"),
+    Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading", "forecast"), "128"),
     Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7"),
     Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one.", _RUN_STEP, "XINT8"),
     Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
@@ -288,8 +296,15 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(ENDING_MEMORY_LIMIT, "int", "By", "The limit in force.", ("run", "ending"), "8000000000"),
     Attribute(ENDING_MEMORY_LIMIT_SOURCE, "string", "", "Its source: `cgroup`, `physical`, `RLIMIT_AS`, `gpu <index>`.", ("run", "ending"), "cgroup"),
     Attribute(ENDING_MEMORY_PER_SAMPLE, "int", "By", "Growth of memory with each calibration sample.", ("run", "ending"), "188000000"),
+    Attribute(FORECAST_MEMORY, "int", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: what the warning said.", ("step", "forecast", "reading"), "31138512896"),
+    Attribute("quant.forecast.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "56623104"),
+    Attribute("quant.forecast.memory.limit", "int", "By", "Memory the process may use.", ("step", "forecast", "reading"), "25769803776"),
+    Attribute(FORECAST_GPU_MEMORY, "int", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", ("step", "forecast", "reading"), "90194313216"),
+    Attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600"),
+    Attribute("quant.forecast.gpu.memory.limit", "int", "By", "Size of that GPU's memory.", ("step", "forecast", "reading"), "85899345920"),
+    Attribute(FORECAST_TIME_LEFT, "double", "s", "Estimate of the time until the last calibration sample of the step.", ("forecast", "reading"), "1830.5"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8"),
-    Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("device", "metric"), "GPU-8f6d7a52-..."),
+    Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("step", "forecast", "reading", "device", "metric"), "GPU-8f6d7a52-..."),
     Attribute(HW_NAME, "string", "", "Product name of the GPU.", ("device",), "NVIDIA H200"),
 )  # fmt: skip
 """Attributes that do not come from a resource, in the order of the documentation."""
@@ -320,6 +335,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     Event(RUN_STARTED_EVENT, "The run's span has started: its ids, and the attributes that it has by then."),
     Event(CHECKPOINT_EVENT, "One checkpoint."),
     Event(READING_EVENT, "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record."),
+    Event(FORECAST_EVENT, "A warning: memory that grows with the calibration samples would exceed the limit before the last one."),
     Event(DEVICE_EVENT, "What a step, or the run, used of one GPU; sent when it ends."),
     Event(MODEL_COST_EVENT, "The heaviest nodes of a costed model."),
     Event(ENDING_EVENT, "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open."),
@@ -363,6 +379,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS),
     Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS),
+    Metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step.", STEP_LABELS),
+    Metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: what the warning said.", STEP_LABELS),
+    Metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", (*STEP_LABELS, HW_ID)),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
     Metric(MODEL_PARAMS, "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,)),
     Metric(MODEL_MACS_CONTRACTION, "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,)),

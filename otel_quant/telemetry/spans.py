@@ -14,12 +14,14 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
+from otel_quant.forecast.warnings import NewWarnings
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
     RunInfo,
+    RunProgress,
     RunRecord,
     SpanIds,
     StepInfo,
@@ -27,7 +29,7 @@ from otel_quant.records import (
     error_type,
 )
 from otel_quant.resources import Resource
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import forecasts, semconv
 from otel_quant.telemetry.attributes import (
     FigureAttributes,
     cost_identity_of,
@@ -102,10 +104,12 @@ class SpansSink(Sink):
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
         self._totals: dict[str, dict[str, AttributeValue]] = {}
+        self._warnings = NewWarnings()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts the root span."""
         self._run = run
+        self._warnings.clear()
         self._root_for(run, checkpoint)
 
     def step_started(
@@ -172,6 +176,13 @@ class SpansSink(Sink):
                 span.set_attributes({semconv.RUN_ID: self._run.id, **identity_of(record.info)})
         # By the monotonic clock: the wall clock may have been set during the step.
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
+
+    def run_progressed(self, progress: RunProgress) -> None:
+        """Puts new warnings on their steps' spans."""
+        for step, growth in self._warnings.of(progress):
+            span = self._spans.get(step.info.index)
+            if span is not None:
+                span.set_attributes(forecasts.attributes_of(growth))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Adds a span for each model that was costed.

@@ -37,8 +37,9 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "launcher_options": frozenset({"environment"}),
     "parent_process": SHARED,
     "probes": SHARED,
-    "recording": SHARED | {"probes"},
-    "telemetry": SHARED | {"environment", "probes", "recording"},
+    "forecast": SHARED,
+    "recording": SHARED | {"forecast", "probes"},
+    "telemetry": SHARED | {"environment", "forecast", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
     "launcher": SHARED
@@ -75,8 +76,9 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
-    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report"},
+    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report", "watch"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

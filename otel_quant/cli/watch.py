@@ -1,0 +1,49 @@
+"""``otel-quant watch``: a recording as it is being made."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.rendering.table import printable
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recording", metavar="DIR", nargs="?", help="default: the newest one here")
+    parser.add_argument("--once", action="store_true", help="show what there is now, and end")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from otel_quant.recordings.layout import newest_in
+    from otel_quant.watch.follow import follow
+
+    path = Path(options.recording) if options.recording else newest_in(Path())
+    if path is None:
+        raise UserError(
+            "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` "
+            "makes one, or its path"
+        )
+    try:
+        follow(path, sys.stdout, once=options.once)
+    except OSError as error:
+        raise UserError(f"{printable(str(path))}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UserError(printable(str(error))) from error
+    return 0
+
+
+COMMAND: Final = Command(
+    name="watch",
+    brief="show a recording while it is being made",
+    description=(
+        "Shows the open steps of a recording, how far they have come, memory, GPUs and disk, once a "
+        "second until it is over or Ctrl-C; of one that is over, its last state. It only reads "
+        "files. Without a terminal it prints a line for each step, and one every 30 s."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,31 @@
+"""Sink that warns, once for a step, that memory will not suffice for the samples that are left."""
+
+from __future__ import annotations
+
+import logging
+
+from otel_quant.forecast.warnings import NewWarnings, sentence
+from otel_quant.recording.sink import Sink
+from otel_quant.records import Checkpoint, Limits, RunInfo, RunProgress
+
+_log = logging.getLogger("otel_quant")
+
+
+class ForecastWarningSink(Sink):
+    """Logs the warning."""
+
+    name = "forecast warning"
+
+    def __init__(self) -> None:
+        self._warnings = NewWarnings()
+        self._limits = Limits()
+
+    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+        """Notes the limits."""
+        self._warnings.clear()
+        self._limits = run.limits
+
+    def run_progressed(self, progress: RunProgress) -> None:
+        """Warns of each growth beyond its limit, the first time."""
+        for step, growth in self._warnings.of(progress):
+            _log.warning("%s", sentence(step, growth, self._limits))

@@ -1,0 +1,71 @@
+"""Figures as texts, with their units and as many digits as they deserve."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+_SIZES: Final = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+_COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
+_DIGITS: Final = 3
+
+
+def size_text(value: float) -> str:
+    """Returns a number of bytes: ``7.52 GiB``."""
+    for unit, name in _SIZES:
+        if abs(value) >= unit:
+            return f"{digits_text(value / unit)} {name}"
+    return f"{value:.0f} B"
+
+
+def count_text(value: float) -> str:
+    """Returns a number of things: ``25.6 M``."""
+    for unit, name in _COUNTS:
+        if abs(value) >= unit:
+            return f"{digits_text(value / unit)} {name}"
+    return f"{value:,.0f}"
+
+
+def digits_text(value: float) -> str:
+    """Returns a number with three digits, or all of those before the point: ``7.52``, ``1,024``."""
+    whole = len(str(int(abs(value))))
+    return f"{value:,.{max(0, _DIGITS - whole)}f}"
+
+
+def share_text(share: float) -> str:
+    """Returns a share: ``93.8 %``, ``0.41 %``."""
+    percent = 100 * share
+    return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.1f} %"
+
+
+def duration_text(seconds: float) -> str:
+    """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{digits_text(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def clock_text(seconds: float) -> str:
+    """Returns a time since the beginning, as the axis of a chart has it: ``1:02:03``, ``2:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def counted(number: int, thing: str) -> str:
+    """Returns a number of things in words: ``1 step``, ``1,204 steps``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def cut(text: str, longest: int) -> str:
+    """Returns a text on one line; of a longer one its beginning and how much is left out."""
+    line = " ".join(text.split())
+    left_out = len(line) - longest
+    return line if left_out <= 0 else f"{line[:longest]}… ({left_out:,} more characters)"

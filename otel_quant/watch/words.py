@@ -1,0 +1,91 @@
+"""Sentences of the live view, the same in a terminal and in a log."""
+
+from __future__ import annotations
+
+from otel_quant.recordings.model import RecordedStep, Recording
+from otel_quant.rendering.table import printable
+from otel_quant.rendering.units import duration_text, share_text, size_text
+from otel_quant.telemetry import semconv
+from otel_quant.watch.figures import StepLine, Usage, number, place
+
+
+def program(recording: Recording) -> str:
+    """Returns what is run: its command, or the recording's name."""
+    command = recording.origin.get("process.command_line")
+    return printable(str(command or recording.path.name))
+
+
+def outcome(recording: Recording) -> str:
+    """Returns how the whole stands."""
+    ending = recording.ending
+    if recording.state == "killed" and ending is not None and ending.signal:
+        return f"killed by {ending.signal}"
+    if recording.state == "failed" and ending is not None and ending.exit_code:
+        return f"failed with exit code {ending.exit_code}"
+    if recording.state == "lost":
+        return "gone without a word"
+    return recording.state
+
+
+def name(recording: Recording, line: StepLine) -> str:
+    """Returns the name of a step, and of its run if there are several."""
+    run = place(recording, line)
+    return printable(f"{line.step.name} ({run})" if run else line.step.name)
+
+
+def samples(step: RecordedStep) -> str:
+    """Returns how far a step has come: ``sample 37 of 512``; empty if none were counted."""
+    if step.samples is None and step.expected_samples is None:
+        return ""
+    of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
+    return f"sample {step.samples or 0:,}{of}"
+
+
+def time_left(line: StepLine) -> str:
+    """Returns the time left of a step as its forecast says; empty without one."""
+    last = line.run.last
+    if last is None or not last.open_steps or last.open_steps[-1] != line.step.index:
+        return ""
+    left = number(last.attributes, semconv.FORECAST_TIME_LEFT)
+    return f"about {duration_text(left)} left" if left is not None else ""
+
+
+def forecast(line: StepLine) -> str:
+    """Returns a forecast above the limit; empty if there is none."""
+    last = line.run.last
+    if last is None or not last.open_steps or last.open_steps[-1] != line.step.index:
+        return ""
+    for what, stem in (
+        ("memory", "quant.forecast.memory."),
+        ("GPU memory", "quant.forecast.gpu.memory."),
+    ):
+        at_end, limit = (number(last.attributes, stem + part) for part in ("at_end", "limit"))
+        if at_end is not None and limit is not None and at_end > limit:
+            return (
+                f"{what} would be {size_text(at_end)} after the last sample (estimated); "
+                f"the limit is {size_text(limit)}"
+            )
+    return ""
+
+
+def usage(use: Usage) -> str:
+    """Returns figures in words: ``7.52 GiB, peak 8.10 GiB, limit 16.0 GiB (50.6 % of it)``."""
+    texts = [size_text(use.now)] if use.now is not None else []
+    if use.peak is not None:
+        texts.append(f"peak {size_text(use.peak)}")
+    if use.limit is not None:
+        share = f" ({share_text(use.peak / use.limit)} of it)" if use.peak and use.limit else ""
+        texts.append(f"limit {size_text(use.limit)}{share}")
+    return ", ".join(texts)
+
+
+def ended(line: StepLine) -> str:
+    """Returns how a step ended: ``took 2 min 05 s, peak 7.52 GiB``."""
+    step = line.step
+    texts = [f"took {duration_text((step.end or step.start) - step.start)}"]
+    peak = number(step.attributes, semconv.MEMORY_PEAK)
+    if peak is not None:
+        texts.append(f"peak {size_text(peak)}")
+    if step.error is not None:
+        texts.append(printable(": ".join(filter(None, (step.error, step.error_message)))))
+    return ", ".join(texts)

@@ -1,0 +1,152 @@
+"""What each signal shows of a forecast, by the real SDK."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_quant.probes.registry import RESOURCES
+from otel_quant.recording.forecast_warning import ForecastWarningSink
+from otel_quant.recording.sink import Sink
+from otel_quant.records import (
+    Checkpoint,
+    Forecast,
+    GrowthForecast,
+    Peaks,
+    RunProgress,
+    StepProgress,
+    StepRecord,
+)
+from otel_quant.telemetry.logs import LogsSink
+from otel_quant.telemetry.metrics import MetricsSink
+from otel_quant.telemetry.spans import SpansSink
+from tests.unit.telemetry.literal_run import BEGAN, LATER, RUN, SECOND, START, STEP
+
+FITS: Final = GrowthForecast("memory", at_end=7_000, per_sample=10, limit=8_000)
+EXCEEDS: Final = GrowthForecast(
+    "memory", at_end=31_000_000_000, per_sample=56_600_000, limit=25_770_000_000, is_warning=True
+)
+GPU: Final = GrowthForecast("gpu", 90_000_000_000, 104_000_000, 85_900_000_000, "GPU-1", True)
+WORDS: Final = (
+    "My calibration, sample 37 of 512: memory grows by 56.6 MB with each sample and would be "
+    "31,000 MB after the last one (estimated); the limit (cgroup) is 25,770 MB. Fewer or smaller "
+    "samples, or a calibration method that keeps less, would help"
+)
+LABELS: Final = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
+
+
+def begin(sink: Sink) -> None:
+    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
+    sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
+
+
+def go_on(sink: Sink, *growths: GrowthForecast, time_left: float | None = 60.5) -> None:
+    step = StepProgress(STEP, 37, 512, Forecast(time_left, growths))
+    sink.run_progressed(RunProgress(LATER, START, Peaks(), (step,)))
+
+
+def end(sink: Sink) -> None:
+    record = StepRecord(STEP, START, LATER, Peaks())
+    sink.step_ended(record, Checkpoint(2, "My End", "end", LATER, START, STEP))
+
+
+def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
+    reader = InMemoryMetricReader()
+    sink = MetricsSink(
+        RESOURCES, lambda: None, lambda step: None, MeterProvider(metric_readers=[reader])
+    )
+
+    def shown() -> dict[str, list[tuple[dict[str, Any], float]]]:
+        data = reader.get_metrics_data()
+        return {
+            metric.name: [
+                (dict(point.attributes or {}), getattr(point, "value", None) or 0)
+                for point in metric.data.data_points
+            ]
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name.startswith("quant.forecast.")
+        }
+
+    begin(sink)
+    assert shown() == {}
+    go_on(sink, time_left=None)
+    assert shown() == {}
+    go_on(sink, FITS, GPU)
+    assert shown() == {
+        "quant.forecast.time_left": [(LABELS, 60.5)],
+        "quant.forecast.memory.at_end": [(LABELS, 7_000)],
+        "quant.forecast.gpu.memory.at_end": [({**LABELS, "hw.id": "GPU-1"}, 90_000_000_000)],
+    }
+    end(sink)
+    assert shown() == {}
+
+
+def test_a_warning_is_one_log_record_and_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    logs = LogsSink(RESOURCES, lambda: None, lambda step: None, provider)
+    for sink in (logs, ForecastWarningSink()):
+        with caplog.at_level(logging.WARNING, logger="otel_quant"):
+            begin(sink)
+            go_on(sink, FITS)
+            go_on(sink, EXCEEDS)
+            go_on(sink, EXCEEDS)
+    assert caplog.messages == [WORDS]
+    records = [each.log_record for each in exporter.get_finished_logs()]
+    assert [
+        (record.body, record.severity_text, record.timestamp, dict(record.attributes or {}))
+        for record in records
+        if record.event_name == "quant.forecast.exceeded"
+    ] == [
+        (
+            WORDS, "WARN", BEGAN + 2 * SECOND,
+            {
+                "quant.run.id": "0123456789abcdef",
+                "quant.step.name": "My calibration",
+                "quant.step.kind": "Calibration",
+                "quant.step.index": 3,
+                "quant.library.name": "amd-quark",
+                "quant.calibration.sample_count": 37,
+                "quant.calibration.sample_total": 512,
+                "quant.forecast.time_left": 60.5,
+                "quant.forecast.memory.at_end": 31_000_000_000,
+                "quant.forecast.memory.per_sample": 56_600_000,
+                "quant.forecast.memory.limit": 25_770_000_000,
+            },
+        )
+    ]  # fmt: skip
+
+
+def test_a_warning_is_on_the_span_of_its_step() -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    sink = SpansSink(RESOURCES, provider=provider)
+    begin(sink)
+    go_on(sink, FITS)
+    go_on(sink, GPU)
+    go_on(sink, GrowthForecast("gpu", 91_000_000_000, 1, 2, "GPU-1", True))
+    end(sink)
+    (span,) = exporter.get_finished_spans()
+    assert {
+        name: value
+        for name, value in (span.attributes or {}).items()
+        if name.startswith(("quant.forecast.", "hw."))
+    } == {
+        "quant.forecast.gpu.memory.at_end": 90_000_000_000,
+        "quant.forecast.gpu.memory.per_sample": 104_000_000,
+        "quant.forecast.gpu.memory.limit": 85_900_000_000,
+        "hw.id": "GPU-1",
+    }

@@ -1,0 +1,193 @@
+"""What the live view shows of recordings that are built here."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from rich.console import Console
+
+from otel_quant.cli import main
+from otel_quant.recordings.model import Advice, Ending
+from otel_quant.recordings.reader import read
+from otel_quant.watch.figures import memory
+from otel_quant.watch.follow import last_lines
+from otel_quant.watch.plain import PlainView
+from otel_quant.watch.screen import screen
+from tests.fixtures.recorded import RecordedFolder, RecordedProcess
+
+GIB: Final = 1 << 30
+ORIGIN: Final = {"process.command_line": "python quantize.py"}
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.localtime", __import__("time").gmtime)
+
+
+def begun(folder: Path) -> tuple[RecordedFolder, RecordedProcess, int]:
+    """Returns a recording of 400 s whose run is in a calibration, and the calibration."""
+    recording = RecordedFolder(folder, ORIGIN, by_launcher=True)
+    recording.curve(
+        ((second, {"memory": GIB + second * GIB / 50, "gpu.0.used": 5 * GIB}, {"disk.write": second * 1024})
+         for second in range(400)),
+        process="4711", interval=1,
+    )  # fmt: skip
+    process = recording.process()
+    process.begin(0.5, attributes={"quant.memory.limit": 16 * GIB})
+    outer = process.step("Model Quantization", 1)
+    first = process.step("Pre-process", 2, outer)
+    process.close(first, 27, attributes={"quant.memory.peak": 2 * GIB})
+    inner = process.step("Calibration", 30, outer)
+    process.expect(inner, 512, 30)
+    go_on(process, inner, 137)
+    return recording, process, inner
+
+
+def go_on(process: RecordedProcess, step: int, samples: int, **attributes: Any) -> None:
+    steps = [{"index": 0}, {"index": step, "samples": samples, "expected": 512}]
+    figures = {"quant.reading.memory": 8 * GIB, "quant.forecast.time_left": 1830.5, **attributes}
+    process.state(399.5, steps, **figures)
+
+
+def shown(folder: Path, width: int = 120, height: int = 30, log: tuple[str, ...] = ()) -> list[str]:
+    text = io.StringIO()
+    console = Console(file=text, width=width, height=height)
+    console.print(screen(read(folder), width, height, log))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -> None:
+    _, process, inner = begun(tmp_path / "r")
+    exceeds = {"quant.forecast.memory.at_end": 20 * GIB, "quant.forecast.memory.limit": 16 * GIB}
+    go_on(process, inner, 137, **exceeds)
+    lines = shown(tmp_path / "r", log=("Loading", "\x1b[31mcalibrating\x1b[0m"))
+    assert lines[:6] == [
+        "▶ running  6 min 40 s  python quantize.py",
+        "",
+        "▶ Model Quantization   6 min 38 s",
+        "  ✓ Pre-process            25.0 s  2.00 GiB",
+        "  ▶ Calibration        6 min 10 s           ━━━━━─────────────── sample 137 of 512, about 30 min 30 s left",
+        "",
+    ]
+    assert lines[6].startswith("16.0 GiB ")
+    assert lines[6].endswith(" limit")
+    assert [line.count("█") for line in lines[7:12]] == [0, 0, 16, 51, 86]
+    assert lines[12:] == [
+        f"         0:00{'6:40':>101}",
+        "memory       8.98 GiB, peak 8.98 GiB, limit 16.0 GiB (56.1 % of it)",
+        "GPU 0        5.00 GiB, peak 5.00 GiB",
+        "disk written 399 KiB",
+        "Calibration: memory would be 20.0 GiB after the last sample (estimated); the limit is 16.0 GiB",
+        "",
+        "last lines of the output",
+        "Loading",
+        r"\x1b[31mcalibrating\x1b[0m",
+    ]
+
+
+def test_a_small_terminal_keeps_the_open_steps(tmp_path: Path) -> None:
+    _, process, _ = begun(tmp_path / "r")
+    for number in range(40):
+        process.close(process.step(f"Layer {number}", 100 + number), 100.5 + number)
+    lines = shown(tmp_path / "r", 60, 14)
+    assert len(lines) <= 14
+    assert lines[2:5] == [
+        "37 steps that ended are not shown",
+        "▶ Model Quantization   6 min 38 s",
+        "  ▶ Calibration        6 min 10 s           sample 137 of 51",
+    ]
+
+
+def test_lines_tell_each_step_once_and_how_it_goes_every_half_minute(tmp_path: Path) -> None:
+    recording, process, inner = begun(tmp_path / "r")
+    view = PlainView()
+    assert list(view.lines(read(tmp_path / "r"))) == [
+        "22:13:20 python quantize.py",
+        "22:13:21 Model Quantization began",
+        "22:13:22 Pre-process began",
+        "22:13:47 Pre-process ended: took 25.0 s, peak 2.00 GiB",
+        "22:13:50 Calibration began",
+        "22:19:59 Model Quantization; Calibration, sample 137 of 512, about 30 min 30 s left; "
+        "memory 8.98 GiB, peak 8.98 GiB, limit 16.0 GiB (56.1 % of it)",
+    ]
+    assert list(view.lines(read(tmp_path / "r"))) == []
+    process.close(inner, 410, error="MemoryError", error_message="no more\x1b")
+    assert list(view.lines(read(tmp_path / "r"))) == [
+        r"22:20:10 Calibration failed: took 6 min 20 s, MemoryError: no more\x1b"
+    ]
+    process.gone()
+    recording.ended(Ending(time=411, signal="SIGKILL"))
+    assert list(view.lines(read(tmp_path / "r"))) == ["22:20:11 killed by SIGKILL after 6 min 51 s"]
+
+
+def test_a_run_that_was_killed_shows_where_and_what_would_help(tmp_path: Path) -> None:
+    recording, process, _ = begun(tmp_path / "r")
+    process.gone()
+    advice = Advice(text="Fewer samples.", source="here")
+    where = "Calibration, sample 137 of 512"
+    recording.ended(
+        Ending(time=400, signal="SIGKILL", where=where, evidence="oom_kill rose", advice=(advice,))
+    )
+    lines = shown(tmp_path / "r")
+    assert lines[0] == "✗ killed by SIGKILL  6 min 40 s  python quantize.py"
+    assert lines[-3:] == [f"was in {where}", "oom_kill rose", "- Fewer samples."]
+
+
+def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> None:
+    recording = RecordedFolder(tmp_path / "r", ORIGIN)
+    for rank in range(2):
+        process = recording.process(100 + rank).begin(0, run=f"run-{rank}", rank=rank)
+        process.close(process.step("Calibration", 1), 2, attributes={"quant.memory.peak": rank + 5})
+    assert shown(tmp_path / "r")[2:4] == [
+        "✓ Calibration (rank 0)       1.00 s       5 B",
+        "✓ Calibration (rank 1)       1.00 s       6 B",
+    ]
+    assert memory(read(tmp_path / "r")).peak == 6
+
+
+def test_what_is_not_known_is_not_shown(tmp_path: Path) -> None:
+    RecordedFolder(tmp_path / "r", ORIGIN).process().begin(0).gone()  # type: ignore[func-returns-value]
+    assert shown(tmp_path / "r") == [
+        "? gone without a word  0 ms  python quantize.py",
+        "",
+        "no step has begun",
+        "",
+    ]
+
+
+def test_the_output_is_shown_as_the_terminal_would_after_a_progress_bar(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    assert last_lines(log) == []
+    log.write_bytes(b"x" * 9000 + b"\nfirst\n 1%\r 50%\r100%\nlast\n")
+    assert last_lines(log) == ["first", "100%", "last"]
+
+
+def test_the_command_shows_the_last_state_of_the_newest_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("otel-quant-z-20260101-000000", "otel-quant-a-20260102-000000"):
+        folder = RecordedFolder(tmp_path / name, {"process.command_line": name})
+        folder.process().begin(0).end(1)
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "22:13:20 otel-quant-a-20260102-000000"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` makes one, or its path"),
+        (["missing"], "missing: No such file or directory"),
+        (["."], ". holds no recording: expected manifest.json or events.<pid>.jsonl in it; `otel-quant run -- PROGRAM` makes one"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recording_is_one_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch", *arguments]) != 0
+    assert capsys.readouterr() == ("", f"otel-quant: {said}\n")

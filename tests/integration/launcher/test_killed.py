@@ -257,7 +257,7 @@ def test_the_open_spans_are_ended_under_their_own_ids(
     recording = read(launched.recording)
     (run,) = recording.runs
     (step,) = run.steps
-    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.ending")))
+    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.run.killed")))
     root, calibration = otlp.span("quantization"), otlp.span("Calibration")
     assert (root.trace_id, root.span_id, root.parent_id) == (run.trace_id, run.span_id, "")
     assert (calibration.trace_id, calibration.span_id) == (step.trace_id, step.span_id)
@@ -277,7 +277,7 @@ def test_the_open_spans_are_ended_under_their_own_ids(
         assert span.resource == started.resource
     assert calibration.attributes["quant.calibration.sample_count"] == 60
     assert calibration.attributes["quant.calibration.sample_total"] == 512
-    (record,) = otlp.records_of("quant.ending")
+    (record,) = otlp.records_of("quant.run.killed")
     assert (record.trace_id, record.span_id) == (step.trace_id, step.span_id)
     assert record.severity == "ERROR"
     assert record.attributes["quant.ending.memory"] == recording.ending.memory

@@ -325,7 +325,7 @@ COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAM
 # --- events -------------------------------------------------------------------------------
 
 RUN_STARTED_EVENT: Final = "quant.run.started"
-ENDING_EVENT: Final = "quant.ending"
+ENDING_EVENT: Final = "quant.run.killed"
 CHECKPOINT_EVENT: Final = "quant.checkpoint.taken"
 DEVICE_EVENT: Final = "quant.device.used"
 MODEL_COST_EVENT: Final = "quant.model.cost"

@@ -136,6 +136,21 @@ def test_a_killed_calibration_says_where_it_was_and_what_it_held(launched: Launc
     assert ending.evidence.endswith("somebody has sent the signal")
 
 
+def test_a_killed_child_is_told_although_the_program_ends_by_itself(launched: Launched) -> None:
+    parent = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode != 0)"
+    child = program(launched.folder, 10 * MB, 512, last=60)
+    done = launched.run(["python", "-c", parent, *child])
+    assert done.returncode == 1
+    ending = ending_in(launched.recording)
+    assert (ending.exit_code, ending.signal) == (1, None)
+    assert ending.where == "Calibration, sample 60 of 512"
+    (run,) = (run for run in read(launched.recording).runs if run.steps)
+    assert ending.process == f"process {run.pid}"
+    assert ending.process_signal in ("SIGKILL", None)  # None if it was waited for at once
+    assert ending.memory is not None
+    assert ending.memory > 600 * MB
+
+
 @pytest.mark.slow
 def test_a_calibration_that_holds_gigabytes_says_how_many(launched: Launched) -> None:
     launched.run(program(launched.folder, 1, 100, last=50))
@@ -242,7 +257,7 @@ def test_the_open_spans_are_ended_under_their_own_ids(
     recording = read(launched.recording)
     (run,) = recording.runs
     (step,) = run.steps
-    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.ending")))
+    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.run.killed")))
     root, calibration = otlp.span("quantization"), otlp.span("Calibration")
     assert (root.trace_id, root.span_id, root.parent_id) == (run.trace_id, run.span_id, "")
     assert (calibration.trace_id, calibration.span_id) == (step.trace_id, step.span_id)
@@ -262,7 +277,7 @@ def test_the_open_spans_are_ended_under_their_own_ids(
         assert span.resource == started.resource
     assert calibration.attributes["quant.calibration.sample_count"] == 60
     assert calibration.attributes["quant.calibration.sample_total"] == 512
-    (record,) = otlp.records_of("quant.ending")
+    (record,) = otlp.records_of("quant.run.killed")
     assert (record.trace_id, record.span_id) == (step.trace_id, step.span_id)
     assert record.severity == "ERROR"
     assert record.attributes["quant.ending.memory"] == recording.ending.memory

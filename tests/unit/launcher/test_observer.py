@@ -79,8 +79,10 @@ def test_child_processes_count_and_the_large_ones_have_series_of_their_own(
         for name in bucket.levels
         if name.startswith("process.")
     }
-    assert len(series) == 1  # the parent has less than a twentieth
-    assert highest(curve, *series) == pytest.approx(empty + 300 * MB, rel=CLOSE)
+    # The parent has one too if the child was small when both were looked at.
+    assert 1 <= len(series) <= 2
+    largest = max(highest(curve, name) for name in series)
+    assert largest == pytest.approx(empty + 300 * MB, rel=CLOSE)
     last = list(curve.curve.buckets.values())[-2]
     assert set(last.totals) == {"disk.read", "disk.write", "cpu"}
 

@@ -11,7 +11,7 @@ processor's caches, which is how a step of a real run finds them.
 
 Run ``python benchmarks/step_cost.py``. Budgets: at most 3 times the telemetry by hand (6 times
 with 8 children), which measures nothing; and, with more than 60 processes on the machine, at
-most a tenth of Quark's scope.
+most a tenth of Quark's scope. A recording makes a step at most 15 % dearer.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ from otel_quant.profile.sink import QuarkYamlSink
 from otel_quant.recording.recorder import Recorder
 from otel_quant.recording.run_info import new_run_info
 from otel_quant.recording.sink import Sink
+from otel_quant.recordings.sink import RecordingSink
+from otel_quant.telemetry.attributes import FigureAttributes
 from otel_quant.telemetry.automatic_providers import note_automatic_providers
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
@@ -61,6 +63,9 @@ from otel_quant.telemetry.spans import SpansSink
 IN_A_ROW: Final = 10
 
 _WORK = np.zeros(64 << 20, dtype=np.uint8)  # larger than the caches of most processors
+
+ALL: Final = "all of these"
+RECORDED: Final = "all, and a recording"
 
 VARIANTS: Final = (
     # name, children, threads, exact peaks
@@ -172,15 +177,37 @@ def compare(
 
 
 def parts(rounds: int, folder: Path) -> list[tuple[object, ...]]:
-    """Measures a recorder with one sink at a time: where the time goes."""
+    """Measures a recorder with one sink at a time, and with all: where the time goes."""
     metrics = ProgramMetrics(RESOURCES)
     spans = SpansSink(RESOURCES)
+
+    def all_sinks(name: str) -> list[Sink]:
+        """Returns the sinks of a run, of a run with a recording if the name is ``recorded``."""
+        figures = FigureAttributes(RESOURCES)
+        its_spans = SpansSink(RESOURCES, figures=figures)
+        recording: list[Sink] = []
+        if name == "recorded":
+            recording.append(
+                RecordingSink(
+                    folder / name, figures, its_spans.ids_of, takes_curve=True, interval=0.05
+                )
+            )
+        return [
+            QuarkYamlSink(folder / f"{name}.yaml", metrics),
+            its_spans,
+            MetricsSink(RESOURCES, lambda: None, its_spans.context_of),
+            LogsSink(RESOURCES, Delivery().soon, its_spans.context_of, figures=figures),
+            *recording,
+        ]
+
     sinks: dict[str, list[Sink]] = {
         "recorder and probes": [],
         "+ local file": [QuarkYamlSink(folder / "part.yaml", metrics)],
         "+ spans": [spans],
         "+ metrics": [MetricsSink(RESOURCES, lambda: None, spans.context_of)],
         "+ logs": [LogsSink(RESOURCES, Delivery().soon, spans.context_of)],
+        ALL: all_sinks("not recorded"),
+        RECORDED: all_sinks("recorded"),
     }
     recorders = {
         name: Recorder(new_run_info({}), Probes(), its_sinks, metrics, sample_interval=0)
@@ -206,6 +233,8 @@ def parts(rounds: int, folder: Path) -> list[tuple[object, ...]]:
             count, {name: functools.partial(measure, act) for name, act in acts.items()}
         )
         bare = statistics.median(taken["recorder and probes"])
+        dearer = median_ratio(taken[RECORDED], taken[ALL])
+        print(f"ratio: a step with a recording costs {dearer:.2f} times one without (budget 1.15)")
         for name, figures in taken.items():
             middle = statistics.median(figures)
             shown[name].append(middle - bare if name.startswith("+") else middle)
@@ -219,6 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30, help="turns in each variant")
     parser.add_argument("--encode", action="store_true", help="encode to OTLP before discarding")
+    parser.add_argument("--parts", action="store_true", help="only show where the time goes")
     parser.add_argument("--profile", action="store_true", help="show where our steps' time goes")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
@@ -234,6 +264,9 @@ def main() -> None:
                 for _ in range(arguments.rounds):
                     our_step()
             pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+            return
+        if arguments.parts:
+            print_table(("part", "in a row", "cold"), parts(arguments.rounds, folder))
             return
         sent = sent_by_one_step(discard)
         rows, warm, chilled = compare(arguments.rounds, folder, profiler, by_hand(sent))

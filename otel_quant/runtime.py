@@ -39,7 +39,7 @@ from otel_quant.recording.recorder import OpenStep, Recorder
 from otel_quant.recording.run_info import completed, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.recordings import layout
-from otel_quant.recordings.own_files import choose_folder
+from otel_quant.recordings.own_files import choose_folder, make_folder
 from otel_quant.recordings.sink import RecordingSink
 from otel_quant.records import Reading, RunInfo, StepInfo
 from otel_quant.telemetry.attributes import FigureAttributes
@@ -385,20 +385,22 @@ class Runtime:
             return None
         with FAULTS.kept_in("sink recording"):
             asked, sink = self._recording
-            if sink is None or asked != settings.record:
+            if asked != settings.record:
                 folder = choose_folder(
                     Path(settings.record),
                     is_ours=settings.launched,
                     rank=info.rank,
                     names_paths=settings.paths,
                 )
-                sink = RecordingSink(
-                    folder,
-                    self._figures,
-                    lambda step: self._spans.ids_of(step) if self._spans is not None else None,
-                    takes_curve=not settings.launched,
-                    interval=settings.sample_interval,
-                )
+                sink = None
+                if make_folder(folder, names_paths=settings.paths):
+                    sink = RecordingSink(
+                        folder,
+                        self._figures,
+                        lambda step: self._spans.ids_of(step) if self._spans is not None else None,
+                        takes_curve=not settings.launched,
+                        interval=settings.sample_interval,
+                    )
                 self._recording = settings.record, sink
             return sink
         return None

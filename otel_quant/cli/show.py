@@ -1,4 +1,4 @@
-"""``otel-quant show``: the steps of a profile as a table, Markdown, JSON or CSV."""
+"""``otel-quant show``: the steps of a recording or a profile as a table, Markdown, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_quant.profile.reader import Profile
+    from otel_quant.recordings.model import Recording
 
 _FORMATS: Final = ("table", "markdown", "json", "csv")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a quark_profile.yaml")
+    parser.add_argument(
+        "files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"
+    )
     parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
 
 
@@ -24,37 +29,54 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.profile.last_reading import last_reading_of
-    from otel_quant.profile.reader import NotAProfileError, parse
+    from otel_quant.recordings.reader import read
     from otel_quant.rendering.profile_report import report
 
-    profiles: dict[str, Profile] = {}
+    shown: dict[str, Profile | Recording] = {}
     for name in options.files:
         try:
-            text = Path(name).read_bytes().decode("utf-8", "replace")
-            profile = profiles[name] = parse(text)
-            profile.last_reading = last_reading_of(Path(name), profile)
-        except NotAProfileError as error:
-            raise UserError(f"{printable(name)}: not a quark_profile.yaml: {error}") from error
+            shown[name] = read(Path(name)) if Path(name).is_dir() else _profile(Path(name))
+        except ValueError as error:
+            raise UserError(printable(str(error))) from error
         except OSError as error:
             raise UserError(f"{printable(name)}: {error.strerror}") from error
-        if not profile.records:
-            found = "is empty" if not text.strip() else "ends before its first checkpoint"
-            raise UserError(
-                f"{printable(name)}: the file {found}; expected the records of a run, which "
-                "writes the first as it begins"
-            )
-    sys.stdout.write(report(profiles, options.format))
+    sys.stdout.write(report(shown, options.format))
     return 0
+
+
+def _profile(path: Path) -> Profile:
+    """Reads a profile, with the last reading that is beside it.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no profile, or has no record.
+    """
+    from otel_quant.profile.last_reading import last_reading_of
+    from otel_quant.profile.reader import NotAProfileError, parse
+
+    text = path.read_bytes().decode("utf-8", "replace")
+    try:
+        profile = parse(text)
+    except NotAProfileError as error:
+        raise ValueError(f"{path}: not a quark_profile.yaml: {error}") from error
+    if not profile.records:
+        found = "is empty" if not text.strip() else "ends before its first checkpoint"
+        raise ValueError(
+            f"{path}: the file {found}; expected the records of a run, which writes the first as "
+            "it begins"
+        )
+    profile.last_reading = last_reading_of(path, profile)
+    return profile
 
 
 COMMAND: Final = Command(
     name="show",
-    brief="print the steps of a quark_profile.yaml",
+    brief="print the steps of a recording or a quark_profile.yaml",
     description=(
-        "Prints the steps of profiles with their time, memory and disk I/O. Reads the files of "
-        "otel-quant and of Quark's own profiler, including those of killed runs, with the last "
-        "reading that is beside them. Exits with 1 if a file is empty or cannot be read."
+        "Prints the steps of recordings and profiles with their time, memory and disk I/O, and how "
+        "a recording ended. Reads the folders of otel-quant, its files and those of Quark's own "
+        "profiler, including those of killed runs, with their last reading. Exits with 1 if a file "
+        "is empty or cannot be read."
     ),
     add_arguments=_add_arguments,
     run=_run,

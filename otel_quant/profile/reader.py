@@ -50,6 +50,7 @@ class Profile:
             a run that still runs or was killed.
         last_reading: What the run was doing and using after its last checkpoint, from the file
             that :mod:`otel_quant.profile.last_reading` finds; None if there is none.
+        state: How the run stands, where that is known: ``running``, ``killed``, ``lost``, ...
     """
 
     records: list[Record] = field(default_factory=list)
@@ -58,6 +59,7 @@ class Profile:
     run: Record = field(default_factory=dict)
     complete: bool = True
     last_reading: Record | None = None
+    state: str | None = None
 
 
 def parse(text: str) -> Profile:

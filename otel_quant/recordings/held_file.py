@@ -25,6 +25,14 @@ _SILENT: Final = 90.0
 heartbeats."""
 
 
+def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.write(descriptor, data)
+
+
+_pwrite: Final = getattr(os, "pwrite", _seek_and_write)  # Windows has no pwrite
+
+
 class HeldFile:
     """An open file, locked until it is closed or its process is gone.
 
@@ -91,7 +99,7 @@ class HeldFile:
             OSError: It could not be written whole.
         """
         with self._lock:
-            written = os.pwrite(self._checked(), data, offset)
+            written = _pwrite(self._checked(), data, offset)
             if written < len(data):
                 raise _cut(written, data, self.path)
 

@@ -35,7 +35,7 @@ class OwnCurve:
         self._names: dict[int, str] = {}
         # The sampler may add its last reading while the run ends.
         self._lock = threading.RLock()
-        self.add(first)
+        self.flush(first)
 
     def add(self, reading: Reading) -> None:
         """Adds a reading.

@@ -48,8 +48,34 @@ def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: 
     return numbered
 
 
+def make_folder(folder: Path, *, names_paths: bool) -> bool:
+    """Makes the folder of a recording, and those above it.
+
+    Args:
+        folder: The folder; it may exist.
+        names_paths: Whether paths may be logged.
+
+    Returns:
+        Whether files can be made there. If not, a warning says why.
+    """
+    reason = "no permission to write there"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return True
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    _log.warning(
+        "%s cannot be written: %s; the program goes on without a recording: set "
+        "OTEL_QUANT_RECORD to a folder that can be written",
+        f"the recording {folder}" if names_paths else "the recording",
+        reason,
+    )
+    return False
+
+
 def open_events(folder: Path) -> tuple[str, EventFile]:
-    """Makes the file of this process's events, and missing folders.
+    """Makes the file of this process's events.
 
     Args:
         folder: The recording.
@@ -61,7 +87,6 @@ def open_events(folder: Path) -> tuple[str, EventFile]:
     Raises:
         OSError: The file could not be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     pid = os.getpid()
     for number in itertools.count():
         process = f"{pid}-{number}" if number else str(pid)

@@ -17,6 +17,7 @@ from otel_quant.recordings.model import (
     RecordedStep,
     State,
 )
+from otel_quant.telemetry import semconv
 
 _MOST_POINTS: Final = 300
 """Points of a step's progress that are kept."""
@@ -186,6 +187,7 @@ class _OpenRun:
         self._models += [model for model in event["models"] if isinstance(model, dict)]
 
     def learned(self, event: _Event, at: float) -> None:
+        self._started |= {key: event[key] for key in ("trace_id", "span_id") if key in event}
         self._attributes.update(_mapping(event, "attributes"))
 
     def heartbeat(self, event: _Event, at: float) -> None:
@@ -235,7 +237,7 @@ class _OpenRun:
             start=self._at,
             end=self.end,
             state=state,
-            attributes=self._attributes,
+            attributes={**self._of_steps(), **self._of_models(), **self._attributes},
             steps=tuple(step.recorded(state) for _, step in sorted(self._steps.items())),
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
@@ -249,12 +251,36 @@ class _OpenRun:
             resource=_mapping(started, "resource"),
         )
 
+    def _of_steps(self) -> dict[str, Any]:
+        """Returns what the run's span has of its steps: the first value of each."""
+        found: dict[str, Any] = {}
+        for _, step in sorted(self._steps.items()):
+            for name in semconv.COPIED_TO_RUN:
+                if name in step.attributes:
+                    found.setdefault(name, step.attributes[name])
+        return found
+
+    def _of_models(self) -> dict[str, Any]:
+        """Returns what the run's span has of its models: the last of each role."""
+        last = {model.get("role"): model for model in self._models}
+        return {
+            f"quant.model.{role}.{name}": value
+            for role, model in last.items()
+            for name, value in _mapping(model, "figures").items()
+        }
+
     def _checkpoint(self, name: str, event: _Event, at: float, step: int | None = None) -> None:
         custom = _mapping(event, "custom")
         self._custom.update(custom)
         self._checkpoints.append(
             RecordedCheckpoint(
-                name=name, time=at, step=step, attributes=_mapping(event, "checkpoint")
+                name=name,
+                time=at,
+                step=step,
+                attributes={
+                    **_mapping(event, "checkpoint"),
+                    **{semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()},
+                },
             )
         )
 
@@ -306,11 +332,15 @@ def _add_state(
         found.problems.append(f"state of process {process}: {type(error).__name__} {error}")
 
 
-def _mapping(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = event.get(name)
+def as_attributes(value: object) -> dict[str, Any]:
+    """Returns a mapping as it was before it was written; an empty one for anything else."""
     if not isinstance(value, dict):
         return {}
     return {key: tuple(each) if type(each) is list else each for key, each in value.items()}
+
+
+def _mapping(event: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return as_attributes(event.get(name))
 
 
 def _pid(process: str) -> int | None:

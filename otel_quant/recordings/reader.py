@@ -14,8 +14,9 @@ from otel_quant.recordings import layout, manifest
 from otel_quant.recordings.curve_file import RecordedCurve, read_curve
 from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError, read_events
 from otel_quant.recordings.held_file import is_held
-from otel_quant.recordings.model import Ending, RecordedRun, Recording, State
-from otel_quant.recordings.process_reader import read_process
+from otel_quant.recordings.model import Attributes, Ending, RecordedRun, Recording, State
+from otel_quant.recordings.process_reader import as_attributes, read_process
+from otel_quant.telemetry import semconv
 
 _LAUNCHER: Final = "launcher"
 
@@ -80,18 +81,25 @@ def _read_folder(folder: Path) -> Recording:
         latest = max(latest, ending.time)
     elif isinstance(ended, int):
         latest = max(latest, (ended - began_ns) / 1e9)
-    origin = made.get("origin")
+    runs.sort(key=lambda run: run.start)
     return Recording(
         path=folder,
         began_ns=began_ns,
         state=_state(runs, ending, is_held(launcher), isinstance(ended, int)),
         duration=latest,
-        origin=origin if isinstance(origin, dict) else {},
-        runs=tuple(sorted(runs, key=lambda run: run.start)),
+        origin=_origin(made.get("origin"), runs),
+        runs=tuple(runs),
         curves=curves,
         ending=ending,
         problems=tuple(problems),
     )
+
+
+def _origin(noted: object, runs: list[RecordedRun]) -> Attributes:
+    """Returns what made the recording: what the manifest says, else the first run."""
+    by_run = runs[0].attributes if runs else {}
+    found = {name: value for name, value in by_run.items() if name in semconv.ORIGIN}
+    return {**found, **as_attributes(noted)}
 
 
 def _open(folder: Path, process: str, ending: Ending | None) -> State:

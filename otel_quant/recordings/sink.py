@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -43,8 +42,6 @@ from otel_quant.telemetry.attributes import (
     run_identity_of,
 )
 from otel_quant.telemetry.readings import attributes_of
-
-_log = logging.getLogger("otel_quant")
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
@@ -134,6 +131,7 @@ class RecordingSink(Sink):
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
         """Writes the end."""
+        alone = record.run_peaks.process_memory
         self._write(
             "run.ended",
             checkpoint.reading,
@@ -143,6 +141,7 @@ class RecordingSink(Sink):
                         record.start, record.end, record.run_peaks, record.info.limits.memory
                     ),
                     **origin_of(record.info, checkpoint.baseline),  # more is known at the end
+                    **({semconv.MEMORY_PROCESS_PEAK: alone} if alone is not None else {}),
                     semconv.RUN_STEPS: record.steps,
                     semconv.RUN_FAILED_STEPS: record.failed_steps,
                 },
@@ -301,28 +300,19 @@ class RecordingSink(Sink):
 
     def _open(self, run: RunInfo, reading: Reading) -> None:
         self._has_failed = True  # until it has not
-        try:
-            process, events = open_events(self.folder)
-            self._made_manifest = manifest.create(
-                self.folder, reading.time_ns, "process", origin_of(run, reading)
-            )
-        except OSError as error:
-            _log.warning(
-                "%s cannot be written: %s; the program goes on without a recording: set "
-                "OTEL_QUANT_RECORD to a folder that can be written",
-                f"the recording {self.folder}" if run.paths else "the recording",
-                error.strerror or type(error).__name__,
-            )
-            return
+        process, events = open_events(self.folder)
+        self._made_manifest = manifest.create(
+            self.folder, reading.time_ns, "process", origin_of(run, reading)
+        )
         self._has_failed = False
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))
-        if self._takes_curve:
-            path = layout.curve_path(self.folder, process)
-            self._curve = OwnCurve(path, reading, self._interval)
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         fields = {"pid": run.pid, "parent_pid": os.getppid(), "argv0": argv0}
         events.write("process.started", reading.time_ns, reading.clock_ns, fields)
+        if self._takes_curve:
+            path = layout.curve_path(self.folder, process)
+            self._curve = OwnCurve(path, reading, self._interval)
 
     def _write(self, kind: str, reading: Reading | None, fields: Mapping[str, Any]) -> None:
         """Writes an event: at the time of a reading, or now."""

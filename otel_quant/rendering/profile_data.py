@@ -7,6 +7,8 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from otel_quant.profile.profile_steps import steps_of
 from otel_quant.profile.reader import Profile
@@ -15,14 +17,20 @@ from otel_quant.rendering.profile_document import run_facts
 from otel_quant.rendering.step_columns import COLUMNS, columns_of
 from otel_quant.rendering.table import listed, printable
 
+_NONE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
 
-def as_json(profiles: Mapping[str, Profile]) -> str:
+
+def as_json(
+    profiles: Mapping[str, Profile], recordings: Mapping[str, Mapping[str, object]] = _NONE
+) -> str:
     """Returns profiles as JSON.
 
     Args:
         profiles: Each with the name of its file.
+        recordings: What is known of the recording that a profile is of, by the same name; one
+            without a profile has no run.
     """
-    documents = []
+    documents: list[dict[str, object]] = []
     for name, profile in profiles.items():
         steps = steps_of(profile.records)
         columns = list(columns_of(profile, steps))
@@ -42,8 +50,15 @@ def as_json(profiles: Mapping[str, Profile]) -> str:
                 "summary": profile.summary,
                 "onnx_model_cost": with_ratios(profile.costs),
                 **({"last_reading": profile.last_reading} if profile.last_reading else {}),
+                **({"state": profile.state} if profile.state else {}),
+                **({"recording": recording} if (recording := recordings.get(name)) else {}),
             }
         )
+    documents += [
+        {"file": name, "recording": recording}
+        for name, recording in recordings.items()
+        if name not in profiles
+    ]
     return json.dumps(_finite(documents), indent=2, default=str) + "\n"
 
 

@@ -36,6 +36,13 @@ _READING_FIGURES: Final = (
 
 _SEEN: Final = "(SEEN is the highest at the checkpoints, not between them)"
 _SEEN_AND_READ: Final = "(SEEN is the highest at the checkpoints and in the last reading)"
+_WHY: Final[Mapping[str | None, str]] = {
+    None: "it is still running, or it was killed",
+    "running": "it is still running",
+    "killed": "it was killed",
+    "failed": "the program failed",
+    "lost": "its process is gone without having said why",
+}
 _LONGEST_STATUS: Final = 72
 _LIMITS: Final[Mapping[str, str]] = {
     "cgroup": "of the control group",
@@ -172,7 +179,7 @@ def _missing(profile: Profile, steps: Sequence[Step]) -> Iterator[str]:
     if reading is not None:
         open_steps = list(_progress(reading))
     figures = _figures(records[-1], _LAST_FIGURES)
-    yield "truncated: the run has no End: it is still running, or it was killed"
+    yield f"truncated: the run has no End: {_WHY[profile.state]}"
     yield f"  open steps:      {' > '.join(open_steps) or 'none'}"
     last = str(records[-1].get("step", ""))
     yield f"  last checkpoint: {last}{f' ({figures})' if figures else ''}"

@@ -1,4 +1,4 @@
-"""Profiles as a table, Markdown, JSON or CSV."""
+"""Profiles and recordings as a table, Markdown, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -6,41 +6,48 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from otel_quant.profile.reader import Profile
+from otel_quant.recordings.model import Recording
 from otel_quant.rendering.document import Lines, Part, as_markdown, as_text
 from otel_quant.rendering.profile_data import as_csv, as_json
 from otel_quant.rendering.profile_document import parts_of
+from otel_quant.rendering.recorded_profile import profiles_of
+from otel_quant.rendering.recording_summary import summary_data, summary_parts
 
 
-def report(profiles: Mapping[str, Profile], form: str) -> str:
-    """Renders profiles.
+def report(shown: Mapping[str, Profile | Recording], form: str) -> str:
+    """Renders profiles and recordings.
 
     Args:
-        profiles: At least one, by the name of its file.
+        shown: At least one, by the name of its file or folder.
         form: ``table``, ``markdown``, ``json`` or ``csv``.
 
     Returns:
         Text that ends with a line break.
     """
-    return _FORMATS[form](profiles)
+    if form in _FOR_PEOPLE:
+        return _FOR_PEOPLE[form](_parts(shown))
+    profiles: dict[str, Profile] = {}
+    recordings: dict[str, Mapping[str, object]] = {}
+    for name, each in shown.items():
+        runs = profiles_of(each) if isinstance(each, Recording) else {name: each}
+        profiles |= runs
+        if isinstance(each, Recording):
+            recordings |= dict.fromkeys(runs or (name,), summary_data(each))
+    return as_csv(profiles) if form == "csv" else as_json(profiles, recordings)
 
 
-def _for_people(
-    render: Callable[[Iterable[Part]], str],
-) -> Callable[[Mapping[str, Profile]], str]:
-    def text(profiles: Mapping[str, Profile]) -> str:
-        parts: list[Part] = []
-        for name, profile in profiles.items():
-            if len(profiles) > 1:
-                parts.append(Lines((name,)))
-            parts += parts_of(profile)
-        return render(parts)
-
-    return text
+def _parts(shown: Mapping[str, Profile | Recording]) -> Iterable[Part]:
+    for name, each in shown.items():
+        if isinstance(each, Recording):
+            yield from summary_parts(each)
+        profiles = profiles_of(each) if isinstance(each, Recording) else {name: each}
+        for title, profile in profiles.items():
+            if len(shown) > 1 or len(profiles) > 1:
+                yield Lines((title,))
+            yield from parts_of(profile)
 
 
-_FORMATS: Final[Mapping[str, Callable[[Mapping[str, Profile]], str]]] = {
-    "table": _for_people(as_text),
-    "markdown": _for_people(as_markdown),
-    "json": as_json,
-    "csv": as_csv,
+_FOR_PEOPLE: Final[Mapping[str, Callable[[Iterable[Part]], str]]] = {
+    "table": as_text,
+    "markdown": as_markdown,
 }

@@ -110,7 +110,10 @@ def _comparison(models: Mapping[str, Mapping[str, Any]]) -> PageTable:
 def _change(before: float | None, after: float | None) -> str:
     if not before or after is None:
         return ""
-    return "the same" if before == after else f"x {after / before:.3g}"
+    if before == after:
+        return "the same"
+    ratio = f"{after / before:.3g}"
+    return "nearly the same" if ratio == "1" else f"x {ratio}"
 
 
 def _mix(role: str, model: Mapping[str, Any]) -> Mix:

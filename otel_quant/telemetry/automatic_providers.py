@@ -36,7 +36,7 @@ def note_automatic_providers() -> None:
             "traces": trace.get_tracer_provider(),
             "metrics": metrics.get_meter_provider(),
         }
-        if settings.profile_wanted:
+        if settings.profile_wanted or settings.record is not None:
             defaults = defaults_in(os.environ, environment_at_start(os.environ))
             if defaults is not None:
                 keep_from_sending(providers.values(), os.environ, defaults)

@@ -294,6 +294,19 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
 )  # fmt: skip
 """Attributes that do not come from a resource, in the order of the documentation."""
 
+ORIGIN: Final = frozenset(
+    {
+        PROCESS_COMMAND_LINE, PYTHON_VERSION, HOST_NAME, OS_DESCRIPTION, CPU_MODEL, CPU_COUNT, CPU_LIMIT,
+        ADDRESS_SPACE_LIMIT, FILE_SIZE_LIMIT, OTEL_QUANT_VERSION, LIBRARIES, GPU_NAMES, GPU_DRIVERS,
+        VCS_REVISION, VCS_REF, VCS_DIRTY, VCS_REPOSITORY, VCS_CHANGE, CI_PIPELINE, CI_RUN, CI_RUN_URL,
+        CI_TASK, CI_TASK_RUN, CI_WORKER,
+    }
+)  # fmt: skip
+"""The attributes that say what made a run."""
+
+COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME)
+"""Attributes of steps that the run's span has as well, with the first value in the run."""
+
 # --- events -------------------------------------------------------------------------------
 
 RUN_STARTED_EVENT: Final = "quant.run.started"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
@@ -43,11 +43,6 @@ from otel_quant.telemetry.attributes import (
 from otel_quant.version import VERSION
 
 _log = logging.getLogger("otel_quant")
-
-_COPIED_TO_RUN: Final = (
-    semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME,
-)  # fmt: skip
-"""Attributes of steps that the run's span has as well, with the first value in the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +247,7 @@ class SpansSink(Sink):
         return headers
 
     def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
-        found = {key: attributes[key] for key in _COPIED_TO_RUN if key in attributes}
+        found = {key: attributes[key] for key in semconv.COPIED_TO_RUN if key in attributes}
         if not found:
             return
         with self._root_lock:  # of two threads, one gives the value

@@ -71,7 +71,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
-    "rendering": SHARED | {"cost", "profile", "recordings"},
+    "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
     "report": SHARED | {"recordings", "rendering", "telemetry"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
@@ -198,12 +198,11 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
     assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
 
 
-@pytest.mark.parametrize("part", ["instruments", "report"])
-def test_instruments_and_reports_import_only_the_names_of_telemetry(part: str) -> None:
+def test_libraries_and_what_is_printed_import_only_the_names_of_telemetry() -> None:
     known = {
         target
         for module in MODULES
-        if part_of(module) == part
+        if part_of(module) in ("instruments", "rendering", "report")
         for target in imports_of(module)
         if part_of(target) == "telemetry"
     }

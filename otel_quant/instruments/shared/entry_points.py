@@ -115,7 +115,11 @@ def report_models(find: Callable[[], Models], shapes: Mapping[str, tuple[int, ..
     from otel_quant.instruments.shared.model_cost import cost_models
 
     costs = cost_models(
-        find(), time_limit=settings.cost_timeout, paths=settings.paths, shapes=shapes
+        find(),
+        time_limit=settings.cost_timeout,
+        paths=settings.paths,
+        hashes=settings.hashes,
+        shapes=shapes,
     )
     RUNTIME.recorder.models_costed(list(costs))
 

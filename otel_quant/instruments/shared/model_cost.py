@@ -6,9 +6,11 @@ memory count for no step. A model that cannot be costed yields a record with the
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -31,6 +33,7 @@ def cost_models(
     *,
     time_limit: float,
     paths: bool,
+    hashes: bool = False,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Iterator[CostedModel]:
     """Costs models, each within a time limit.
@@ -39,6 +42,7 @@ def cost_models(
         models: Role and model of each.
         time_limit: Seconds for one model.
         paths: Whether the record may name the file.
+        hashes: Whether the files are hashed.
         shapes: Of inputs by name, for the models that have such inputs and leave their lengths
             open.
 
@@ -59,10 +63,23 @@ def cost_models(
             path=path,
             start_ns=start,
             end_ns=time.time_ns(),
-            figures={} if cost is None else figures_of(cost, shapes),
+            figures={}
+            if cost is None
+            else {**figures_of(cost, shapes), **(_hash_of(model) if hashes else {})},
             heaviest=() if cost is None else tuple(heaviest_of(cost)),
             error=error,
         )
+
+
+def _hash_of(model: object) -> dict[str, AttributeValue]:
+    """Returns the SHA-256 of a model's file, without external data; nothing of one in memory."""
+    if not isinstance(model, str | os.PathLike):
+        return {}
+    try:
+        with Path(model).open("rb") as file:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError:
+        return {}
 
 
 def figures_of(

@@ -68,6 +68,7 @@ def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
                 world_size=4,
                 start=0.5,
                 state="killed",
+                attributes={"quant.library.name": "amd-quark"},
                 steps=(
                     RecordedStep(
                         index=0,
@@ -126,7 +127,12 @@ def test_a_run_that_has_ended_has_what_its_spans_have(tmp_path: Path) -> None:
     recording = read(folder.path)
     (run,) = recording.runs
     assert (recording.state, recording.duration, run.state, run.end) == ("ended", 6.0, "ended", 6.0)
-    assert run.attributes == {"quant.run.id": "0123456789abcdef", "quant.memory.peak": 9}
+    assert run.attributes == {
+        "quant.run.id": "0123456789abcdef",
+        "quant.calibration.method": "MinMax",
+        "quant.model.float.macs": 7,
+        "quant.memory.peak": 9,
+    }
     assert run.custom == {"accuracy": 0.5}
     assert run.models == ({"role": "float", "figures": {"macs": 7}},)
     assert run.steps == (

@@ -1,0 +1,165 @@
+"""``otel-quant show`` of a recording: as of a file, and what a recording knows more."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_quant.cli import main
+from otel_quant.recordings.model import Advice, Ending
+from tests.fixtures.recorded import RecordedFolder
+
+MIB = 1 << 20
+
+
+def killed(path: Path) -> RecordedFolder:
+    """Returns the recording of a run that was killed in a calibration."""
+    folder = RecordedFolder(path, {"process.command_line": "x.py --n 1", "host.name": "box"})
+    process = folder.process()
+    process.begin(
+        1,
+        attributes={"quant.memory.limit": 8000 * MIB, "quant.memory.limit_source": "cgroup"},
+        checkpoint={"quant.checkpoint.memory": 100 * MIB},
+    )
+    load = process.step("Load Model", 2, checkpoint={"quant.checkpoint.memory": 101 * MIB})
+    process.close(
+        load,
+        3,
+        attributes={"quant.memory.peak": 160 * MIB},
+        checkpoint={"quant.checkpoint.memory": 150 * MIB},
+        error="ValueError",
+        error_message="no",
+    )
+    step = process.step("Calibration", 4, checkpoint={"quant.checkpoint.memory": 153 * MIB})
+    process.state(
+        61,
+        [{"index": step, "samples": 37, "expected": 512}],
+        **{"quant.reading.memory": 7500 * MIB, "quant.reading.memory_peak": 7600 * MIB},
+    )
+    process.gone()
+    return folder
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["show", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed(tmp_path / "r")
+    folder.ended(
+        Ending(
+            time=62.0,
+            signal="SIGKILL",
+            out_of_memory="known",
+            evidence="oom_kill rose from 0 to 1",
+            where="Calibration, sample 37 of 512",
+            memory=7600 * MIB,
+            memory_limit=8000 * MIB,
+            memory_limit_source="cgroup",
+            memory_per_sample=200 * MIB,
+            processes=(("python (4711)", 7600 * MIB),),
+            advice=(Advice(text="fewer samples", source="a table"),),
+        )
+    )
+    monkeypatch.setattr("time.time", lambda: 1_700_000_061.0 + 300)
+    assert show(capsys, str(folder.path)).splitlines() == [
+        str(folder.path),
+        "recording        was killed, 62.0 s",
+        "ended by         SIGKILL, out of memory (known)",
+        "because          oom_kill rose from 0 to 1",
+        "in               Calibration, sample 37 of 512",
+        "memory then      7,600.0 MiB, limit 8,000.0 MiB (cgroup)",
+        "for each sample  +200.0 MiB",
+        "processes        python (4711) 7,600.0 MiB",
+        "what would help  fewer samples [a table]",
+        "",
+        "STEP         START  TIME  TIME  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS",
+        "                 s     s     %        MiB      MiB      MiB       MiB         %",
+        "-----------  -----  ----  ----  ---------  -------  -------  --------  --------  "
+        "--------------",
+        "Load Model    1.00  1.00  33.3      101.0    150.0   +49.00     160.0       2.0  "
+        "ValueError: no",
+        "Calibration   3.00     -     -      153.0        -        -         -      93.8  open",
+        "",
+        "memory peak   at least 7,600.0 MiB, 95.0 % of the limit",
+        "memory limit  8,000.0 MiB (of the control group)",
+        "calibration   37 samples (batches)",
+        "command       x.py --n 1",
+        "host          box",
+        "",
+        "truncated: the run has no End: it was killed",
+        "  open steps:      Calibration (37 of 512 samples)",
+        "  last checkpoint: Calibration Start (3.00 s, 153.00 MiB)",
+        "  last reading:    5 min ago (60.00 s, 7500.00 MiB, peak 7600.00 MiB)",
+    ]
+
+
+def test_programs_get_the_same_as_json_and_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = killed(tmp_path / "r")
+    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
+    assert document["file"] == f"{folder.path}: process 4711"
+    assert document["state"] == "lost"
+    assert document["recording"] == {
+        "path": str(folder.path),
+        "state": "lost",
+        "duration_secs": 61.0,
+        "problems": [],
+    }
+    assert [step["step"] for step in document["steps"]] == ["Load Model", "Calibration"]
+    assert document["last_reading"]["open_steps"] == [
+        {"step": "Calibration", "samples": 37, "expected_samples": 512}
+    ]
+    rows = list(csv.DictReader(io.StringIO(show(capsys, str(folder.path), "--format", "csv"))))
+    assert [row["status"] for row in rows] == ["ValueError", "open"]
+
+
+def test_a_recording_without_a_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    folder.ended(Ending(time=2.0, exit_code=3))
+    assert show(capsys, str(folder.path)).splitlines() == [
+        str(folder.path),
+        "recording  has failed, 2.0 s",
+        "ended by   exit code 3",
+        "",
+        "no run: the program has opened no step",
+    ]
+    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
+    assert document["recording"]["state"] == "failed"
+
+
+def of_a_newer_version(folder: Path) -> None:
+    killed(folder)
+    (folder / "manifest.json").write_text('{"schema": 2}')
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (Path.mkdir, "holds no recording: expected manifest.json"),
+        (
+            of_a_newer_version,
+            "schema 2; this otel-quant reads 1 and less: read it with a newer one",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line_that_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], prepare: Any, message: str
+) -> None:
+    prepare(tmp_path / "r")
+    assert main(["show", str(tmp_path / "r")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"otel-quant: {tmp_path / 'r'}")
+    assert message in error
+    assert error.count("\n") == 1

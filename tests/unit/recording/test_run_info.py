@@ -1,0 +1,92 @@
+"""What made a run: only what is asked for, and nothing of the environment beyond a table."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_quant.recording.ci import SYSTEMS, ci_of
+from otel_quant.recording.git_tree import GitTree
+from otel_quant.recording.run_info import completed, new_run_info
+from otel_quant.records import Reading
+from otel_quant.telemetry import semconv
+from otel_quant.telemetry.attributes import origin_of
+
+GITHUB = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_WORKFLOW": "nightly",
+    "GITHUB_RUN_ID": "17",
+    "GITHUB_SERVER_URL": "https://github.com",
+    "GITHUB_REPOSITORY": "example/models",
+    "GITHUB_JOB": "quantize",
+    "GITHUB_SHA": "ab" * 20,
+    "GITHUB_REF_NAME": "main",
+    "GITHUB_TOKEN": "secret-token",
+    "HOME": "/home/me",
+}
+
+
+def test_ci_attributes_have_the_names_of_the_semantic_conventions() -> None:
+    run = new_run_info(GITHUB)
+    found = origin_of(run, Reading(0, 0))
+    assert {name: found[name] for name in found if name.startswith(("cicd.", "vcs."))} == {
+        "cicd.pipeline.name": "nightly",
+        "cicd.pipeline.run.id": "17",
+        "cicd.pipeline.run.url.full": "https://github.com/example/models/actions/runs/17",
+        "cicd.pipeline.task.name": "quantize",
+        "vcs.ref.head.revision": "ab" * 20,
+        "vcs.ref.head.name": "main",
+        "vcs.repository.url.full": "https://github.com/example/models",
+    }
+    assert "secret" not in str(found)
+    assert found.keys() <= semconv.ORIGIN
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_of_each_ci_system_only_the_variables_of_its_table_are_read(system: str) -> None:
+    read: set[str] = set()
+
+    class Environment(dict[str, str]):
+        def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+            read.add(name)
+            return super().get(name, default)
+
+    named = {name for text in SYSTEMS[system].values() for name in re.findall(r"{(\w+)}", text)}
+    environ = Environment({system: "1", **{name: f"<{name}>" for name in named}})
+    assert ci_of(environ).keys() == SYSTEMS[system].keys()
+    assert read - SYSTEMS.keys() == named
+
+
+def test_an_address_with_a_password_is_shown_without() -> None:
+    environ = {"JENKINS_URL": "x", "GIT_URL": "https://me:secret@example.com/a.git"}
+    assert ci_of(environ) == {"repository": "https://example.com/a.git"}
+
+
+def test_outside_of_ci_there_is_nothing_of_it() -> None:
+    assert ci_of({"GITHUB_SHA": "ab", "CI_COMMIT_SHA": "cd"}) == {}
+
+
+def test_arguments_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python", "x.py", "--mine", "7"])
+    with_arguments, without = (
+        new_run_info({}, arguments=arguments).origin for arguments in (True, False)
+    )
+    assert with_arguments is not None
+    assert without is not None
+    assert (with_arguments.command, without.command) == ("python x.py --mine 7", "python")
+
+
+def test_more_is_known_at_the_end_than_at_the_start() -> None:
+    git = GitTree(Path("/proc"))
+    run = new_run_info({}, git=git)
+    git.is_dirty = True
+    attributes = origin_of(completed(run, git), Reading(0, 0))
+    assert attributes[semconv.VCS_DIRTY] is True
+    assert attributes[semconv.CPU_COUNT] == os.cpu_count()
+    limit = attributes[semconv.CPU_LIMIT]
+    assert isinstance(limit, float)
+    assert 0 < limit <= (os.cpu_count() or 1)

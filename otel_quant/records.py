@@ -427,11 +427,13 @@ class SpanIds(NamedTuple):
         trace_id: Its trace.
         span_id: The span.
         parent_span_id: The span above; None for a root.
+        resource: Attributes of what the telemetry comes from; of the run's span only.
     """
 
     trace_id: str
     span_id: str
     parent_span_id: str | None
+    resource: Mapping[str, AttributeValue] | None = None
 
 
 def error_type(error: BaseException) -> str:

@@ -2,8 +2,8 @@
 
     python3 scripts/demo.py
 
-quantizes a ResNet-50-sized ONNX model with AMD Quark under `opentelemetry-instrument`
-and prints its steps with time, memory peak and I/O. With `--endpoint
+records the quantization of a ResNet-50-sized ONNX model with AMD Quark (`otel-quant run`), and
+prints its steps with time, memory peak and I/O. With `--endpoint
 http://localhost:4317` the telemetry goes to an OpenTelemetry Collector as well.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,41 +35,33 @@ def main() -> int:
 
     programs = environment("quark")
     OUT.mkdir(exist_ok=True)
-    profile, log = OUT / "quark_profile.yaml", OUT / "quark.log"
+    recording, log = OUT / "recording", OUT / "quark.log"
+    shutil.rmtree(recording, ignore_errors=True)
     env = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         "OTEL_SERVICE_NAME": "otel-quant-demo",
-        "OTEL_QUANT_PROFILE": str(profile),
     }
     if arguments.endpoint:
         env["OTEL_EXPORTER_OTLP_ENDPOINT"] = arguments.endpoint
-    command = ["opentelemetry-instrument", "python", str(ROOT / "examples" / "quark_onnx.py"),
-               "--folder", str(OUT), "--samples", arguments.samples]  # fmt: skip
-    print("$", " ".join(command).replace(f"{ROOT}{os.sep}", ""))
+    script = ["python", str(ROOT / "examples" / "quark_onnx.py"),
+              "--folder", str(OUT), "--samples", arguments.samples]  # fmt: skip
+    options = ["otel-quant", "run", "--out", str(recording), "--"]
+    print("$", " ".join([*options, *script]).replace(f"{ROOT}{os.sep}", ""))
     print(f"  (Quark says a lot; it goes to {log.relative_to(ROOT)})", flush=True)
-    with log.open("w") as quark:
-        # In OUT, because Quark writes a table of its own into the current folder.
-        code = subprocess.run(
-            [programs / command[0], *command[1:]], cwd=OUT, env=env, stdout=quark, stderr=quark
-        ).returncode
+    # In OUT, because Quark writes a table of its own into the current folder.
+    quietly = ["sh", "-c", f'exec "$@" >{shlex.quote(str(log))} 2>&1', "-"]
+    code = subprocess.run(
+        [programs / options[0], *options[1:], *quietly, *script], cwd=OUT, env=env
+    ).returncode
     if code:
         print(*log.read_text().splitlines()[-15:], sep="\n", file=sys.stderr)
         print(f"the quantization failed with exit code {code}", file=sys.stderr)
         return code
     print(log.read_text().splitlines()[-1])
-    for show in (
-        ["show", profile],
-        ["cost", OUT / "resnet50.onnx", OUT / "resnet50_int8.onnx", "--top", "3"],
-    ):
-        print(
-            "\n$ otel-quant",
-            *(str(part).replace(f"{ROOT}{os.sep}", "") for part in show),
-            flush=True,
-        )
-        code = (
-            code or subprocess.run([programs / "otel-quant", *map(str, show)], cwd=ROOT).returncode
-        )
-    print(f"\nThe profile is {profile.relative_to(ROOT)}, the models are beside it.")
+    cost = ["cost", str(OUT / "resnet50.onnx"), str(OUT / "resnet50_int8.onnx"), "--top", "3"]
+    print("\n$ otel-quant", " ".join(cost).replace(f"{ROOT}{os.sep}", ""), flush=True)
+    code = subprocess.run([programs / "otel-quant", *cost], cwd=ROOT).returncode
+    print(f"\nThe report is {(recording / 'report.html').relative_to(ROOT)}: open it in a browser.")
     print(f"The programs above are in {programs.relative_to(ROOT)}.")
     return code
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from otel_quant.cli.command import Command, UserError
 from otel_quant.environment import (
@@ -19,9 +19,6 @@ from otel_quant.environment import (
 )
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.rendering.table import printable
-
-if TYPE_CHECKING:
-    from otel_quant.recordings.model import Ending
 
 _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
@@ -103,8 +100,8 @@ def _run(options: argparse.Namespace) -> int:
     ending = program.wait()
     with FAULTS.kept_in("end of the recording"):
         try:
-            how = recording.finish(ending)
-            text = _text(folder, how, take_notes(folder))
+            recording.finish(ending)
+            text = _text(folder, take_notes(folder))
             if not options.no_report:
                 text += _report(folder)
             if not options.quiet:
@@ -128,23 +125,23 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def _text(folder: Path, ending: Ending | None, notes: Sequence[str]) -> str:
+def _text(folder: Path, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     from otel_quant.launcher.python_notes import why_no_step
-    from otel_quant.profile.reader import parse
+    from otel_quant.recordings.reader import read
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
-    profiles = {
-        path.name: parse(path.read_text("utf-8", "replace"))
-        for path in sorted(folder.glob("quark_profile*.yaml"))
-    }
-    if profiles:
-        lines = [report(profiles, "table")]
+    recording = read(folder)
+    if any(run.steps for run in recording.runs):
+        lines = [report({_near(folder): recording}, "table")]
     else:
-        lines = [f"otel-quant: no step was recorded: {printable(why_no_step(notes))}"]
-    if ending is not None and (said := ending_lines(ending)):
-        lines += [*said, ""]
+        why = printable(why_no_step(notes))
+        ending = recording.ending
+        lines = [
+            f"otel-quant: no step was recorded: {why}",
+            *(ending_lines(ending) if ending else ()),
+        ]
     return "\n".join([*lines, f"recording: {_near(folder)}"])
 
 

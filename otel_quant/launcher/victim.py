@@ -108,13 +108,14 @@ def _failed(run: RecordedRun) -> tuple[RecordedStep, ...]:
 
     A program may have survived an exception of an earlier step.
     """
+    # Where there is no memory, to report one exception may raise another.
+    of_memory = run.error is None or shortage_in(run.error, run.error_message) is not None
     failed = [
         step
         for step in run.steps
-        if step.error is not None and (run.error is None or step.error == run.error)
+        if step.error is not None
+        and (step.error == run.error or (of_memory and shortage_in(step.error, step.error_message)))
     ]
-    if run.error is None:
-        failed = [step for step in failed if shortage_in(step.error, step.error_message)]
     found: list[RecordedStep] = []
     while failed:
         found.append(max(failed, key=lambda step: (step.end or 0.0, -step.index)))

@@ -24,6 +24,8 @@ _MOST_POINTS: Final = 300
 
 _Event = dict[str, Any]
 
+_SPAN: Final = ("trace_id", "span_id", "parent_span_id", "resource")
+
 
 @dataclasses.dataclass(slots=True)
 class ProcessRuns:
@@ -189,6 +191,9 @@ class _OpenRun:
     def learned(self, event: _Event, at: float) -> None:
         self._started |= {key: event[key] for key in ("trace_id", "span_id") if key in event}
         self._attributes.update(_mapping(event, "attributes"))
+        if "span_id" in event:
+            self._started = {**self._started, "parent_span_id": None}
+            self._started.update((name, event[name]) for name in _SPAN if name in event)
 
     def heartbeat(self, event: _Event, at: float) -> None:
         for index, samples in _mapping(event, "samples").items():

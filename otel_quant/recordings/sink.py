@@ -50,7 +50,7 @@ _SAMPLES_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples, a second at least: a
 step of ten hours has some hundred of them."""
 
-_NO_IDS: Final[Mapping[str, str]] = {}
+_NO_IDS: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(slots=True)
@@ -177,9 +177,10 @@ class RecordingSink(Sink):
         self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
     ) -> None:
         """Writes that a step has begun."""
-        if self._run_ids is None and (ids := self._ids_of(None)) is not None:
-            self._run_ids = ids  # a provider has turned up
-            self._write("run.attributes", checkpoint.reading, {**_fields_of(ids)})
+        ids = self._ids_of(None)
+        if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
+            self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
+            self._write("run.attributes", checkpoint.reading, _fields_of(ids))
         self._steps[step.index] = _OpenStep(checkpoint.reading.clock_ns)
         self._write(
             "step.started",
@@ -355,10 +356,12 @@ def _shown(custom: Mapping[str, object]) -> dict[str, Any] | None:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _fields_of(ids: SpanIds | None) -> Mapping[str, str]:
+def _fields_of(ids: SpanIds | None) -> Mapping[str, Any]:
     if ids is None:
         return _NO_IDS
-    fields = {"trace_id": ids.trace_id, "span_id": ids.span_id}
+    fields: dict[str, Any] = {"trace_id": ids.trace_id, "span_id": ids.span_id}
     if ids.parent_span_id is not None:
         fields["parent_span_id"] = ids.parent_span_id
+    if ids.resource is not None:
+        fields["resource"] = dict(ids.resource)
     return fields

@@ -221,7 +221,7 @@ class SpansSink(Sink):
     def ids_of(self, step: StepInfo | None) -> SpanIds | None:
         """Returns the identifiers of a step's span, or of the run's if ``step`` is None.
 
-        None if no provider has made the span, or it has ended.
+        None if no provider has made the span, it is not sampled, or it has ended.
         """
         root = self._root
         if root is None or not root.is_own:
@@ -230,10 +230,13 @@ class SpansSink(Sink):
         if span is None:
             return None
         made, parent = span.get_span_context(), getattr(span, "parent", None)
+        if not made.trace_flags.sampled:
+            return None
         return SpanIds(
             trace.format_trace_id(made.trace_id),
             trace.format_span_id(made.span_id),
             trace.format_span_id(parent.span_id) if parent is not None else None,
+            getattr(getattr(span, "resource", None), "attributes", None) if step is None else None,
         )
 
     def carrier(self) -> dict[str, str]:

@@ -86,7 +86,10 @@ def test_a_full_disk_costs_the_recording_and_not_the_program(launched: Launched)
     code = "import otel_quant\nwith otel_quant.step('A'): print('done')"
     limited = 'trap "" XFSZ; ulimit -f 1; exec "$@"'
     (launched.folder / "p.py").write_text(code)
-    ended = launched.run_bare(["bash", "-c", limited, "-", *launcher(), "python", "p.py"])
+    ended = launched.run_bare(
+        ["bash", "-c", limited, "-", *launcher(), "python", "p.py"],
+        variables={"PYTHONDONTWRITEBYTECODE": "1"},  # of ours, cut, which later runs would load
+    )
     assert (ended.returncode, ended.stdout) == (0, "done\n")
 
 

@@ -18,8 +18,8 @@ PROMPT = "ready> "
 
 PROGRAM = """
 import os, signal, sys, time
-signal.signal(signal.SIGWINCH, lambda *_: print("resized to", os.get_terminal_size(), flush=True))
-signal.signal(signal.SIGCONT, lambda *_: print("continued", flush=True))
+signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b"resized to %r\\n" % (os.get_terminal_size(),)))
+signal.signal(signal.SIGCONT, lambda *_: os.write(1, b"continued\\n"))
 print("in the foreground:", os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 for line in sys.stdin:
     print("read", line.strip(), flush=True)

@@ -1,0 +1,325 @@
+"""A program that is killed: what the launcher says, records and sends."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from otel_quant.recordings.model import Ending
+from otel_quant.recordings.reader import read
+from tests.fixtures.launched import Launched, launcher
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+MB = 1_000_000
+GROUPS: Final = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+PROGRAM: Final = '''
+import json, os, signal, sys, time
+import numpy as np, onnx
+from onnx import parser
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
+
+each, total, last, pause = (float(word) for word in sys.argv[1:])
+model = parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> '
+    'g (float[1, 8] x) => (float[1, 8] y) <float[8, 8] w> { y = MatMul(x, w) }'
+)
+model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w"))
+onnx.save(model, "float.onnx")
+
+
+class Reader(CalibrationDataReader):
+    """Keeps some memory for each sample, and says how many it has given away."""
+
+    def __init__(self):
+        self.held, self.file = [], os.open("given", os.O_WRONLY | os.O_CREAT)
+
+    def __len__(self):
+        return int(total)
+
+    def get_next(self):
+        if len(self.held) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if len(self.held) == total:
+            return None
+        self.held.append(np.ones(int(each), np.uint8))
+        time.sleep(pause)
+        os.pwrite(self.file, b"%8d" % len(self.held), 0)
+        return {"x": np.ones((1, 8), np.float32)}
+
+
+quantize_static("float.onnx", "int8.onnx", Reader(), calibrate_method=CalibrationMethod.MinMax)
+'''
+
+
+def program(folder: Path, each: int, total: int, last: int = -1, pause: float = 0.0) -> list[str]:
+    """Writes a quantization; it holds ``each`` bytes for each sample and ends itself at the last."""
+    (folder / "quantize.py").write_text(PROGRAM)
+    return ["python", "quantize.py", *map(str, (each, total, last, pause))]
+
+
+def ending_in(folder: Path) -> Ending:
+    recording = read(folder)
+    assert recording.problems == ()
+    assert recording.ending is not None
+    return recording.ending
+
+
+def sample_in(ending: Ending) -> tuple[int, int]:
+    assert ending.where is not None
+    step, _, rest = ending.where.partition(", sample ")
+    assert step == "Calibration"
+    sample, _, total = rest.partition(" of ")
+    return int(sample), int(total)
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of its own."""
+    name = f"otel-quant-test-{os.getpid()}"
+    for place in GROUPS:
+        path = place / name
+        try:
+            path.mkdir()
+        except OSError:
+            continue
+        if any((path / file).exists() for file in ("memory.max", "memory.limit_in_bytes")):
+            yield path
+            remove(path)
+            return
+        path.rmdir()
+    pytest.skip("no control group with a limit of memory can be made here")
+
+
+def remove(group: Path) -> None:
+    for _ in range(100):
+        try:
+            group.rmdir()
+        except OSError:  # the kernel is still busy with what has been killed
+            time.sleep(0.05)
+        else:
+            return
+
+
+def limit(group: Path, size: int) -> None:
+    for file in ("memory.max", "memory.limit_in_bytes"):
+        if (group / file).exists():
+            (group / file).write_text(str(size))
+
+
+def run_within(
+    group: Path, launched: Launched, command: list[str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    within = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+    return launched.run_bare(["sh", "-c", within, "sh", *launcher(*options), *command])
+
+
+def test_a_killed_calibration_says_where_it_was_and_what_it_held(launched: Launched) -> None:
+    done = launched.run(program(launched.folder, 10 * MB, 512, last=120))
+    assert done.returncode == -signal.SIGKILL
+    ending = ending_in(launched.recording)
+    held = launched.recording / "curve.launcher.jsonl"
+    assert held.exists()
+    assert (ending.signal, ending.exit_code, ending.out_of_memory) == ("SIGKILL", None, None)
+    assert ending.where == "Calibration, sample 120 of 512"
+    assert ending.open_steps == ("Calibration",)
+    assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
+    assert ending.evidence is not None
+    assert ending.evidence.endswith("somebody has sent the signal")
+
+
+@pytest.mark.slow
+def test_a_calibration_that_holds_gigabytes_says_how_many(launched: Launched) -> None:
+    launched.run(program(launched.folder, 1, 100, last=50))
+    nothing = ending_in(launched.recording).memory
+    done = launched.run(program(launched.folder, 40 * MB, 100, last=50), "--out", "big")
+    assert done.returncode == -signal.SIGKILL
+    memory = ending_in(launched.folder / "big").memory
+    assert nothing is not None
+    assert memory == pytest.approx(nothing + 2000 * MB, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turn", range(20))
+def test_an_out_of_memory_kill_is_known_and_told(
+    launched: Launched, group: Path, turn: int
+) -> None:
+    size = (400 + 30 * turn) * MB
+    limit(group, size)
+    done = run_within(group, launched, program(launched.folder, 10 * MB, 512))
+    assert done.returncode == -signal.SIGKILL
+    ending = ending_in(launched.recording)
+    assert (ending.signal, ending.out_of_memory) == ("SIGKILL", "known")
+    sample, total = sample_in(ending)
+    assert abs(sample - int((launched.folder / "given").read_text())) <= 1
+    assert total == 512
+    assert ending.memory_limit == pytest.approx(size, rel=0.001)
+    assert ending.memory_limit_source == "cgroup"
+    # Pages of files that others have read count for the process and not for the group.
+    assert ending.memory == pytest.approx(size, abs=80 * MB)
+    assert ending.advice[0].text.startswith("Give it more memory: with 1")
+
+
+def test_one_out_of_memory_kill_is_known_and_told(launched: Launched, group: Path) -> None:
+    limit(group, 400 * MB)
+    done = run_within(group, launched, program(launched.folder, 10 * MB, 512))
+    assert done.returncode == -signal.SIGKILL
+    ending = ending_in(launched.recording)
+    assert (ending.signal, ending.out_of_memory) == ("SIGKILL", "known")
+    assert abs(sample_in(ending)[0] - int((launched.folder / "given").read_text())) <= 1
+
+
+def test_a_limit_of_the_address_space_is_told(launched: Launched) -> None:
+    command = program(launched.folder, 100 * MB, 512)
+    done = launched.run(["sh", "-c", 'ulimit -v 4000000; exec "$@"', "sh", *command])
+    assert done.returncode == 1
+    ending = ending_in(launched.recording)
+    assert (ending.exit_code, ending.signal, ending.out_of_memory) == (1, None, None)
+    assert ending.error is not None
+    assert "MemoryError" in ending.error
+    assert (ending.memory_limit, ending.memory_limit_source) == (4_000_000 * 1024, "RLIMIT_AS")
+    assert abs(sample_in(ending)[0] - int((launched.folder / "given").read_text())) <= 1
+    assert ending.advice[0].text.startswith("Raise or lift the limit of the address space")
+
+
+def wait_for_sample(given: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (given.exists() and given.stat().st_size):
+        time.sleep(0.01)
+
+
+def killed_at(folder: Path, launched: Launched, after: float) -> None:
+    """Kills a calibration some seconds after it has begun, and holds what is recorded of it."""
+    given = launched.folder / "given"
+    given.unlink(missing_ok=True)
+    process = subprocess.Popen(
+        [*launcher("--out", str(folder)), *program(launched.folder, 1000, 10_000, pause=0.002)],
+        env=launched.environment(),
+        cwd=launched.folder,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for_sample(given)
+    time.sleep(after)
+    (events,) = folder.glob("events.*.jsonl")
+    os.kill(int(events.name.split(".")[1]), signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+    ending = ending_in(folder)
+    assert ending.signal == "SIGKILL"
+    sample, total = sample_in(ending)
+    assert abs(sample - int(given.read_text() or "0")) <= 1
+    assert total == 10_000
+
+
+def test_a_kill_at_some_moment_names_the_step_and_the_sample(launched: Launched) -> None:
+    for turn, after in enumerate((0.0, 0.031, 0.3)):
+        killed_at(launched.folder / f"recording-{turn}", launched, after)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turn", range(100))
+def test_a_kill_at_any_moment_names_the_step_and_the_sample(launched: Launched, turn: int) -> None:
+    killed_at(launched.folder / "recording", launched, random.Random(turn).random())
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_the_open_spans_are_ended_under_their_own_ids(
+    launched: Launched, otlp: OtlpReceiver, protocol: Any
+) -> None:
+    command = program(launched.folder, 10 * MB, 512, last=60)
+    variables = otlp.environment(protocol)
+    variables.pop("OTEL_SERVICE_NAME", None)  # the service has the program's name
+    done = launched.run(command, variables=variables)
+    assert done.returncode == -signal.SIGKILL
+    recording = read(launched.recording)
+    (run,) = recording.runs
+    (step,) = run.steps
+    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.ending")))
+    root, calibration = otlp.span("quantization"), otlp.span("Calibration")
+    assert (root.trace_id, root.span_id, root.parent_id) == (run.trace_id, run.span_id, "")
+    assert (calibration.trace_id, calibration.span_id) == (step.trace_id, step.span_id)
+    assert calibration.parent_id == root.span_id
+    (started,) = otlp.records_of("quant.run.started")
+    assert (started.trace_id, started.span_id) == (root.trace_id, root.span_id)
+    assert recording.ending is not None
+    for span, item in ((root, run), (calibration, step)):
+        assert span.status == "ERROR"
+        assert span.status_message == (
+            "the program was killed by SIGKILL, in Calibration, sample 60 of 512"
+        )
+        assert abs(span.start_ns - recording.began_ns - item.start * 1e9) < 1e6
+        assert abs(span.end_ns - recording.began_ns - recording.ending.time * 1e9) < 1e6
+        assert span.attributes["error.type"] == "SIGKILL"
+        assert span.resource["service.name"] == "quantize"
+        assert span.resource == started.resource
+    assert calibration.attributes["quant.calibration.sample_count"] == 60
+    assert calibration.attributes["quant.calibration.sample_total"] == 512
+    (record,) = otlp.records_of("quant.ending")
+    assert (record.trace_id, record.span_id) == (step.trace_id, step.span_id)
+    assert record.severity == "ERROR"
+    assert record.attributes["quant.ending.memory"] == recording.ending.memory
+
+
+def test_nothing_is_sent_where_no_endpoint_is_configured(
+    launched: Launched, otlp: OtlpReceiver
+) -> None:
+    launched.run(program(launched.folder, 1000, 512, last=60))
+    assert (otlp.span_names(), read(launched.recording).runs[0].trace_id) == ([], None)
+
+
+def test_an_endpoint_that_hangs_delays_the_end_by_the_time_that_it_has(launched: Launched) -> None:
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://192.0.2.1:4317",
+        "OTEL_QUANT_EXIT_TIMEOUT": "300",
+    }
+    done = launched.run(program(launched.folder, 1000, 512, last=60), variables=variables)
+    assert done.returncode == -signal.SIGKILL
+    assert "the end of the program could not be sent: it took longer than 0.3 s" in done.stderr
+
+
+def test_a_launcher_that_is_killed_leaves_the_program_and_the_recording(
+    launched: Launched,
+) -> None:
+    folder = launched.folder / "recording"
+    process = subprocess.Popen(
+        [*launcher("--out", str(folder)), *program(launched.folder, 1000, 300, pause=0.002)],
+        env=launched.environment(),
+        cwd=launched.folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_sample(launched.folder / "given")
+    process.kill()
+    _, said = process.communicate(timeout=60)  # until the program has closed it too
+    assert "Traceback" not in said
+    recording = read(folder)
+    assert (recording.ending, recording.state, recording.runs[0].state) == (None, "ended", "ended")
+    assert (launched.folder / "int8.onnx").exists()
+
+
+def test_a_program_that_dies_while_the_launcher_is_stopped_is_told(launched: Launched) -> None:
+    folder = launched.folder / "recording"
+    process = subprocess.Popen(
+        [*launcher("--out", str(folder)), *program(launched.folder, 1000, 512, 100, 0.002)],
+        env=launched.environment(),
+        cwd=launched.folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_sample(launched.folder / "given")
+    os.kill(process.pid, signal.SIGSTOP)
+    while (launched.folder / "given").read_text().strip() != "100":
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(process.pid, signal.SIGCONT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert "Traceback" not in said
+    assert ending_in(folder).where == "Calibration, sample 100 of 512"

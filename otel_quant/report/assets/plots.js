@@ -92,7 +92,8 @@
     chart.series.forEach((series, at) => {
       const data = values[at];
       if (series.style === "lowest") {
-        layers.push({ label: series.label, data, options: { fill: () => color("area"), width: 0 } });
+        // Below the main series, whose line it would cover.
+        layers.unshift({ label: series.label, data, options: { fill: () => color("area"), width: 0 } });
       } else if (series.style === "second") {
         layers.push({ label: series.label, data, name: "second", options: { stroke: () => color("second"), width: 1.25, dash: [4, 3] } });
       } else if (series.style === "main") {

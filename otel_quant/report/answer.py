@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from otel_quant.rendering.sizes import size
 from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, number, text
 from otel_quant.report.bands import ShownStep, shown_steps, step_at
 from otel_quant.report.charts import Chart
+from otel_quant.report.grid import LAUNCHER
 from otel_quant.report.subject import Subject, memory_limit, process_name
 from otel_quant.report.units import (
     WITHIN,
@@ -252,11 +254,21 @@ def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
         return
     own = _own_seconds(steps)
     most = max(range(len(steps)), key=lambda at: own[at])
-    share = f", {share_text(own[most] / recording.duration)}" if recording.duration else ""
+    within = duration_text(_covered(steps))
+    all_of = f" of {duration_text(recording.duration)}" if recording.duration else ""
     yield (
-        f"{counted(len(steps), 'step')}; most of the time went to {_path(steps[most])}: "
-        f"{duration_text(own[most])}{share}."
+        f"{counted(len(steps), 'step')} took {within}{all_of}, most of it "
+        f"{_path(steps[most])}: {duration_text(own[most])}."
     )
+
+
+def _covered(steps: Sequence[ShownStep]) -> float:
+    """Returns the seconds in which a step was open."""
+    seconds, until = 0.0, -math.inf
+    for each in sorted(steps, key=lambda step: step.step.start):
+        seconds += max(0.0, each.end - max(each.step.start, until))
+        until = max(until, each.end)
+    return seconds
 
 
 def _own_seconds(steps: Sequence[ShownStep]) -> list[float]:
@@ -293,17 +305,13 @@ def _written(
 
 
 def _total(recording: Recording, attribute: str, name: str) -> Iterator[float]:
-    """Yields what each process has of a total: from its runs, or where they do not say, a curve."""
-    known = [value for run in recording.runs if (value := number(run.attributes, attribute))]
-    if known:
-        yield from known
+    """Yields what is known of a total: of the whole program, else of each of its processes."""
+    curves = recording.curves
+    if LAUNCHER not in curves:
+        yield from (v for run in recording.runs if (v := number(run.attributes, attribute)))
         return
-    for curve in recording.curves.values():
-        totals = [
-            bucket.totals[name] for bucket in curve.curve.buckets.values() if name in bucket.totals
-        ]
-        if totals:
-            yield max(totals)
+    buckets = curves[LAUNCHER].curve.buckets.values()
+    yield from [max((bucket.totals.get(name, 0) for bucket in buckets), default=0)]
 
 
 def _meters(

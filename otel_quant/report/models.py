@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, Final
 
 from otel_quant.recordings.model import Recording
@@ -111,7 +110,10 @@ def _comparison(models: Mapping[str, Mapping[str, Any]]) -> PageTable:
 def _change(before: float | None, after: float | None) -> str:
     if not before or after is None:
         return ""
-    return "the same" if before == after else f"x {after / before:.3g}"
+    if before == after:
+        return "the same"
+    ratio = f"{after / before:.3g}"
+    return "nearly the same" if ratio == "1" else f"x {ratio}"
 
 
 def _mix(role: str, model: Mapping[str, Any]) -> Mix:
@@ -166,14 +168,17 @@ def _layer(node: Mapping[str, Any], key: str) -> Row:
 
 def _notes(models: Mapping[str, Mapping[str, Any]], count: int) -> Iterator[str]:
     for role, model in models.items():
-        if model.get("path"):
-            yield f"{role}: {cut(PurePath(str(model['path'])).as_posix(), _LONGEST_NAME)}"
+        figures = _figures(model)
+        said = [cut(str(model["path"]), _LONGEST_NAME)] if model.get("path") else []
+        said += [
+            f"{words} {cut(value_text(figures[key]), 300)}"
+            for key, words in _SAID.items()
+            if figures.get(key)
+        ]
+        if said:
+            yield f"{role.capitalize()} model: {'; '.join(said)}."
         if model.get("error"):
             yield f"The {role} model could not be costed: {cut(str(model['error']), 300)}"
-        figures = _figures(model)
-        for key, said in _SAID.items():
-            if figures.get(key):
-                yield f"{role}: {said} {cut(value_text(figures[key]), 300)}"
     if count > len(models):
         yield f"{counted(count - len(models), 'earlier model')} left out: the last of each role counts."
 
@@ -181,6 +186,5 @@ def _notes(models: Mapping[str, Mapping[str, Any]], count: int) -> Iterator[str]
 _SAID: Final[Mapping[str, str]] = {
     "input_shapes": "for inputs of",
     "assumed": "assumed",
-    "uncosted_ops": "without known costs:",
-    "max_memory_node": "largest estimated memory in",
+    "uncosted_ops": "without known costs",
 }

@@ -39,6 +39,8 @@ _GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 """Title of a group and how the names of its attributes begin."""
 
+_GROUPED: Final = tuple(beginning for _, beginnings in _GROUPS for beginning in beginnings)
+
 _NAMES: Final = {
     "process.command_line": "command",
     "process.runtime.version": "Python",
@@ -77,26 +79,34 @@ _SIZES: Final = frozenset(
     }
 )
 
-_RUN_ONLY: Final = (
-    semconv.LIBRARY_NAME,
-    semconv.CALIBRATION_METHOD,
-    semconv.CONFIG_NAME,
-    semconv.INPUT_PATH,
-    semconv.MEMORY_LIMIT,
-    semconv.MEMORY_LIMIT_SOURCE,
-    semconv.GPU_COUNT,
-    semconv.GPU_MEMORY_LIMIT,
+_MEASURED: Final = (
+    "quant.memory.",
+    "quant.gpu.memory.",
+    "quant.calibration.",
+    "quant.run.",
 )
-"""What the span of the run says of its making, beside what the recording's origin has."""
+"""Beginnings of names that are figures of the run, except for those below."""
+
+_NOT_MEASURED: Final = frozenset(
+    {
+        semconv.MEMORY_LIMIT,
+        semconv.MEMORY_LIMIT_SOURCE,
+        semconv.GPU_MEMORY_LIMIT,
+        semconv.CALIBRATION_METHOD,
+        semconv.RUN_WORLD_SIZE,
+    }
+)
 
 
 def origin_of(recording: Recording, subject: Subject | None) -> list[FactList]:
     """Returns what made a recording, in groups; empty ones are left out."""
     facts = dict(recording.origin)
     for run in subject.runs if subject is not None else ():
-        for name in _RUN_ONLY:
-            if name in run.attributes:
-                facts.setdefault(name, run.attributes[name])
+        for name, value in run.attributes.items():
+            if name in _NOT_MEASURED or (
+                name.startswith(_GROUPED) and not name.startswith(_MEASURED)
+            ):
+                facts.setdefault(name, value)
     lists = []
     for title, beginnings in _GROUPS:
         names = [name for name in facts if name.startswith(beginnings)]

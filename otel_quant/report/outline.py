@@ -17,6 +17,9 @@ from otel_quant.report.units import clock_text, count_text, cut, digits_text
 WIDTH: Final = 1000
 HEIGHT: Final = 200
 _POINTS: Final = 400
+_PAUSE: Final = 2.0
+"""Seconds: a busy machine delays a reading; only a longer pause is a gap."""
+
 _NARROWEST: Final = 0.15
 _MOST_BANDS: Final = 120
 _LONGEST_LABEL: Final = 60
@@ -89,7 +92,7 @@ def outline_of(chart: Chart, steps: Sequence[ShownStep], until: float) -> Outlin
     """
     main = next((each for each in chart.series if each.style == "main"), None)
     top = chart.top
-    line = "" if main is None else _path(chart.times, main.values, until, top)
+    line = "" if main is None else _path(chart, main.values, until, top)
     bands = tuple(_bands(steps, until))
     limit = None
     if chart.limit is not None and chart.limit.value <= top:
@@ -98,9 +101,7 @@ def outline_of(chart: Chart, steps: Sequence[ShownStep], until: float) -> Outlin
         area=_closed(line),
         line=line,
         second=tuple(
-            _path(chart.times, each.values, until, top)
-            for each in chart.series
-            if each.style == "second"
+            _path(chart, each.values, until, top) for each in chart.series if each.style == "second"
         ),
         limit=limit,
         bands=bands if chart.is_large else tuple(band for band in bands if band.row == 0),
@@ -144,11 +145,12 @@ def value_text(value: float, unit: Unit) -> str:
             return count_text(value)
 
 
-def _path(times: Sequence[float], values: Values, until: float, top: float) -> str:
+def _path(chart: Chart, values: Values, until: float, top: float) -> str:
     """Returns a polyline through the highest value of each stretch; a gap begins a new one."""
+    times, every = chart.times, math.inf if chart.every is None else chart.every
     stretch = max(1, -(-len(values) // _POINTS))
     parts: list[str] = []
-    command = "M"
+    before: float | None = None
     for first in range(0, len(values), stretch):
         found = [
             (value, time)
@@ -158,12 +160,12 @@ def _path(times: Sequence[float], values: Values, until: float, top: float) -> s
             if value is not None
         ]
         if not found:
-            command = "M"
             continue
         value, time = max(found)
+        is_new = before is None or time - before > max(_PAUSE, 2 * stretch * every)
         x, y = WIDTH * time / until if until else 0.0, HEIGHT * (1 - value / top)
-        parts.append(f"{command}{x:.0f} {y:.0f}")
-        command = "L"
+        parts.append(f"{'M' if is_new else 'L'}{x:.0f} {y:.0f}")
+        before = time
     return "".join(parts)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording, State
+from otel_quant.records import AttributeValue
 from otel_quant.report.attributes import CACHE_PEAK, MEMORY_END, number
 from otel_quant.report.bands import ShownStep, most_telling
+from otel_quant.report.grid import LAUNCHER
 from otel_quant.report.subject import Subject
 from otel_quant.report.tables import Column, PageTable, Row
 from otel_quant.report.units import GB, MB, counted, cut, duration_text
@@ -88,7 +91,7 @@ def step_table(recording: Recording, subject: Subject) -> PageTable:
         recording: The recording.
         subject: The process.
     """
-    shown = most_telling(subject.steps)
+    shown = [_with_peak(each, recording) for each in most_telling(subject.steps)]
     columns = [Column("Step", is_text=True), Column("State", is_text=True)]
     cells = [
         [cut(each.step.name, _LONGEST_NAME) for each in shown],
@@ -114,8 +117,26 @@ def step_table(recording: Recording, subject: Subject) -> PageTable:
             Row(row, each.depth, each.state)
             for row, each in zip(zip(*cells, strict=True), shown, strict=True)
         ),
-        _left_out(subject.steps, shown),
+        _left_out(subject.steps, {(id(each.run), each.step.index) for each in shown}),
     )
+
+
+def _with_peak(each: ShownStep, recording: Recording) -> ShownStep:
+    """Returns a step with its highest memory from the curve, where it could not say it itself."""
+    launcher = recording.curves.get(LAUNCHER)
+    if launcher is None or semconv.MEMORY_PEAK in each.step.attributes or each.step.end is not None:
+        return each
+    offset = (launcher.began_ns - recording.began_ns) / 1e9
+    within = [
+        level.highest
+        for bucket in launcher.curve.buckets.values()
+        if (level := bucket.levels.get(series.MEMORY)) is not None
+        and offset + level.at / 1000 >= each.step.start
+    ]
+    if not within:
+        return each
+    peak: dict[str, AttributeValue] = {semconv.MEMORY_PEAK: round(max(within))}
+    return replace(each, step=replace(each.step, attributes={**each.step.attributes, **peak}))
 
 
 def _unit(unit: str, values: Sequence[float | None]) -> tuple[str, float]:
@@ -140,13 +161,12 @@ def _state(each: ShownStep) -> str:
     return cut(f"{state}: {error}{message}", _LONGEST_ERROR)
 
 
-def _left_out(every: Sequence[ShownStep], shown: Sequence[ShownStep]) -> str:
+def _left_out(every: Sequence[ShownStep], shown: set[tuple[int, int]]) -> str:
     """Returns what is cut, with its number: the shortest steps that ended well."""
     count = len(every) - len(shown)
     if not count:
         return ""
-    kept = {id(each) for each in shown}
-    cut_steps = [each for each in every if id(each) not in kept]
+    cut_steps = [each for each in every if (id(each.run), each.step.index) not in shown]
     names = Counter(each.step.name for each in cut_steps).most_common(_MOST_NAMES)
     most = ", ".join(f"{cut(name, 40)} ({number:,})" for name, number in names)
     seconds = sum(each.duration for each in cut_steps if each.depth == 0)

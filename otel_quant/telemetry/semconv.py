@@ -337,7 +337,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     Event(READING_EVENT, "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record."),
     Event(FORECAST_EVENT, "A warning: memory that grows with the calibration samples would exceed the limit before the last one."),
     Event(DEVICE_EVENT, "What a step, or the run, used of one GPU; sent when it ends."),
-    Event(MODEL_COST_EVENT, "The heaviest nodes of a costed model."),
+    Event(MODEL_COST_EVENT, "The nodes of a costed model with the most MACs, and those with the largest memory."),
     Event(ENDING_EVENT, "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open."),
     Event(COST_FAILED_EVENT, "A warning: why a model could not be costed (`message`). The model's span has an event of that name too."),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from otel_quant.instruments.shared.onnx_models import Models
 from otel_quant.records import AttributeValue, CostedModel
 
 HEAVIEST: Final = 10
-"""Nodes that are named in the log record of a model."""
+"""Nodes that are named of a model by their MACs, and as many by their memory."""
 
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
@@ -131,19 +131,23 @@ def figures_of(
 
 
 def heaviest_of(cost: ModelCost) -> Iterator[dict[str, str | int]]:
-    """Yields the nodes with the most MACs, heaviest first."""
-    known = [node for node in cost.nodes if node.macs]
-    for node in sorted(known, key=lambda node: -(node.macs or 0))[:HEAVIEST]:
-        yield _shown(node)
+    """Yields the nodes with the most MACs, then those with the largest memory, heaviest first."""
+    by_macs = [node for node in cost.nodes if node.macs]
+    by_macs.sort(key=lambda node: -(node.macs or 0))
+    by_memory = [node for node in cost.nodes if node.memory_bytes]
+    by_memory.sort(key=lambda node: -(node.memory_bytes or 0))
+    heaviest = {id(node): node for node in (*by_macs[:HEAVIEST], *by_memory[:HEAVIEST])}
+    yield from map(_shown, heaviest.values())
 
 
 def _shown(node: NodeCost) -> dict[str, str | int]:
     shown: dict[str, str | int] = {
         "name": node.name,
         "op_type": node.op_type,
-        "macs": node.macs or 0,
         "params": node.params,
     }
+    if node.macs is not None:
+        shown["macs"] = node.macs
     if node.memory_bytes is not None:
         shown["memory_bytes"] = node.memory_bytes
     if node.precision is not None:

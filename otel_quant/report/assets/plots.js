@@ -50,6 +50,9 @@
     bands.filter((band) => band.start <= time && time <= band.end).sort((a, b) => a.row - b.row);
   const stepText = (band) => (band.state === "ended" ? band.name : `${band.name} (${band.state})`);
 
+  // A busy machine delays a reading: only a longer pause is a gap.
+  const pause = (chart) => Math.max(2, 3 * (chart.every || 0));
+  const COUNTS = Array.from({ length: 30 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
   const TIMES = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300,
     600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 604800];
   const timeOn = (seconds, step) => (step < 1 ? `${Number(seconds.toFixed(3))} s` : clock(seconds));
@@ -89,7 +92,8 @@
     chart.series.forEach((series, at) => {
       const data = values[at];
       if (series.style === "lowest") {
-        layers.push({ label: series.label, data, options: { fill: () => color("area"), width: 0 } });
+        // Below the main series, whose line it would cover.
+        layers.unshift({ label: series.label, data, options: { fill: () => color("area"), width: 0 } });
       } else if (series.style === "second") {
         layers.push({ label: series.label, data, name: "second", options: { stroke: () => color("second"), width: 1.25, dash: [4, 3] } });
       } else if (series.style === "main") {
@@ -205,6 +209,21 @@
     ctx.restore();
   }
 
+  // The reading at a point, or beside it where a reading was late; null where none was taken.
+  function nearest(chart, all, wanted) {
+    if (wanted == null) return null;
+    const isRead = (at) => at >= all.first && at < all.first + all.count
+      && all.values.some((values) => values[at] !== null);
+    for (let away = 0; away < all.times.length; away += 1) {
+      for (const at of [wanted - away, wanted + away]) {
+        if (Math.abs(all.times[at] - all.times[wanted]) > pause(chart)) continue;
+        if (isRead(at)) return at;
+      }
+      if (away * (chart.every || pause(chart)) > pause(chart)) return null;
+    }
+    return null;
+  }
+
   function readingText(chart, all, point) {
     const time = all.times[point], half = (chart.every || 0) / 2;
     const when = chart.every >= 2 ? `${clock(time - half)} to ${clock(time + half)}`
@@ -268,11 +287,14 @@
           ticks: { stroke: () => color("rule"), size: 4 }, space: 80,
           values: (self, splits, axis, space, step) => splits.map((time) => timeOn(time, step)) },
         { stroke: () => color("quiet"), font, size: 64, gap: 4, space: chart.large ? 45 : 32,
+          incrs: chart.unit === "samples" ? COUNTS : undefined,
           grid: { stroke: () => color("rule"), width: 1 }, ticks: { show: false },
           values: (self, splits) => splits.map((value) => short[chart.unit](value)) },
       ],
       series: [{}, ...layers.map(({ label, options }) => ({
         label, scale: "y", ...options,
+        gaps: (self, series, from, to, gaps) => gaps.filter(([left, right]) =>
+          self.posToVal(right, "x", true) - self.posToVal(left, "x", true) > pause(chart)),
         points: { show: all.count < 3, size: 5, fill: () => color("accent") },
       }))],
       bands: main && lowest ? [{ series: [main, lowest], fill: () => color("s1") }] : [],
@@ -280,9 +302,8 @@
         drawClear: [(self) => drawBands(self, chart.large)],
         draw: [(self) => drawOver(self, chart)],
         setCursor: [(self) => {
-          const point = self.cursor.left < 0 ? null : self.cursor.idx;
-          const inside = point != null && point >= all.first && point < all.first + all.count;
-          reading.textContent = inside ? readingText(chart, all, point) : summary;
+          const point = self.cursor.left < 0 ? null : nearest(chart, all, self.cursor.idx);
+          reading.textContent = point === null ? summary : readingText(chart, all, point);
         }],
         setScale: [(self, key) => {
           if (key !== "x") return;

@@ -10,8 +10,9 @@ import venv
 
 import pytest
 
+from otel_quant.recordings.reader import read
 from scripts.interpreters import find
-from tests.fixtures.launched import Launched
+from tests.fixtures.launched import Launched, launcher
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
 INSTRUMENTED = """
@@ -184,3 +185,25 @@ def test_otlp_files_are_those_of_opentelemetrys_own_exporter(launched: Launched)
         for span in scope["spans"]
     ]
     assert sorted(spans) == ["A step", "quantization"]
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_are_runs_of_one_recording(launched: Launched) -> None:
+    (launched.folder / "rank.py").write_text(
+        "import torch, otel_quant\nwith otel_quant.step('Calibration'): pass\n"
+    )
+    command = ["torchrun", "--nproc-per-node", "2", "--master-port", "0", "rank.py"]
+    ended = launched.run(command)
+    assert ended.returncode == 0, ended.stderr
+    assert launched.recording.name.startswith("otel-quant-rank-2")
+    recording = read(launched.recording)
+    found = [(run.rank, run.state, [step.name for step in run.steps]) for run in recording.runs]
+    assert sorted(found) == [(0, "ended", ["Calibration"]), (1, "ended", ["Calibration"])]
+    assert (recording.state, recording.problems) == ("ended", ())
+
+
+def test_a_report_is_made_at_the_end(launched: Launched) -> None:
+    command = [command for command in launcher("--out", "made") if command != "--no-report"]
+    ended = launched.run_bare([*command, sys.executable, "-c", STEP])
+    assert ended.stderr.endswith("recording: made\nreport:    made/report.html\n")
+    assert "A step" in (launched.folder / "made" / "report.html").read_text()

@@ -102,21 +102,21 @@ def stairs(folder: Path) -> Recording:
 @pytest.mark.parametrize(
     ("chart", "share", "said"),
     [
-        ("memory", 2.5 / 20, "2.50 s · Loading · memory 300 MB (15.0 % of 1.95 GB), lowest 300 MB"),
+        ("memory", 2.5 / 20, "2.50 s · Loading · memory 300 MB (15.0 % of 2.00 GB), lowest 300 MB"),
         (
             "memory",
             9.5 / 20,
-            "9.50 s · Quantizing > Calibration · memory 1,000 MB (50.0 % of 1.95 GB), "
-            "lowest 1,000 MB",
+            "9.50 s · Quantizing > Calibration · memory 1.00 GB (50.0 % of 2.00 GB), "
+            "lowest 1.00 GB",
         ),
         (
             "memory",
             13.5 / 20,
-            "13.50 s · Quantizing > Export (failed) · memory 1.37 GB (70.0 % of 1.95 GB), "
-            "lowest 1.37 GB",
+            "13.50 s · Quantizing > Export (failed) · memory 1.40 GB (70.0 % of 2.00 GB), "
+            "lowest 1.40 GB",
         ),
-        ("memory", 19.5 / 20, "19.50 s · no step · memory 1.95 GB (100.0 % of 1.95 GB), lowest 1.95 GB"),
-        ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.46 GB (18.8 % of 7.81 GB), all programs 1.95 GB"),
+        ("memory", 19.5 / 20, "19.50 s · no step · memory 2.00 GB (100.0 % of 2.00 GB), lowest 2.00 GB"),
+        ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.50 GB (18.8 % of 8.00 GB), all programs 2.00 GB"),
         ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MB/s, read 9.00 MB/s"),
         ("cpu", 9.5 / 20, "9.50 s · Calibration · cores in use 1.50 cores"),
         ("cache", 9.5 / 20, "9.50 s · Calibration · caches 9.00 MB"),
@@ -137,7 +137,7 @@ def test_one_hover_reads_every_chart_and_leaving_says_the_summary_again(
     page.hover("memory", 9.5 / 20)
     assert page.reading("cpu") == "9.50 s · Calibration · cores in use 1.50 cores"
     page.page.mouse.move(5, 5)
-    assert page.reading("memory") == ("Highest 1.95 GB at 0:20, 100.0 % of the limit of 1.95 GB.")
+    assert page.reading("memory") == ("Highest 2.00 GB at 0:20, 100.0 % of the limit of 2.00 GB.")
 
 
 def test_a_drag_zooms_all_charts_and_a_double_click_shows_all_again(
@@ -200,8 +200,8 @@ def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open) -> None:
 
 def test_unknown_cells_stay_last_in_both_directions(opened: Open, tmp_path: Path) -> None:
     page = opened(render(built.killed(tmp_path)))
-    button = page.page.locator("#steps thead button", has_text="Memory peak")
-    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Memory peak MB")
+    button = page.page.locator("#steps thead button", has_text="Peak of limit")
+    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Peak of limit %")
     for _ in range(2):
         button.press("Enter")
         assert page.cells("steps", column)[-3:] == ["", "", ""]

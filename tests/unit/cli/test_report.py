@@ -1,0 +1,68 @@
+"""``otel-quant report``: where the page goes, and what is said where there is none to make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_quant.cli import main
+
+PROFILE = """\
+memory_usage:
+- step: "Start"
+  timestamp: 1700000000.5
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+- step: "Calibration Start"
+  timestamp: 1700000001.5
+  relative_time_secs: 1.0
+  cpu_memory_mb: 200.0
+- step: "Calibration End"
+  timestamp: 1700000003.5
+  relative_time_secs: 3.0
+  cpu_memory_mb: 300.0
+"""
+
+
+def test_a_profile_has_its_page_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = tmp_path / "quark_profile.yaml"
+    profile.write_text(PROFILE)
+    assert main(["report", str(profile)]) == 0
+    page = tmp_path / "quark_profile.html"
+    size = page.stat().st_size
+    assert capsys.readouterr().out == f"{page}: {size / 1000:.0f} kB\n"
+    assert sorted(tmp_path.iterdir()) == [page, profile]
+    assert main(["report", str(profile), "-o", "-"]) == 0
+    assert capsys.readouterr().out == page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing"], "missing: No such file or directory"),
+        (
+            ["."],
+            ". holds no recording: expected manifest.json or events.<pid>.jsonl in it; "
+            "`otel-quant run -- PROGRAM` makes one",
+        ),
+        (
+            ["quark_profile.yaml", "-o", "no/where.html"],
+            "no/where.html: No such file or directory; expected a file that can be written: "
+            "-o FILE names another",
+        ),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("quark_profile.yaml").write_text(PROFILE)
+    assert main(["report", *arguments]) == 1
+    assert capsys.readouterr().err == f"otel-quant: {said}\n"

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -88,7 +88,7 @@ def compare_launcher(rounds: int) -> None:
     launcher = [str(Path(sys.executable).with_name("otel-quant")), "run", "--quiet", "--no-report"]
     with tempfile.TemporaryDirectory() as folder:
         number = itertools.count()
-        kinds = {
+        kinds: dict[str, Callable[[], float]] = {
             "python": lambda: until_first_statement(python),
             "otel-quant run": lambda: until_first_statement(
                 [*launcher, "--out", f"{folder}/{next(number)}", "--", *python]

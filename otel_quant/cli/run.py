@@ -132,9 +132,9 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
-    recording = read(folder)
+    recording = read(_near(folder))
     if any(run.steps for run in recording.runs):
-        lines = [report({_near(folder): recording}, "table")]
+        lines = [report({os.fspath(folder): recording}, "table")]
     else:
         why = printable(why_no_step(notes))
         ending = recording.ending
@@ -142,7 +142,7 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
             f"otel-quant: no step was recorded: {why}",
             *(ending_lines(ending) if ending else ()),
         ]
-    return "\n".join([*lines, f"recording: {_near(folder)}"])
+    return "\n".join([*lines, f"recording: {printable(os.fspath(_near(folder)))}"])
 
 
 def _report(folder: Path) -> str:
@@ -160,13 +160,12 @@ def _report(folder: Path) -> str:
         write(folder / REPORT, render(read(folder)))
     except OSError as error:
         return f"\nreport:    none, {error}"
-    return f"\nreport:    {_near(folder / REPORT)}"
+    return f"\nreport:    {printable(os.fspath(_near(folder / REPORT)))}"
 
 
-def _near(path: Path) -> str:
+def _near(path: Path) -> Path:
     """Returns a path as it is shown: short where it is below the current folder."""
-    relative = os.path.relpath(path)
-    return printable(os.fspath(path) if relative.startswith(os.pardir) else relative)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _require_exporter() -> None:

@@ -109,9 +109,8 @@ def test_quiet_says_nothing_and_otherwise_it_is_said_after_the_program_on_standa
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "out\n", "err\n")
     ended = launched.run(["python", "-c", code], "--out", "two")
     assert ended.stdout == "out\n"
-    program, table, *rest = ended.stderr.splitlines()
-    assert program == "err"
-    assert table.split()[:2] == ["STEP", "START"]
+    program, folder, *rest = ended.stderr.splitlines()
+    assert (program, folder) == ("err", "two")
     assert any(line.startswith("A step ") for line in rest)
     assert rest[-1] == "recording: two"
 

@@ -92,7 +92,7 @@ def _same(a: Value, b: Value) -> bool:
     return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
 
 
-def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> dict[int, Kernel]:
+def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> dict[Operation, Kernel]:
     """Returns what operations read and make where kernels on integers are used.
 
     Args:
@@ -100,15 +100,15 @@ def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> dict[in
         outputs: Its outputs.
 
     Returns:
-        By the operation's ``id``, bodies' operations too; what is missing runs as the file says.
+        By operation, bodies' operations too; what is missing runs as the file says.
     """
-    kernels: dict[int, Kernel] = {}
+    kernels: dict[Operation, Kernel] = {}
     _fuse(ops, outputs, kernels)
     return kernels
 
 
 def _fuse(
-    ops: Sequence[Operation], outputs: Iterable[Value], kernels: dict[int, Kernel]
+    ops: Sequence[Operation], outputs: Iterable[Value], kernels: dict[Operation, Kernel]
 ) -> set[int]:
     """Fuses one graph; returns the values that it and its bodies read, by ``id``."""
     graph = list(executed(ops))
@@ -146,8 +146,8 @@ class _Graph:
         self._fused: dict[int, list[_Quantized]] = {}
         self._clamped: dict[int, Value] = {}
 
-    def kernels(self) -> dict[int, Kernel]:
-        """Returns what its operations read and make, by ``id``, where it is not what they say."""
+    def kernels(self) -> dict[Operation, Kernel]:
+        """Returns what its operations read and make where it is not what they say."""
         for op in reversed(self._ops):
             self._look_behind(op)
         for op in self._ops:
@@ -265,7 +265,7 @@ class _Graph:
     def _operand(self, op: Operation, i: int) -> _Quantized | None:
         return self._held.get(id(op.input(i))) if op.has(i) else None
 
-    def _made(self) -> dict[int, Kernel]:
+    def _made(self) -> dict[Operation, Kernel]:
         """Kernels, once it is known who still needs floats."""
         rules = {id(op): FUSIONS[op.kind] for op in self._ops if id(op) in self._fused}
         floats = set(self._kept)
@@ -290,11 +290,11 @@ class _Graph:
             elif op.kind in _QUANTIZE and op.has(0):
                 reads[id(op)] = [self._source(op), *op.inputs[1:]]
             floats.update(id(value) for value in reads[id(op)] if value is not None)
-        found: dict[int, Kernel] = {}
+        found: dict[Operation, Kernel] = {}
         for op in self._ops:
             makes = self._makes(op, floats, gone)
             if makes is not None:
-                found[id(op)] = Kernel(reads[id(op)] if makes else [], makes)
+                found[op] = Kernel(reads[id(op)] if makes else [], makes)
         return found
 
     def _source(self, op: Operation) -> Value:

@@ -9,7 +9,6 @@ from otel_quant.cost.inference import Walk
 from otel_quant.cost.liveness import peak_bytes
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.results import Memory
 from otel_quant.cost.rule_sets import RuleSet
 from otel_quant.cost.values import Value
 
@@ -21,54 +20,61 @@ VIEWS: Final = ("fused", "file")
 
 
 class MemoryView:
-    """Memory in one view.
+    """Memory in one view, added up node by node.
 
     Attributes:
-        nodes: Bytes of each operation's constants and results; None where not known.
-        total: Of the model.
-        unsized: Results whose size is not known.
+        bytes: Of the constants and results of the nodes so far.
+        peak_bytes: Of activations, when the model runs.
+        unsized: Results of the nodes so far whose size is not known.
     """
 
     def __init__(
         self,
-        kernels: Mapping[int, Kernel],
+        kernels: Mapping[Operation, Kernel],
         rules: RuleSet,
-        executed: Sequence[Operation],
-        held: Sequence[int],
         ops: Sequence[Operation],
         walk: Walk,
     ) -> None:
         self._kernels = kernels
         self._rules = rules
-        self.nodes = list(map(self._bytes, executed, held))
-        self.unsized = sum(
-            value.bytes is None
-            for size, op in zip(self.nodes, executed, strict=True)
-            if size is None
-            for value in self.results(op)
-        )
-        self.total = Memory(
-            sum(size or 0 for size in self.nodes),
-            peak_bytes(ops, walk.inputs.values(), walk.outputs, kernels),
-        )
+        self.bytes = 0
+        self.peak_bytes = peak_bytes(ops, walk.inputs.values(), walk.outputs, kernels)
+        self.unsized = 0
 
-    def _bytes(self, op: Operation, held: int) -> int | None:
+    def add(self, op: Operation, held: int) -> int | None:
+        """Adds a node that is executed; returns the bytes of its constants and results.
+
+        Args:
+            op: The node.
+            held: Bytes of the constants that it is the first to read.
+
+        Returns:
+            None where the size of a result is not known.
+        """
+        results = self.results(op)
+        total = held
         if operator_of(op.kind).results_in_bodies or op.kind == "Constant":
-            return held
-        total = held + (_folded(op, held) if self._kernels else 0)
-        for value in self.results(op):
+            results = []
+        elif self._kernels:
+            total += _folded(op, held)
+        known = True
+        for value in results:
             size = value.bytes
             if size is None:
-                return None
-            if self._rules.scalars_count or value.shape != ():
+                self.unsized += 1
+                known = False
+            elif self._rules.scalars_count or value.shape != ():
                 total += size
+        if not known:
+            return None
+        self.bytes += total
         return total
 
     def moved(self, op: Operation) -> int | None:
         """Returns the bytes that one execution reads and writes; None where not known."""
         if op.kind == "Constant":
             return 0
-        kernel = self._kernels.get(id(op))
+        kernel = self._kernels.get(op)
         total = 0
         seen: list[Value] = []
         for value in op.inputs if kernel is None else kernel.reads:
@@ -89,7 +95,7 @@ class MemoryView:
 
     def results(self, op: Operation) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""
-        kernel = self._kernels.get(id(op))
+        kernel = self._kernels.get(op)
         if kernel is None:
             made = [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
         else:
@@ -97,29 +103,20 @@ class MemoryView:
         return [value for value in made if not (self._rules.constants_once and value.constant)]
 
 
-def memory_views(
-    ops: Sequence[Operation],
-    executed: Sequence[Operation],
-    held: Sequence[int],
-    walk: Walk,
-    rules: RuleSet,
-) -> dict[str, MemoryView]:
-    """Returns memory in each of ``VIEWS``.
+def memory_views(ops: Sequence[Operation], walk: Walk, rules: RuleSet) -> dict[str, MemoryView]:
+    """Returns an empty view of memory for each of ``VIEWS``.
 
     Args:
         ops: Operations of the main graph.
-        executed: All operations in order of execution.
-        held: Bytes of the constants that each is the first to read.
         walk: The walk that found them.
         rules: What counts.
     """
-    file = MemoryView({}, rules, executed, held, ops, walk)
-    if not any(operator_of(op.kind).precision.dequantizes for op in executed):
+    file = MemoryView({}, rules, ops, walk)
+    if not walk.dequantizes:
         return dict.fromkeys(VIEWS, file)
     from otel_quant.cost.fusion import fused_kernels  # other models are not to wait for it
 
-    kernels = fused_kernels(ops, walk.outputs)
-    return {"fused": MemoryView(kernels, rules, executed, held, ops, walk), "file": file}
+    return {"fused": MemoryView(fused_kernels(ops, walk.outputs), rules, ops, walk), "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:

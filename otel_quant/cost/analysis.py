@@ -259,7 +259,7 @@ class _Nodes:
         if operator_of(op.kind).precision is not NO_PRECISION:
             self._makers.update(dict.fromkeys(op.outputs, op))
         params, held = self._weights.take(run)
-        memory = self._view.add(op, held)
+        memory, moved = self._view.add(op, held)
         for view in self._other_views:
             view.add(op, held)
         macs = inner = backward = None
@@ -273,7 +273,6 @@ class _Nodes:
             backward = macs + inner
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
-        moved = self._view.moved(op)
         return NodeCost(
             op.name,
             op.kind,

@@ -41,39 +41,40 @@ class MemoryView:
         self.peak_bytes = peak_bytes(ops, walk.inputs.values(), walk.outputs, kernels)
         self.unsized = 0
 
-    def add(self, op: Operation, held: int) -> int | None:
-        """Adds a node that is executed; returns the bytes of its constants and results.
+    def add(self, op: Operation, held: int) -> tuple[int | None, int | None]:
+        """Adds a node that is executed.
 
         Args:
             op: The node.
             held: Bytes of the constants that it is the first to read.
 
         Returns:
-            None where the size of a result is not known.
+            Bytes of these constants and of its results, and the bytes that one execution reads
+            and writes; None where they are not known.
         """
-        results = self.results(op)
-        total = held
-        if operator_of(op.kind).results_in_bodies or op.kind == "Constant":
-            results = []
-        elif self._kernels:
-            total += _folded(op, held)
-        known = True
-        for value in results:
+        if op.kind == "Constant":
+            self.bytes += held
+            return held, 0
+        memory: int | None = held + (_folded(op, held) if self._kernels else 0)
+        moved = self._read(op)
+        if operator_of(op.kind).results_in_bodies:
+            self.bytes += held
+            return held, moved
+        for value in self.results(op):
             size = value.bytes
             if size is None:
                 self.unsized += 1
-                known = False
-            elif self._rules.scalars_count or value.shape != ():
-                total += size
-        if not known:
-            return None
-        self.bytes += total
-        return total
+                memory = moved = None
+            else:
+                if memory is not None and (self._rules.scalars_count or value.shape != ()):
+                    memory += size
+                if moved is not None:
+                    moved += size
+        self.bytes += memory or 0
+        return memory, moved
 
-    def moved(self, op: Operation) -> int | None:
-        """Returns the bytes that one execution reads and writes; None where not known."""
-        if op.kind == "Constant":
-            return 0
+    def _read(self, op: Operation) -> int | None:
+        """Bytes that one execution of a node reads; None if they are not known."""
         kernel = self._kernels.get(op)
         total = 0
         seen: list[Value] = []
@@ -85,12 +86,6 @@ class MemoryView:
             if size is None:
                 return None
             total += size
-        if not operator_of(op.kind).results_in_bodies:
-            for value in self.results(op):
-                size = value.bytes
-                if size is None:
-                    return None
-                total += size
         return total
 
     def results(self, op: Operation) -> list[Value]:

@@ -262,7 +262,7 @@ class ModelCost(NamedTuple):
                 }
                 for name, found in self.views.items()
             },
-            "nodes": [self._node(node) for node in self.nodes],
+            "nodes": [self.node_json(node) for node in self.nodes],
             "precision": dict(self.precision),
             "uncosted_ops": dict(self.uncosted_ops),
             **self._unknown(),
@@ -318,7 +318,8 @@ class ModelCost(NamedTuple):
             ]
         }
 
-    def _node(self, node: NodeCost) -> JsonObject:
+    def node_json(self, node: NodeCost) -> JsonObject:
+        """Returns the object of one node."""
         found: JsonObject = {
             "name": node.name,
             "op_type": node.op_type,

@@ -37,6 +37,8 @@ from otel_quant.cost.values import Shape, Value
 
 if TYPE_CHECKING:
     from otel_quant.cost.custom import CustomRule
+    from otel_quant.cost.fusion import Fused
+    from otel_quant.cost.in_float import QuantizedContractions
 
 
 def analyze(
@@ -119,7 +121,15 @@ def analyze(
         max_nodes=max_nodes,
     )
     ops = walk.run()
-    views = memory_views(ops, walk, rule_set)
+    fused: Fused | None = None
+    quantized: QuantizedContractions | None = None
+    if walk.dequantizes:  # other models are not to wait for what this imports
+        from otel_quant.cost.fusion import fused_kernels
+        from otel_quant.cost.in_float import QuantizedContractions
+
+        fused = fused_kernels(ops, walk.outputs)
+        quantized = QuantizedContractions(fused)
+    views = memory_views(ops, walk, rule_set, fused)
     made: tuple[TensorCost, ...] | None = None
     if tensors:
         from otel_quant.cost.tensors import made_tensors
@@ -127,7 +137,8 @@ def analyze(
         made = tuple(made_tensors(ops, exclude))
     excluded = dict.fromkeys(exclude, 0)
     weights = _Weights(rule_set, walk.constants.of_nodes)
-    table = _Nodes(weights, views, view, _sparsity_of(model, walk) if sparsity else None)
+    zeros_of = _sparsity_of(model, walk) if sparsity else None
+    table = _Nodes(weights, views, view, zeros_of, quantized)
     nodes: list[NodeCost] = []
     for run in executions(_handed_over(ops), rule_set):
         if run.op.kind in excluded:
@@ -141,6 +152,8 @@ def analyze(
         unused = never_read(structure, unused)
     cost = _summed(structure, rule_set, tuple(nodes), walk, weights, bound, unused, view, views)
     cost = cost._replace(tensors=made)
+    if quantized is not None:
+        cost = cost._replace(quantized_contractions=quantized.count, in_float=quantized.in_float())
     if sparsity:
         found = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
         cost = cost._replace(sparsity=tuple(found.values()))
@@ -245,11 +258,13 @@ class _Nodes:
         views: Mapping[str, MemoryView],
         view: str,
         sparsity_of: Callable[[Operation], WeightSparsity | None] | None,
+        quantized: QuantizedContractions | None,
     ) -> None:
         self._weights = weights
         self._view = views[view]
         self._other_views = set(views.values()) - {self._view}
         self._sparsity_of = sparsity_of
+        self._quantized = quantized
         self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
 
@@ -273,6 +288,9 @@ class _Nodes:
             backward = macs + inner
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
+        precision = precision_of(op, self._makers) if inner else None
+        if precision is not None and self._quantized is not None:
+            self._quantized.add(op, precision)
         return NodeCost(
             op.name,
             op.kind,
@@ -283,7 +301,7 @@ class _Nodes:
             memory,
             self._shared([None if value is None else value.shape for value in op.inputs]),
             self._shared([value.shape for value in op.outputs]),
-            precision_of(op, self._makers) if inner else None,
+            precision,
             None if self._sparsity_of is None else self._sparsity_of(op),
             _unknown_reason(op, unknown, self._view, macs, memory),
             None if moved is None or run.times is None else moved * run.times,

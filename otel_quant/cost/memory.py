@@ -13,7 +13,7 @@ from otel_quant.cost.rule_sets import RuleSet
 from otel_quant.cost.values import Value
 
 if TYPE_CHECKING:
-    from otel_quant.cost.fusion import Kernel
+    from otel_quant.cost.fusion import Fused, Kernel
 
 VIEWS: Final = ("fused", "file")
 """Quantized operators as runtimes run them, or every node by itself."""
@@ -98,20 +98,21 @@ class MemoryView:
         return [value for value in made if not (self._rules.constants_once and value.constant)]
 
 
-def memory_views(ops: Sequence[Operation], walk: Walk, rules: RuleSet) -> dict[str, MemoryView]:
+def memory_views(
+    ops: Sequence[Operation], walk: Walk, rules: RuleSet, fused: Fused | None
+) -> dict[str, MemoryView]:
     """Returns an empty view of memory for each of ``VIEWS``.
 
     Args:
         ops: Operations of the main graph.
         walk: The walk that found them.
         rules: What counts.
+        fused: What a runtime makes of it; None if nothing in it is quantized.
     """
     file = MemoryView({}, rules, ops, walk)
-    if not walk.dequantizes:
+    if fused is None:
         return dict.fromkeys(VIEWS, file)
-    from otel_quant.cost.fusion import fused_kernels  # other models are not to wait for it
-
-    return {"fused": MemoryView(fused_kernels(ops, walk.outputs), rules, ops, walk), "file": file}
+    return {"fused": MemoryView(fused.kernels, rules, ops, walk), "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:

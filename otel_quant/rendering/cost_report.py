@@ -151,7 +151,23 @@ def _intro(model: ModelCost) -> list[str]:
         *assumptions(model),
         *([f"overridden {changed}"] if changed else []),
         *([f"excluded {excluded}"] if excluded else []),
+        *_in_float(model),
     ]
+
+
+def _in_float(model: ModelCost) -> Iterator[str]:
+    """Yields a line on the quantized nodes that are expected to run in float, if there are any."""
+    causes = [
+        f"{counted(each.ops.items())}, the first '{each.first}', because {each.reason}; "
+        + (f"{each.remedy} would change it" if each.remedy else "nothing in the model changes it")
+        for each in model.in_float
+    ]
+    if causes:
+        count = sum(sum(each.ops.values()) for each in model.in_float)
+        yield (
+            f"{count:,} of {model.quantized_contractions:,} quantized contractions are expected to "
+            f"run in float in onnxruntime, with memory for floats: {'. '.join(causes)}"
+        )
 
 
 _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}

@@ -275,13 +275,7 @@ class ModelCost(NamedTuple):
                 "memory_bytes": self.memory_bytes,
                 "peak_activation_bytes": self.peak_activation_bytes,
             },
-            "views": {
-                name: {
-                    "memory_bytes": found.memory_bytes,
-                    "peak_activation_bytes": found.peak_activation_bytes,
-                }
-                for name, found in self.views.items()
-            },
+            "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
             "precision": dict(self.precision),
             "uncosted_ops": dict(self.uncosted_ops),
@@ -329,19 +323,8 @@ class ModelCost(NamedTuple):
         }
 
     def _unknown(self) -> JsonObject:
-        if not self.unknown_nodes:
-            return {}
-        return {
-            "unknown_nodes": [
-                {
-                    "lack": each.lack,
-                    "ops": dict(each.ops),
-                    "first": each.first,
-                    "reason": each.reason,
-                }
-                for each in self.unknown_nodes
-            ]
-        }
+        nodes = [{**each._asdict(), "ops": dict(each.ops)} for each in self.unknown_nodes]
+        return {"unknown_nodes": nodes} if nodes else {}
 
     def node_json(self, node: NodeCost) -> JsonObject:
         """Returns the object of one node."""
@@ -359,15 +342,6 @@ class ModelCost(NamedTuple):
         if node.unknown_reason is not None:
             found["unknown_reason"] = node.unknown_reason
         if self.sparsity is not None:
-            found["sparsity"] = (
-                None
-                if node.sparsity is None
-                else {
-                    "weight": node.sparsity.weight,
-                    "ratio": node.sparsity.ratio,
-                    "block": list(node.sparsity.block),
-                    "block_ratio": node.sparsity.block_ratio,
-                    "two_of_four": node.sparsity.two_of_four,
-                }
-            )
+            zeros = node.sparsity
+            found["sparsity"] = zeros and {**zeros._asdict(), "block": list(zeros.block)}
         return found

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
@@ -23,6 +24,9 @@ MISUSED: Final = 2
 
 INCOMPLETE: Final = 3
 """With ``--strict``: costs of some node are not known, or a length of an input was assumed."""
+
+_PIECES: Final = 4096
+"""Pieces of a report that are written at once."""
 
 _MAX_SECONDS: Final = 86_400.0
 _MAX_NODES: Final = 100_000_000
@@ -214,7 +218,9 @@ def _run(options: argparse.Namespace) -> int:
             costs = [cost._replace(tensors=None) for cost in costs]
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        sys.stdout.write(report(costs, options.format, choices))
+        pieces = report(costs, options.format, choices)
+        while text := "".join(islice(pieces, _PIECES)):
+            sys.stdout.write(text)
         sys.stdout.flush()
         if options.format == "csv" and not options.strict and sys.stderr is not None:
             # CSV has no place for them; --strict says them anyway.

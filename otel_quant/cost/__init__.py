@@ -20,6 +20,7 @@ from otel_quant.cost.errors import CostError
 from otel_quant.cost.inputs import InputSpec, parse_dims, parse_inputs
 from otel_quant.cost.results import (
     Assumption,
+    InFloat,
     Memory,
     ModelCost,
     NodeCost,
@@ -36,6 +37,7 @@ __all__ = [
     "Assumption",
     "CostError",
     "CustomRule",
+    "InFloat",
     "InputSpec",
     "Memory",
     "ModelCost",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,14 @@ from otel_quant.cost.operation import RULE_ERRORS, Operation
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.precision import precision_of
 from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.results import ModelCost, NodeCost, UnknownNodes, WeightSparsity
+from otel_quant.cost.results import (
+    Memory,
+    ModelCost,
+    NodeCost,
+    TensorCost,
+    UnknownNodes,
+    WeightSparsity,
+)
 from otel_quant.cost.rule_sets import MAX_MACS, RULE_SETS, TOO_MANY_MACS, RuleSet
 from otel_quant.cost.rules.operator import NO_PRECISION
 from otel_quant.cost.structure import Model, Tensor
@@ -30,6 +37,8 @@ from otel_quant.cost.values import Shape, Value
 
 if TYPE_CHECKING:
     from otel_quant.cost.custom import CustomRule
+    from otel_quant.cost.fusion import Fused
+    from otel_quant.cost.in_float import QuantizedContractions
 
 
 def analyze(
@@ -112,54 +121,57 @@ def analyze(
         max_nodes=max_nodes,
     )
     ops = walk.run()
-    runs = list(executions(ops, rule_set))
+    fused: Fused | None = None
+    quantized: QuantizedContractions | None = None
+    if walk.dequantizes:  # other models are not to wait for what this imports
+        from otel_quant.cost.fusion import fused_kernels
+        from otel_quant.cost.in_float import QuantizedContractions
+
+        fused = fused_kernels(ops, walk.outputs)
+        quantized = QuantizedContractions(fused)
+    views = memory_views(ops, walk, rule_set, fused)
+    made: tuple[TensorCost, ...] | None = None
+    if tensors:
+        from otel_quant.cost.tensors import made_tensors
+
+        made = tuple(made_tensors(ops, exclude))
     excluded = dict.fromkeys(exclude, 0)
-    if excluded:
-        counts = Counter(run.op.kind for run in runs)
-        excluded = {kind: counts[kind] for kind in excluded}
-        runs = [run for run in runs if run.op.kind not in excluded]
-    weights = _Weights(rule_set)
-    params, sizes = weights.take_all(runs)
-    executed = [run.op for run in runs]
-    views = memory_views(ops, executed, sizes, walk, rule_set)
-    table = _Nodes(executed, views[view])
-    nodes = tuple(map(table.cost, _handed_over(runs), params, views[view].nodes))
-    zeros: tuple[WeightSparsity, ...] | None = None
-    if sparsity:
-        nodes, zeros = _with_sparsity(nodes, executed, model, walk)
-    unused = [value for value in walk.weights if id(value) not in weights.seen]
+    weights = _Weights(rule_set, walk.constants.of_nodes)
+    zeros_of = _sparsity_of(model, walk) if sparsity else None
+    table = _Nodes(weights, views, view, zeros_of, quantized)
+    nodes: list[NodeCost] = []
+    for run in executions(_handed_over(ops), rule_set):
+        if run.op.kind in excluded:
+            excluded[run.op.kind] += 1
+        else:
+            nodes.append(table.cost(run))
+    unused = [value for value in walk.constants.met if value not in weights.seen]
     if unused:
         from otel_quant.cost.unknowns import never_read  # most models have no such constants
 
         unused = never_read(structure, unused)
-    cost = _summed(structure, rule_set, nodes, walk, weights, bound, unused, zeros, view, views)
+    cost = _summed(structure, rule_set, tuple(nodes), walk, weights, bound, unused, view, views)
+    cost = cost._replace(tensors=made)
+    if quantized is not None:
+        cost = cost._replace(quantized_contractions=quantized.count, in_float=quantized.in_float())
+    if sparsity:
+        found = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
+        cost = cost._replace(sparsity=tuple(found.values()))
     if excluded:
-        cost = cost._replace(params=sum(params), weight_bytes=sum(sizes), excluded=excluded)
-    if tensors:
-        from otel_quant.cost.tensors import made_tensors
-
-        cost = cost._replace(tensors=tuple(made_tensors(ops, excluded)))
+        params = sum(node.params for node in nodes)
+        cost = cost._replace(params=params, weight_bytes=weights.bytes, excluded=excluded)
     if dims:
         known = names_of(structure.graph).union(names_in_shapes(inputs))
         cost = cost._replace(unused_dims=tuple(name for name in dims if name not in known))
     return cost
 
 
-def _with_sparsity(
-    nodes: tuple[NodeCost, ...], executed: list[Operation], model: object, walk: Walk
-) -> tuple[tuple[NodeCost, ...], tuple[WeightSparsity, ...]]:
+def _sparsity_of(model: object, walk: Walk) -> Callable[[Operation], WeightSparsity | None]:
     from otel_quant.cost.reader.weights import source_of
     from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
     source = source_of(model)
-    result: list[NodeCost] = []
-    found: dict[str, WeightSparsity] = {}
-    for node, op in zip(nodes, executed, strict=True):
-        zeros = weight_sparsity(op, source, walk.budget.check_time)
-        if zeros is not None:
-            found.setdefault(zeros.weight, zeros)
-        result.append(node._replace(sparsity=zeros))
-    return tuple(result), tuple(found.values())
+    return lambda op: weight_sparsity(op, source, walk.budget.check_time)
 
 
 def _structure(model: object, deadline: float | None) -> Model:
@@ -178,39 +190,38 @@ class _Weights:
     """Hands each constant to its first reader.
 
     Attributes:
-        packed: Elements taken so far beyond those that their tensors seem to have, because one
-            stored element holds several.
-        seen: ``id`` of each that has been handed out.
+        bytes: Of what has been handed out.
+        packed: Elements of it beyond those that tensors seem to have, because one stored element
+            holds several.
+        seen: What has been handed out.
     """
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet, of_nodes: set[Value]) -> None:
+        self.bytes = 0
         self.packed = 0
+        self.seen: set[Value] = set()
         self._rules = rules
-        self.seen: set[int] = set()
+        self._of_nodes = of_nodes
 
-    def take_all(self, runs: Iterable[Run]) -> tuple[list[int], list[int]]:
-        """Returns elements and bytes of the constants that each execution is the first to read."""
-        all_elements: list[int] = []
-        all_bytes: list[int] = []
-        for run in runs:
-            elements, size = self._take(run.op)
-            for op in run.idle:
-                more, larger = self._take(op)
-                elements += more
-                size += larger
-            all_elements.append(elements)
-            all_bytes.append(size)
-        return all_elements, all_bytes
+    def take(self, run: Run) -> tuple[int, int]:
+        """Returns elements and bytes of the constants that an execution is the first to read."""
+        elements, size = self._take(run.op)
+        for op in run.idle:
+            more, larger = self._take(op)
+            elements += more
+            size += larger
+        self.bytes += size
+        return elements, size
 
     def _take(self, op: Operation) -> tuple[int, int]:
         elements = size = 0
         for i, value in enumerate(op.inputs):
-            if value is None or value.weight is None or id(value) in self.seen:
+            if value is None or value.weight is None or value in self.seen:
                 continue
-            self.seen.add(id(value))
+            self.seen.add(value)
             if not self._rules.scalars_count and not value.weight.dims:
                 continue
-            if not self._rules.constant_nodes and value.producer is not None:
+            if not self._rules.constant_nodes and value in self._of_nodes:
                 continue
             found = _packed(op, i, value.weight)
             elements += found
@@ -231,29 +242,41 @@ def _packed(op: Operation, i: int, weight: Tensor) -> int:
     return found if 0 < found <= 8 * weight.stored else weight.elements
 
 
-def _handed_over(runs: list[Run]) -> Iterator[Run]:
+def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
     """Yields what a list has and leaves it empty: there may be many, and each is used once."""
-    runs.reverse()
-    while runs:
-        yield runs.pop()
+    ops.reverse()
+    while ops:
+        yield ops.pop()
 
 
 class _Nodes:
-    """Makes the records of nodes."""
+    """Makes the records of nodes, which come in order of execution."""
 
-    def __init__(self, executed: Iterable[Operation], view: MemoryView) -> None:
-        self._view = view
-        self._makers = {
-            id(value): op
-            for op in executed
-            if operator_of(op.kind).precision is not NO_PRECISION
-            for value in op.outputs
-        }
+    def __init__(
+        self,
+        weights: _Weights,
+        views: Mapping[str, MemoryView],
+        view: str,
+        sparsity_of: Callable[[Operation], WeightSparsity | None] | None,
+        quantized: QuantizedContractions | None,
+    ) -> None:
+        self._weights = weights
+        self._view = views[view]
+        self._other_views = set(views.values()) - {self._view}
+        self._sparsity_of = sparsity_of
+        self._quantized = quantized
+        self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
 
-    def cost(self, run: Run, params: int, memory: int | None) -> NodeCost:
-        """Returns the record of a node, given its parameters and the bytes of its memory."""
+    def cost(self, run: Run) -> NodeCost:
+        """Returns the record of a node."""
         op = run.op
+        if operator_of(op.kind).precision is not NO_PRECISION:
+            self._makers.update(dict.fromkeys(op.outputs, op))
+        params, held = self._weights.take(run)
+        memory, moved = self._view.add(op, held)
+        for view in self._other_views:
+            view.add(op, held)
         macs = inner = backward = None
         unknown = run.unknown
         if run.macs is not None and run.times is not None and run.macs.total * run.times > MAX_MACS:
@@ -265,7 +288,9 @@ class _Nodes:
             backward = macs + inner
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
-        moved = self._view.moved(op)
+        precision = precision_of(op, self._makers) if inner else None
+        if precision is not None and self._quantized is not None:
+            self._quantized.add(op, precision)
         return NodeCost(
             op.name,
             op.kind,
@@ -276,8 +301,8 @@ class _Nodes:
             memory,
             self._shared([None if value is None else value.shape for value in op.inputs]),
             self._shared([value.shape for value in op.outputs]),
-            precision_of(op, self._makers) if inner else None,
-            None,
+            precision,
+            None if self._sparsity_of is None else self._sparsity_of(op),
             _unknown_reason(op, unknown, self._view, macs, memory),
             None if moved is None or run.times is None else moved * run.times,
         )
@@ -334,7 +359,6 @@ def _summed(
     weights: _Weights,
     bound: BoundInputs,
     unused: list[Value],
-    sparsity: tuple[WeightSparsity, ...] | None,
     view: str,
     views: Mapping[str, MemoryView],
 ) -> ModelCost:
@@ -344,8 +368,9 @@ def _summed(
     for node in nodes:
         if node.precision is not None:
             mix[node.precision] += node.macs_contraction or 0
-    left_out = {id(value) for value in unused}
-    read = [value.weight for value in walk.weights if value.weight and id(value) not in left_out]
+    met = walk.constants.met
+    left_out = set(unused)
+    read = [value.weight for value in met if value.weight and value not in left_out]
     unread_weights = [value.weight for value in unused if value.weight is not None]
     if rules.constant_nodes:
         params = weights.packed + sum(weight.elements for weight in read)
@@ -356,7 +381,7 @@ def _summed(
         path=model.source,
         rules=rules.name,
         view=view,
-        views={name: found.total for name, found in views.items()},
+        views={name: Memory(found.bytes, found.peak_bytes) for name, found in views.items()},
         macs=sum(node.macs or 0 for node in nodes),
         macs_contraction=contraction,
         backward_macs=sum(node.backward_macs or 0 for node in nodes),
@@ -364,9 +389,9 @@ def _summed(
         weight_bytes=sum(weight.stored for weight in read),
         unused_params=sum(weight.elements for weight in unread_weights),
         unused_weight_bytes=sum(weight.stored for weight in unread_weights),
-        memory_bytes=views[view].total.memory_bytes,
-        peak_activation_bytes=views[view].total.peak_activation_bytes,
-        file_bytes=file_bytes(model, walk.weights),
+        memory_bytes=views[view].bytes,
+        peak_activation_bytes=views[view].peak_bytes,
+        file_bytes=file_bytes(model, met),
         nodes=nodes,
         op_counts=dict(counts.most_common()),
         quantize_nodes=sum(
@@ -384,5 +409,4 @@ def _summed(
         unsized_tensors=views[view].unsized,
         unknown_nodes=_unknown_nodes(nodes),
         max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
-        sparsity=sparsity,
     )

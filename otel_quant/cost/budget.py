@@ -48,8 +48,8 @@ class Budget:
         self._work = 0
         self._effort = 0
 
-    def next_operation(self) -> int:
-        """Counts an operation; returns its number.
+    def count_operation(self) -> None:
+        """Counts an operation.
 
         Raises:
             CostError: There are too many, or the time limit has passed.
@@ -64,7 +64,6 @@ class Budget:
             )
         if not self.operations & _LOOK_EVERY:
             self.check_time()
-        return self.operations
 
     def spend(self, work: int) -> None:
         """Counts operands, attributes and constants that are looked at.

@@ -25,10 +25,12 @@ class Constants:
 
     Attributes:
         met: The value of each, in order.
+        of_nodes: Those that Constant nodes make.
     """
 
     def __init__(self) -> None:
         self.met: list[Value] = []
+        self.of_nodes: set[Value] = set()
         self._known: dict[int, Value] = {}
 
     def tensor(self, tensor: Tensor) -> Value:
@@ -66,6 +68,7 @@ class Constants:
         value = self._known.get(id(node)) if own else None
         if value is None:
             value = self._of(attributes)
+            self.of_nodes.add(value)
             if own:
                 self._known[id(node)] = value
         return value

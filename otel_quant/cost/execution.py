@@ -44,8 +44,7 @@ def executions(
     """
     for op in ops:
         if not op.bodies and not op.branches:
-            if not op.inlined:
-                yield _run(op, times, unknown, (), rules, counted=True)
+            yield _run(op, times, unknown, (), rules, counted=True)
             continue
         idle: list[Operation] = []
         inner: list[Run] = []
@@ -72,7 +71,7 @@ def executions(
 def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
     """Yields the operations of one graph in order, those of functions in place of their calls."""
     for op in ops:
-        if op.inlined:
+        if op.bodies and op.inlined:
             for body in op.bodies:
                 yield from executed(body.ops)
         else:

@@ -43,6 +43,32 @@ class Kernel(NamedTuple):
     makes: Sequence[Value]
 
 
+class Obstacle(NamedTuple):
+    """Why an operator whose operands are quantized has no kernel on integers.
+
+    Attributes:
+        reason: In words.
+        remedy: What in the model would give it one; empty if nothing would.
+    """
+
+    reason: str
+    remedy: str
+
+
+class Fused(NamedTuple):
+    """What a runtime makes of a quantized graph, bodies included.
+
+    Attributes:
+        kernels: What operations read and make where it is not what the file says.
+        on_integers: Operations that have a kernel on integers.
+        obstacles: Why others, whose operands are quantized, have none.
+    """
+
+    kernels: dict[Operation, Kernel]
+    on_integers: set[Operation]
+    obstacles: dict[Operation, Obstacle]
+
+
 class _Quantized(NamedTuple):
     """Integers that stand for a float tensor.
 
@@ -92,32 +118,29 @@ def _same(a: Value, b: Value) -> bool:
     return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
 
 
-def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> dict[int, Kernel]:
-    """Returns what operations read and make where kernels on integers are used.
+def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> Fused:
+    """Returns where kernels on integers are used.
 
     Args:
         ops: Operations of the main graph.
         outputs: Its outputs.
-
-    Returns:
-        By the operation's ``id``, bodies' operations too; what is missing runs as the file says.
     """
-    kernels: dict[int, Kernel] = {}
-    _fuse(ops, outputs, kernels)
-    return kernels
+    fused = Fused({}, set(), {})
+    _fuse(ops, outputs, fused)
+    return fused
 
 
-def _fuse(
-    ops: Sequence[Operation], outputs: Iterable[Value], kernels: dict[int, Kernel]
-) -> set[int]:
+def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> set[int]:
     """Fuses one graph; returns the values that it and its bodies read, by ``id``."""
     graph = list(executed(ops))
     captured: set[int] = set()
     for op in graph:
         for body in (*op.bodies, *op.branches):
-            captured |= _fuse(body.ops, body.outputs, kernels)
+            captured |= _fuse(body.ops, body.outputs, fused)
     found = _Graph(graph, {id(value) for value in outputs}, captured)
-    kernels.update(found.kernels())
+    fused.kernels.update(found.kernels())
+    fused.on_integers.update(found.fused)
+    fused.obstacles.update(found.obstacles)
     return found.read
 
 
@@ -143,11 +166,12 @@ class _Graph:
         self.read = kept | set(self._edges)
         self._wanted: dict[int, _Quantized] = {}
         self._held: dict[int, _Quantized] = {}
-        self._fused: dict[int, list[_Quantized]] = {}
+        self.fused: dict[Operation, list[_Quantized]] = {}
+        self.obstacles: dict[Operation, Obstacle] = {}
         self._clamped: dict[int, Value] = {}
 
-    def kernels(self) -> dict[int, Kernel]:
-        """Returns what its operations read and make, by ``id``, where it is not what they say."""
+    def kernels(self) -> dict[Operation, Kernel]:
+        """Returns what its operations read and make where it is not what they say."""
         for op in reversed(self._ops):
             self._look_behind(op)
         for op in self._ops:
@@ -199,14 +223,19 @@ class _Graph:
         value = op.outputs[0]
         if rule is not None and op.opset >= rule.since:
             results = self._results(op, rule)
-            if results is not None:
-                self._fused[id(op)] = results
+            if isinstance(results, Obstacle):
+                self.obstacles[op] = results
+            elif results is not None:
+                self.fused[op] = results
         wanted = self._wanted.get(id(value))
         if wanted is not None and not wanted.node and id(value) not in self._held:
             self._held[id(value)] = wanted
 
-    def _results(self, op: Operation, rule: Fusion) -> list[_Quantized] | None:
-        """What a kernel makes in place of results; empty for the results; None if there is none."""
+    def _results(self, op: Operation, rule: Fusion) -> list[_Quantized] | Obstacle | None:
+        """What a kernel makes in place of results; empty for the results.
+
+        An obstacle if there is no kernel, None if an operand is not quantized.
+        """
         end = len(op.inputs) if rule.count is None else rule.first + rule.count
         operands = [self._operand(op, i) for i in range(rule.first, end)]
         held = [item for item in operands if item is not None]
@@ -219,22 +248,25 @@ class _Graph:
         else:
             fits = others <= {dtype}
         if dtype not in rule.types or not fits:
-            return None
+            return _other_types(item.value.dtype for item in held)
         if rule.result == "plain":
             return []
         wanted = [self._wanted.get(id(value)) for value in _named(op)]
         found = [item for item in wanted if item is not None]
         quantized = len(found) == len(wanted)
         if not self._has_bias(op, rule, quantized=quantized):
-            return None
+            bias = self._operand(op, rule.bias or 0)
+            name = dtypes.name_of((op.input(rule.bias or 0) if bias is None else bias.value).dtype)
+            return Obstacle(f"the bias is {name}", "a bias of int32")
         if not quantized:
             if rule.result == "either" and id(op.outputs[0]) not in self._quantizers:
                 return []
-            return self._carried_on(op, held[0]) if rule.result == "equal" else None
+            carried = self._carried_on(op, held[0]) if rule.result == "equal" else None
+            return _NOT_QUANTIZED if carried is None else carried
         if any(item.value.dtype != dtype for item in found):
-            return None
+            return _other_types([dtype, *(item.value.dtype for item in found)])
         if rule.result == "equal" and not all(held[0].equals(item) for item in found):
-            return None
+            return _OTHER_SCALE
         return found
 
     def _has_bias(self, op: Operation, rule: Fusion, *, quantized: bool) -> bool:
@@ -265,9 +297,9 @@ class _Graph:
     def _operand(self, op: Operation, i: int) -> _Quantized | None:
         return self._held.get(id(op.input(i))) if op.has(i) else None
 
-    def _made(self) -> dict[int, Kernel]:
+    def _made(self) -> dict[Operation, Kernel]:
         """Kernels, once it is known who still needs floats."""
-        rules = {id(op): FUSIONS[op.kind] for op in self._ops if id(op) in self._fused}
+        rules = {id(op): FUSIONS[op.kind] for op in self._ops if op in self.fused}
         floats = set(self._kept)
         reads: dict[int, list[Value | None]] = {}
         for op in self._ops:
@@ -281,7 +313,7 @@ class _Graph:
                     if held is not None:
                         taken[i] = held.value
             reads[id(op)] = taken
-        made = {id(item.value) for items in self._fused.values() for item in items}
+        made = {id(item.value) for items in self.fused.values() for item in items}
         made |= set(self._twins) | set(self._clamped)
         gone = {id(op) for op in self._ops if op.outputs and self._gone(op, made)}
         for op in self._ops:
@@ -290,11 +322,11 @@ class _Graph:
             elif op.kind in _QUANTIZE and op.has(0):
                 reads[id(op)] = [self._source(op), *op.inputs[1:]]
             floats.update(id(value) for value in reads[id(op)] if value is not None)
-        found: dict[int, Kernel] = {}
+        found: dict[Operation, Kernel] = {}
         for op in self._ops:
             makes = self._makes(op, floats, gone)
             if makes is not None:
-                found[id(op)] = Kernel(reads[id(op)] if makes else [], makes)
+                found[op] = Kernel(reads[id(op)] if makes else [], makes)
         return found
 
     def _source(self, op: Operation) -> Value:
@@ -317,7 +349,7 @@ class _Graph:
         needed = [value for value in op.outputs if id(value) in floats]
         if op.kind in _DEQUANTIZE:
             return needed
-        items = self._fused.get(id(op))
+        items = self.fused.get(op)
         if items:
             return [*(item.value for item in items), *needed]
         if items is not None:
@@ -328,6 +360,21 @@ class _Graph:
             if (item := self._wanted.get(id(value))) is not None and not item.node
         ]
         return [*op.outputs, *moved] if moved else None
+
+
+_NOT_QUANTIZED: Final = Obstacle(
+    "its result is not quantized right behind it", "a QuantizeLinear as the only reader of it"
+)
+_OTHER_SCALE: Final = Obstacle(
+    "its result has another scale or zero point than its operand", "the same ones"
+)
+
+
+def _other_types(found: Iterable[int]) -> Obstacle:
+    names = " and ".join(dict.fromkeys(map(dtypes.name_of, found)))
+    return Obstacle(
+        f"its operands and result are {names}", "8 bits, all unsigned with int8 weights or all int8"
+    )
 
 
 def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:

@@ -51,6 +51,8 @@ class Walk:
         model: The model.
         inputs: Values of the main graph's inputs, set by the caller before :meth:`run`.
         outputs: Values of its outputs, after :meth:`run`.
+        constants: The constants that it has met.
+        dequantizes: Whether it has met an operator that only dequantizes.
         budget: What the walk may take.
     """
 
@@ -69,22 +71,18 @@ class Walk:
         self.inputs = inputs
         self.budget = Budget(model.source, deadline, max_nodes)
         self.outputs: list[Value] = []
+        self.dequantizes = False
         self._symbols = symbols
         self._given = Symbols(dims or {})
         self._trust_declared = trust_declared
         self._opsets: Mapping[str, int] = model.opsets
-        self._constants = Constants()
+        self.constants = Constants()
         self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}
 
     @property
     def source(self) -> str:
         """The model's name, for errors."""
         return self.model.source
-
-    @property
-    def weights(self) -> list[Value]:
-        """The value of every constant tensor met, once each."""
-        return self._constants.met
 
     def run(self) -> list[Operation]:
         """Walks the main graph; returns its operations in order.
@@ -121,9 +119,9 @@ class Walk:
         )
         scope = GraphScope(outer)
         for sparse in graph.sparse_initializers:
-            scope.values[sparse.values.name] = self._constants.sparse(sparse)
+            scope.values[sparse.values.name] = self.constants.sparse(sparse)
         for tensor in graph.initializers:
-            scope.values[tensor.name] = self._constants.tensor(tensor)
+            scope.values[tensor.name] = self.constants.tensor(tensor)
         for info in graph.inputs:
             if info.name in inputs:
                 scope.values[info.name] = inputs[info.name]
@@ -167,7 +165,7 @@ class Walk:
             order = self._orders[id(nodes)] = (places, sequence)
         ops: list[Operation] = []
         for i, node in zip(*order, strict=True):
-            number = self.budget.next_operation()
+            self.budget.count_operation()
             self.budget.spend(
                 len(node.inputs)
                 + len(node.outputs)
@@ -176,10 +174,10 @@ class Walk:
             )
             if node.op_type == "Constant" and not node.domain:
                 name = prefix + (node.name or f"Constant_{i}")
-                ops.append(self._constant(node, scope, name, number, arguments))
+                ops.append(self._constant(node, scope, name, arguments))
                 continue
             name = prefix + (node.name or f"{node.op_type}_{i}")
-            ops.append(self._node(node, scope, name, number, arguments, hints))
+            ops.append(self._node(node, scope, name, arguments, hints))
         return ops
 
     def _constant(
@@ -187,26 +185,23 @@ class Walk:
         node: Node,
         scope: GraphScope,
         title: str,
-        number: int,
         arguments: Mapping[str, Attribute] | None,
     ) -> Operation:
         """A Constant is its tensor, as if it were an initializer."""
         attributes = resolved(node.attributes, arguments)
-        value = self._constants.node(node, attributes)
+        value = self.constants.node(node, attributes)
         if not value.name:
             value.name = node.outputs[0] if node.outputs else node.name
-        value.producer = number
         for name in node.outputs:
             scope.values[name] = value
         opset = self._opsets.get("", 0)
-        return Operation(title, "Constant", node, (), (value,), attributes, opset, number)
+        return Operation(title, "Constant", node, (), (value,), attributes, opset)
 
     def _node(
         self,
         node: Node,
         scope: GraphScope,
         title: str,
-        number: int,
         arguments: Mapping[str, Attribute] | None,
         hints: Mapping[str, Type],
     ) -> Operation:
@@ -228,10 +223,10 @@ class Walk:
             (),
             resolved(node.attributes, arguments),
             self._opsets.get(node.domain, 0),
-            number,
         )
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         operator = operator_of(op.kind)
+        self.dequantizes |= operator.precision.dequantizes
         if function is not None:
             outputs = self._call(function, op)
         elif operator.bodies is not None:
@@ -287,7 +282,6 @@ class Walk:
             and all(value is None or value.constant for value in op.inputs)
         )
         for value in outputs:
-            value.producer = op.number
             value.constant = constant
         cause = failure or _cause(op)
         for value in outputs:
@@ -321,7 +315,6 @@ class Walk:
     def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
-        op.inlined = True
         scope = GraphScope()
         for i, name in enumerate(function.inputs):
             value = op.inputs[i] if i < len(op.inputs) else None
@@ -337,7 +330,8 @@ class Walk:
         if missing:
             self.budget.spend(sum(len(node.inputs) for node in nodes))
             nodes = tuple(_without(node, missing) for node in nodes)
-        op.bodies = [Body(self._nodes(nodes, scope, op.name + "/", arguments, {}))]
+        inner = self._nodes(nodes, scope, op.name + "/", arguments, {})
+        op.bodies = (Body(inner, inlined=True),)
         if missing:
             self._orders.pop(id(nodes), None)
         self._opsets = outer

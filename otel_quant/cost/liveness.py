@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ def peak_bytes(
     ops: Sequence[Operation],
     inputs: Iterable[Value],
     outputs: Iterable[Value],
-    kernels: Mapping[int, Kernel],
+    kernels: Mapping[Operation, Kernel],
 ) -> int:
     """Returns the most bytes of activations alive at once.
 
@@ -31,8 +32,7 @@ def peak_bytes(
         ops: The main graph's operations in order of execution.
         inputs: The model's inputs.
         outputs: The model's outputs.
-        kernels: What operations read and make where it is not what the graph says, by the
-            operation's ``id``.
+        kernels: What operations read and make where it is not what the graph says.
     """
     timeline = _Timeline(kernels)
     for value in inputs:
@@ -51,31 +51,30 @@ class _Timeline:
         now: Number of the operation that runs.
     """
 
-    def __init__(self, kernels: Mapping[int, Kernel]) -> None:
+    def __init__(self, kernels: Mapping[Operation, Kernel]) -> None:
         self.now = 0
         self._kernels = kernels
-        self._behind: dict[int, Value] = {}
-        self._index: dict[int, int] = {}  # of each tensor in the lists, by its id
-        self._made: list[int] = []
-        self._last: list[int] = []
-        self._sizes: list[int] = []
-        self._around: list[set[int]] = []
+        self._behind: dict[Value, Value] = {}
+        self._index: dict[Value, int] = {}  # of each tensor in the arrays
+        self._made = array("q")  # tensors may be many, and numbers in lists take five times as much
+        self._last = array("q")
+        self._unchanged: set[Value] = set()
+        self._around: list[set[Value]] = []
 
     def make(self, value: Value) -> None:
         """Notes that a tensor comes into being, if its memory is its own."""
-        held = self._behind.get(id(value), value)
-        index = self._index.get(id(held))
+        held = self._behind.get(value, value)
+        index = self._index.get(held)
         if index is not None:
             self._last[index] = self.now
         elif not held.constant:
-            self._index[id(held)] = len(self._made)
+            self._index[held] = len(self._made)
             self._made.append(self.now)
             self._last.append(self.now)
-            self._sizes.append(held.bytes or 0)
 
     def read(self, value: Value) -> None:
         """Notes that a tensor is still needed."""
-        held = id(self._behind.get(id(value), value))
+        held = self._behind.get(value, value)
         index = self._index.get(held)
         if index is not None:
             self._last[index] = self.now
@@ -86,7 +85,7 @@ class _Timeline:
         """Runs operations one after the other, calls of functions in place."""
         for op in executed(ops):
             self.now += 1
-            kernel = self._kernels.get(id(op))
+            kernel = self._kernels.get(op)
             reads = op.inputs if kernel is None else kernel.reads
             makes = op.outputs if kernel is None else kernel.makes
             for value in reads:
@@ -94,7 +93,7 @@ class _Timeline:
                     self.read(value)
             if operator_of(op.kind).view and makes and reads and reads[0] is not None:
                 # The root of its operand, not the operand: views of views may be many.
-                self._behind[id(makes[0])] = self._root(reads[0])
+                self._behind[makes[0]] = self._root(reads[0])
             if op.bodies or op.branches:
                 self._run_bodies(op)
             for value in makes:
@@ -103,7 +102,7 @@ class _Timeline:
     def _run_bodies(self, op: Operation) -> None:
         """Runs what an operation runs; its operands and what is captured live until then."""
         start = self.now
-        self._around.append({id(self._root(value)) for value in op.inputs if value is not None})
+        self._around.append({self._root(value) for value in op.inputs if value is not None})
         for body in op.bodies:
             for value in op.outputs[len(body.carried) :]:  # a slice comes with each iteration
                 self.make(value)
@@ -111,10 +110,8 @@ class _Timeline:
             for item, result in zip(body.carried, op.outputs, strict=False):
                 if item.first is not None and self._root(item.leaving) is item.entering:
                     # No iteration changes it: it is the same tensor all the time.
-                    index = self._index.get(id(item.entering))
-                    if index is not None:
-                        self._sizes[index] = 0
-                    self._behind[id(result)] = self._root(item.first)
+                    self._unchanged.add(item.entering)
+                    self._behind[result] = self._root(item.first)
         chosen = op.branches if op.taken is None else [op.branches[op.taken]]
         for body in chosen:
             self._run_body(body)
@@ -133,19 +130,20 @@ class _Timeline:
         self.now += 1
         for item in body.carried:
             if body.times == 1 and item.first is not None:
-                self._behind[id(item.entering)] = self._root(item.first)
+                self._behind[item.entering] = self._root(item.first)
             self.make(item.entering)
         self.run(body.ops)
         for value in body.outputs:
             self.read(value)
 
     def _root(self, value: Value) -> Value:
-        return self._behind.get(id(value), value)
+        return self._behind.get(value, value)
 
     def peak(self) -> int:
         """Returns the most bytes alive at once."""
         changes = [0] * (self.now + 2)
-        for made, last, size in zip(self._made, self._last, self._sizes, strict=True):
+        for value, made, last in zip(self._index, self._made, self._last, strict=True):
+            size = 0 if value in self._unchanged else value.bytes or 0
             changes[made] += size
             changes[last + 1] -= size
         return max(accumulate(changes))

@@ -9,66 +9,73 @@ from otel_quant.cost.inference import Walk
 from otel_quant.cost.liveness import peak_bytes
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.results import Memory
 from otel_quant.cost.rule_sets import RuleSet
 from otel_quant.cost.values import Value
 
 if TYPE_CHECKING:
-    from otel_quant.cost.fusion import Kernel
+    from otel_quant.cost.fusion import Fused, Kernel
 
 VIEWS: Final = ("fused", "file")
 """Quantized operators as runtimes run them, or every node by itself."""
 
 
 class MemoryView:
-    """Memory in one view.
+    """Memory in one view, added up node by node.
 
     Attributes:
-        nodes: Bytes of each operation's constants and results; None where not known.
-        total: Of the model.
-        unsized: Results whose size is not known.
+        bytes: Of the constants and results of the nodes so far.
+        peak_bytes: Of activations, when the model runs.
+        unsized: Results of the nodes so far whose size is not known.
     """
 
     def __init__(
         self,
-        kernels: Mapping[int, Kernel],
+        kernels: Mapping[Operation, Kernel],
         rules: RuleSet,
-        executed: Sequence[Operation],
-        held: Sequence[int],
         ops: Sequence[Operation],
         walk: Walk,
     ) -> None:
         self._kernels = kernels
         self._rules = rules
-        self.nodes = list(map(self._bytes, executed, held))
-        self.unsized = sum(
-            value.bytes is None
-            for size, op in zip(self.nodes, executed, strict=True)
-            if size is None
-            for value in self.results(op)
-        )
-        self.total = Memory(
-            sum(size or 0 for size in self.nodes),
-            peak_bytes(ops, walk.inputs.values(), walk.outputs, kernels),
-        )
+        self.bytes = 0
+        self.peak_bytes = peak_bytes(ops, walk.inputs.values(), walk.outputs, kernels)
+        self.unsized = 0
 
-    def _bytes(self, op: Operation, held: int) -> int | None:
-        if operator_of(op.kind).results_in_bodies or op.kind == "Constant":
-            return held
-        total = held + (_folded(op, held) if self._kernels else 0)
+    def add(self, op: Operation, held: int) -> tuple[int | None, int | None]:
+        """Adds a node that is executed.
+
+        Args:
+            op: The node.
+            held: Bytes of the constants that it is the first to read.
+
+        Returns:
+            Bytes of these constants and of its results, and the bytes that one execution reads
+            and writes; None where they are not known.
+        """
+        if op.kind == "Constant":
+            self.bytes += held
+            return held, 0
+        memory: int | None = held + (_folded(op, held) if self._kernels else 0)
+        moved = self._read(op)
+        if operator_of(op.kind).results_in_bodies:
+            self.bytes += held
+            return held, moved
         for value in self.results(op):
             size = value.bytes
             if size is None:
-                return None
-            if self._rules.scalars_count or value.shape != ():
-                total += size
-        return total
+                self.unsized += 1
+                memory = moved = None
+            else:
+                if memory is not None and (self._rules.scalars_count or value.shape != ()):
+                    memory += size
+                if moved is not None:
+                    moved += size
+        self.bytes += memory or 0
+        return memory, moved
 
-    def moved(self, op: Operation) -> int | None:
-        """Returns the bytes that one execution reads and writes; None where not known."""
-        if op.kind == "Constant":
-            return 0
-        kernel = self._kernels.get(id(op))
+    def _read(self, op: Operation) -> int | None:
+        """Bytes that one execution of a node reads; None if they are not known."""
+        kernel = self._kernels.get(op)
         total = 0
         seen: list[Value] = []
         for value in op.inputs if kernel is None else kernel.reads:
@@ -79,17 +86,11 @@ class MemoryView:
             if size is None:
                 return None
             total += size
-        if not operator_of(op.kind).results_in_bodies:
-            for value in self.results(op):
-                size = value.bytes
-                if size is None:
-                    return None
-                total += size
         return total
 
     def results(self, op: Operation) -> list[Value]:
         """Returns what takes memory of an operation's results when the model runs."""
-        kernel = self._kernels.get(id(op))
+        kernel = self._kernels.get(op)
         if kernel is None:
             made = [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
         else:
@@ -98,28 +99,20 @@ class MemoryView:
 
 
 def memory_views(
-    ops: Sequence[Operation],
-    executed: Sequence[Operation],
-    held: Sequence[int],
-    walk: Walk,
-    rules: RuleSet,
+    ops: Sequence[Operation], walk: Walk, rules: RuleSet, fused: Fused | None
 ) -> dict[str, MemoryView]:
-    """Returns memory in each of ``VIEWS``.
+    """Returns an empty view of memory for each of ``VIEWS``.
 
     Args:
         ops: Operations of the main graph.
-        executed: All operations in order of execution.
-        held: Bytes of the constants that each is the first to read.
         walk: The walk that found them.
         rules: What counts.
+        fused: What a runtime makes of it; None if nothing in it is quantized.
     """
-    file = MemoryView({}, rules, executed, held, ops, walk)
-    if not any(operator_of(op.kind).precision.dequantizes for op in executed):
+    file = MemoryView({}, rules, ops, walk)
+    if fused is None:
         return dict.fromkeys(VIEWS, file)
-    from otel_quant.cost.fusion import fused_kernels  # other models are not to wait for it
-
-    kernels = fused_kernels(ops, walk.outputs)
-    return {"fused": MemoryView(kernels, rules, executed, held, ops, walk), "file": file}
+    return {"fused": MemoryView(fused.kernels, rules, ops, walk), "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:

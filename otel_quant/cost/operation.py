@@ -48,9 +48,10 @@ class Body:
         outputs: The values that its graph returns.
         carried: What one iteration hands to the next; the operation's first results are what
             the last one leaves.
+        inlined: It is that of a local function, which stands in place of the call.
     """
 
-    __slots__ = ("carried", "ops", "outputs", "times", "unknown")
+    __slots__ = ("carried", "inlined", "ops", "outputs", "times", "unknown")
 
     def __init__(
         self,
@@ -59,12 +60,15 @@ class Body:
         unknown: str = "",
         outputs: Sequence[Value] = (),
         carried: Sequence[Carried] = (),
+        *,
+        inlined: bool = False,
     ) -> None:
         self.ops = ops
         self.times = times
         self.unknown = unknown
         self.outputs = outputs
         self.carried = carried
+        self.inlined = inlined
 
 
 class Carried(NamedTuple):
@@ -95,20 +99,16 @@ class Operation:
         bodies: What it runs as part of itself.
         branches: Of an If: its alternatives.
         taken: Which of them runs; None if the condition is not known.
-        inlined: It is a call of a local function: only its body counts.
-        number: Position in the order in which operations were reached.
     """
 
     __slots__ = (
         "attributes",
         "bodies",
         "branches",
-        "inlined",
         "inputs",
         "kind",
         "name",
         "node",
-        "number",
         "opset",
         "outputs",
         "taken",
@@ -123,7 +123,6 @@ class Operation:
         outputs: Sequence[Value],
         attributes: Mapping[str, Attribute],
         opset: int,
-        number: int = 0,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -135,8 +134,11 @@ class Operation:
         self.bodies: Sequence[Body] = ()
         self.branches: Sequence[Body] = ()
         self.taken: int | None = None
-        self.inlined = False
-        self.number = number
+
+    @property
+    def inlined(self) -> bool:
+        """Whether it is a call of a local function: only its body counts."""
+        return bool(self.bodies) and self.bodies[0].inlined
 
     @property
     def title(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -32,7 +33,7 @@ _FAMILY: Final = {
 _WIDTH: Final = ("int2", "int4", "float4", "float8", "int8", "int16")
 
 
-def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
+def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
     """Returns what a contraction executes in.
 
     Two quantized operands execute in the wider of their types; a quantized weight against a
@@ -41,7 +42,7 @@ def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
 
     Args:
         op: The contraction.
-        makers: The operation that makes each value, by the value's ``id``.
+        makers: The operation that makes each value.
     """
     rule = operator_of(op.kind).precision
     if rule.executes_in is not None:
@@ -60,12 +61,12 @@ def precision_of(op: Operation, makers: dict[int, Operation]) -> str:
     return dtypes.name_of(first.dtype) if first is not None else "unknown"
 
 
-def _stored(value: Value, makers: dict[int, Operation]) -> str | None:
+def _stored(value: Value, makers: Mapping[Value, Operation]) -> str | None:
     """The quantized type behind an operand, or None if it is a float one."""
     for _ in range(_MAX_STEPS):
         if value.dtype in _FAMILY:
             return _FAMILY[value.dtype]
-        maker = makers.get(id(value))
+        maker = makers.get(value)
         if maker is None or not maker.inputs:
             return None
         source = maker.inputs[0]

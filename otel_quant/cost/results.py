@@ -71,6 +71,22 @@ class UnknownNodes(NamedTuple):
     reason: str
 
 
+class InFloat(NamedTuple):
+    """Quantized contractions that onnxruntime is expected to run in float, for one reason.
+
+    Attributes:
+        ops: How many, by operator.
+        first: Name of the first of them in order of execution.
+        reason: What is in the way of a kernel on integers.
+        remedy: What in the model would change it; empty if nothing would.
+    """
+
+    ops: Mapping[str, int]
+    first: str
+    reason: str
+    remedy: str
+
+
 class NodeCost(NamedTuple):
     """What one node costs; a node of a loop's body for all its iterations.
 
@@ -194,6 +210,8 @@ class ModelCost(NamedTuple):
         excluded: Nodes that were left out as the caller asked, by operator; 0 for an operator
             that the model does not have.
         tensors: What nodes make, in order of execution; None if it was not asked for.
+        quantized_contractions: Contractions of integers that DequantizeLinear nodes convert.
+        in_float: Those that are expected to run in float all the same.
     """
 
     path: str
@@ -226,6 +244,8 @@ class ModelCost(NamedTuple):
     sparsity: tuple[WeightSparsity, ...] | None = None
     excluded: Mapping[str, int] = MappingProxyType({})
     tensors: tuple[TensorCost, ...] | None = None
+    quantized_contractions: int = 0
+    in_float: tuple[InFloat, ...] = ()
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:
@@ -238,7 +258,7 @@ class ModelCost(NamedTuple):
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
         depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
         ``unknown_reason`` only if something of them is not known; the model has ``assumed``,
-        ``overridden_dims``, ``unknown_nodes``, ``unused_params`` and ``unused_weight_bytes``
+        ``overridden_dims``, ``unknown_nodes``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
         only if there are any.
         """
         document: JsonObject = {
@@ -255,14 +275,8 @@ class ModelCost(NamedTuple):
                 "memory_bytes": self.memory_bytes,
                 "peak_activation_bytes": self.peak_activation_bytes,
             },
-            "views": {
-                name: {
-                    "memory_bytes": found.memory_bytes,
-                    "peak_activation_bytes": found.peak_activation_bytes,
-                }
-                for name, found in self.views.items()
-            },
-            "nodes": [self._node(node) for node in self.nodes],
+            "views": {name: found._asdict() for name, found in self.views.items()},
+            "nodes": [self.node_json(node) for node in self.nodes],
             "precision": dict(self.precision),
             "uncosted_ops": dict(self.uncosted_ops),
             **self._unknown(),
@@ -273,6 +287,11 @@ class ModelCost(NamedTuple):
             document["overridden_dims"] = {
                 name: {"model": model, "given": given}
                 for name, (model, given) in self.overridden_dims.items()
+            }
+        if self.in_float:
+            document["in_float"] = {
+                "of": self.quantized_contractions,
+                "nodes": [{**each._asdict(), "ops": dict(each.ops)} for each in self.in_float],
             }
         if self.excluded:
             document["excluded"] = dict(self.excluded)
@@ -304,21 +323,11 @@ class ModelCost(NamedTuple):
         }
 
     def _unknown(self) -> JsonObject:
-        if not self.unknown_nodes:
-            return {}
-        return {
-            "unknown_nodes": [
-                {
-                    "lack": each.lack,
-                    "ops": dict(each.ops),
-                    "first": each.first,
-                    "reason": each.reason,
-                }
-                for each in self.unknown_nodes
-            ]
-        }
+        nodes = [{**each._asdict(), "ops": dict(each.ops)} for each in self.unknown_nodes]
+        return {"unknown_nodes": nodes} if nodes else {}
 
-    def _node(self, node: NodeCost) -> JsonObject:
+    def node_json(self, node: NodeCost) -> JsonObject:
+        """Returns the object of one node."""
         found: JsonObject = {
             "name": node.name,
             "op_type": node.op_type,
@@ -333,15 +342,6 @@ class ModelCost(NamedTuple):
         if node.unknown_reason is not None:
             found["unknown_reason"] = node.unknown_reason
         if self.sparsity is not None:
-            found["sparsity"] = (
-                None
-                if node.sparsity is None
-                else {
-                    "weight": node.sparsity.weight,
-                    "ratio": node.sparsity.ratio,
-                    "block": list(node.sparsity.block),
-                    "block_ratio": node.sparsity.block_ratio,
-                    "two_of_four": node.sparsity.two_of_four,
-                }
-            )
+            zeros = node.sparsity
+            found["sparsity"] = zeros and {**zeros._asdict(), "block": list(zeros.block)}
         return found

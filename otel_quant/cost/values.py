@@ -36,7 +36,6 @@ class Value:
         weight: The constant that it is, if the file has it as one.
         constant: It depends on nothing but constants and no contraction, so that it is computed
             once.
-        producer: Number of the operation that made it; None for inputs and initializers.
         unknown: Why something of it is not known, the first cause with its node's name; None
             if all of it is known or no reason is.
     """
@@ -49,7 +48,6 @@ class Value:
         "items",
         "kind",
         "name",
-        "producer",
         "shape",
         "unknown",
         "weight",
@@ -73,7 +71,6 @@ class Value:
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
         self.constant = False
-        self.producer: int | None = None
         self.unknown: str | None = None
 
     def __repr__(self) -> str:

@@ -7,17 +7,17 @@ External data stays where it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.reader.model_reader import ModelReader, read_model
+from otel_quant.cost.reader.model_reader import ModelReader
 from otel_quant.cost.reader.wire import LENGTH, Reader, open_reader
 from otel_quant.cost.results import ModelCost
-from otel_quant.cost.structure import Graph, Node, SparseTensor, Tensor, ValueInfo
+from otel_quant.cost.structure import ValueInfo
 from otel_quant.cost.values import Shape
 
 _CHUNK: Final = 1 << 20
@@ -88,40 +88,13 @@ def _refuse(path: Path, out: Path, cost: ModelCost) -> None:
         )
     if out.exists() and out.samefile(path):
         raise CostError(os.fspath(out), "is the model itself", expected="another file")
-    if path.resolve().parent != out.resolve().parent and any(
-        tensor.external is not None for tensor in _tensors(read_model(path).graph)
-    ):
+    external = cost.file_bytes > path.stat().st_size
+    if external and path.resolve().parent != out.resolve().parent:
         raise CostError(
             os.fspath(out),
             "is not where the model's external data lies",
             expected=f"a file in {path.resolve().parent}",
         )
-
-
-def _tensors(graph: Graph) -> Iterator[Tensor]:
-    """Yields the constants of a graph and of the bodies in it."""
-    graphs = [graph]
-    while graphs:
-        graph = graphs.pop()
-        yield from graph.initializers
-        for sparse in graph.sparse_initializers:
-            yield from (sparse.values, sparse.indices)
-        for value in _attributes(graph.nodes):
-            if isinstance(value, Tensor):
-                yield value
-            elif isinstance(value, SparseTensor):
-                yield from (value.values, value.indices)
-            elif isinstance(value, Graph):
-                graphs.append(value)
-
-
-def _attributes(nodes: Iterable[Node]) -> Iterator[object]:
-    for node in nodes:
-        for value in node.attributes.values():
-            if type(value) is tuple:
-                yield from value
-            else:
-                yield value
 
 
 def _known(cost: ModelCost) -> _Known:

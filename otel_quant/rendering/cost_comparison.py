@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 from otel_quant.cost import ModelCost
+from otel_quant.rendering.cost_rows import TOTALS, Column
 
 Change = Literal["ratio", "difference", "points"]
 
@@ -37,42 +38,39 @@ class Difference(NamedTuple):
             return None
 
 
-_FIGURES: Final[tuple[tuple[str, str, Callable[[ModelCost], int], Change], ...]] = (
-    ("file_bytes", "file and external data, bytes", lambda model: model.file_bytes, "ratio"),
-    ("weight_bytes", "weights, bytes", lambda model: model.weight_bytes, "ratio"),
-    ("params", "parameters", lambda model: model.params, "ratio"),
-    ("macs", "MACs", lambda model: model.macs, "ratio"),
-    ("macs_contraction", "MACs of contractions", lambda model: model.macs_contraction, "ratio"),
-    ("memory_bytes", "memory, bytes", lambda model: model.memory_bytes, "ratio"),
-    (
-        "peak_activation_bytes",
-        "peak of activations, bytes",
-        lambda model: model.peak_activation_bytes,
-        "ratio",
-    ),
-    ("nodes", "nodes", lambda model: len(model.nodes), "difference"),
-    ("quantize_nodes", "QuantizeLinear nodes", lambda model: model.quantize_nodes, "difference"),
-    (
-        "dequantize_nodes",
-        "DequantizeLinear nodes",
-        lambda model: model.dequantize_nodes,
-        "difference",
-    ),
-    (
-        "uncosted_nodes",
-        "nodes without known MACs",
-        lambda model: sum(model.uncosted_ops.values()),
-        "difference",
-    ),
+_SIZES: Final = (
+    "file_bytes",
+    "weight_bytes",
+    "params",
+    "macs",
+    "macs_contraction",
+    "memory_bytes",
+    "peak_activation_bytes",
 )
+_COUNTS: Final = ("nodes", "quantize_nodes", "dequantize_nodes", "uncosted_nodes")
+_COLUMNS: Final = {
+    column.key: column
+    for column in (
+        *TOTALS,
+        Column(
+            "uncosted_nodes",
+            "nodes without known MACs",
+            lambda model: sum(model.uncosted_ops.values()),
+        ),
+    )
+}
 
 
 def compare(before: ModelCost, after: ModelCost) -> list[Difference]:
     """Returns the figures of two models, the precisions that either executes in last."""
-    found = [
-        Difference(key, heading, value(before), value(after), change)
-        for key, heading, value, change in _FIGURES
-    ]
+    found: list[Difference] = []
+    for key in (*_SIZES, *_COUNTS):
+        column = _COLUMNS[key]
+        then, now = column.value(before), column.value(after)
+        assert isinstance(then, int)
+        assert isinstance(now, int)
+        change: Change = "ratio" if key in _SIZES else "difference"
+        found.append(Difference(key, column.heading, then, now, change))
     for name in dict.fromkeys((*before.precision, *after.precision)):
         found.append(
             Difference(

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from otel_quant.cost import ModelCost, NodeCost
-from otel_quant.rendering.cost_rows import SORT_KEYS, GroupCost, Line, group_cost
+from otel_quant.cost import NodeCost
+from otel_quant.rendering.cost_rows import GroupCost, group_cost
 
 _DEEPEST: Final = 32
 """Modules within each other; what is deeper is one name. Names come from files."""
 
 NO_MODULE: Final = "(no module)"
 """Stands for the nodes whose names give no module."""
-
-
-def module_lines(model: ModelCost, sort: str, top: int | None) -> list[Line]:
-    """Returns a model's modules, each behind the one around it; siblings sorted."""
-    return [Line(module, model) for module in modules_of(model.nodes, SORT_KEYS.get(sort))][:top]
 
 
 def modules_of(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from itertools import chain
+from typing import Final, NamedTuple
 
 from otel_quant.cost import ModelCost
 from otel_quant.rendering.cost_comparison import (
@@ -13,24 +14,15 @@ from otel_quant.rendering.cost_comparison import (
     as_json,
     compare,
 )
-from otel_quant.rendering.cost_modules import module_lines
+from otel_quant.rendering.cost_listing import in_order, listing, module_costs
 from otel_quant.rendering.cost_rows import (
-    TENSOR_COLUMNS,
     TOTALS,
     Cell,
-    Column,
-    Line,
+    GroupCost,
     counted,
-    module_columns,
-    node_columns,
-    node_lines,
-    op_columns,
-    op_lines,
-    sorted_nodes,
-    tensor_lines,
 )
-from otel_quant.rendering.markdown import markdown_table, markdown_text
-from otel_quant.rendering.table import printable, table
+from otel_quant.rendering.markdown import markdown_lines, markdown_text
+from otel_quant.rendering.table import printable, table_lines
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -56,8 +48,8 @@ class Choices(NamedTuple):
     compared: bool = True
 
 
-def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
-    """Renders costs.
+def report(models: Sequence[ModelCost], form: str, choices: Choices) -> Iterator[str]:
+    """Renders costs, piece by piece: a model may have many nodes.
 
     Args:
         models: At least one.
@@ -65,7 +57,7 @@ def report(models: Sequence[ModelCost], form: str, choices: Choices) -> str:
         choices: What to show.
 
     Returns:
-        Text that ends with a line break.
+        Pieces of a text that ends with a line break.
     """
     return _FORMATS[form](models, choices)
 
@@ -90,40 +82,40 @@ class _Section(NamedTuple):
     intro: Sequence[str] = ()
 
 
+_LISTED: Final = {
+    "node": "per node",
+    "op": "per operator",
+    "module": "per module",
+    "tensor": "per tensor",
+}
+
+
 def _sections(model: ModelCost, choices: Choices) -> Iterator[_Section]:
-    by, sort = choices.by, choices.sort or "macs"
-    if by in (None, "node"):
-        columns = node_columns(sparsity=model.sparsity is not None)
-        lines = node_lines(model, sort, choices.top)
-        rows = _texts(columns, lines)
-        yield _Section(
-            "per node", _headings(columns), rows, 2, _left_out(len(model.nodes) - len(lines))
-        )
-    if by in (None, "op"):
-        lines = op_lines(model, sort, choices.top)
-        note = _left_out(len(model.op_counts) - len(lines))
-        yield _Section(
-            "per operator", _headings(op_columns()), _texts(op_columns(), lines), 1, note
-        )
-    if by == "module":
-        every = module_lines(model, choices.sort or "order", None)
-        lines = every[: choices.top]
-        columns = module_columns(indented=True)
-        note = _left_out(len(every) - len(lines))
-        yield _Section("per module", _headings(columns), _texts(columns, lines), 1, note)
-    if by == "tensor":
-        tensors = tensor_lines(model, choices.sort, choices.top)
-        left = len(model.tensors or ()) - len(tensors)
-        rows = _texts(TENSOR_COLUMNS, tensors)
-        yield _Section("per tensor", _headings(TENSOR_COLUMNS), rows, 3, _left_out(left))
-    if by in (None, "total"):
-        pairs = [
-            (column.heading, _shown(value, column.share))
-            for column in TOTALS
-            if column.key not in _SAID_ELSEWHERE
-            and ((value := column.value(model)) or column.key not in _ONLY_IF_ANY)
-        ]
-        yield _Section("total", (), [*pairs, *_unknown_nodes(model)])
+    for by in (choices.by,) if choices.by else ("node", "op", "total"):
+        if by in _LISTED:
+            found = listing(model, by, choices.sort)
+            header = [column.heading for column in found.columns]
+            left_out = len(found.costs) - (choices.top or len(found.costs))
+            note = f"({left_out:,} more)" if left_out > 0 else ""
+            yield _Section(_LISTED[by], header, found.rows(choices.top, _shown), found.left, note)
+        elif by == "total":
+            pairs = [
+                (column.heading, _shown(value, False))
+                for column in TOTALS
+                if column.key not in _SAID_ELSEWHERE
+                and ((value := column.value(model)) or column.key not in _ONLY_IF_ANY)
+            ]
+            yield _Section("total", (), [*pairs, *_unknown_nodes(model)])
+
+
+def _shown(value: Cell, share: bool) -> str:
+    if value is None:
+        return "-" if share else "?"
+    if share:
+        return f"{100 * float(value):.2f}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 _SHOWN_ASSUMPTIONS: Final = 20
@@ -159,7 +151,23 @@ def _intro(model: ModelCost) -> list[str]:
         *assumptions(model),
         *([f"overridden {changed}"] if changed else []),
         *([f"excluded {excluded}"] if excluded else []),
+        *_in_float(model),
     ]
+
+
+def _in_float(model: ModelCost) -> Iterator[str]:
+    """Yields a line on the quantized nodes that are expected to run in float, if there are any."""
+    causes = [
+        f"{counted(each.ops.items())}, the first '{each.first}', because {each.reason}; "
+        + (f"{each.remedy} would change it" if each.remedy else "nothing in the model changes it")
+        for each in model.in_float
+    ]
+    if causes:
+        count = sum(sum(each.ops.values()) for each in model.in_float)
+        yield (
+            f"{count:,} of {model.quantized_contractions:,} quantized contractions are expected to "
+            f"run in float in onnxruntime, with memory for floats: {'. '.join(causes)}"
+        )
 
 
 _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
@@ -195,10 +203,6 @@ _ONLY_IF_ANY: Final = frozenset(
 """Totals not worth a line when there are none."""
 
 
-def _left_out(count: int) -> str:
-    return f"({count:,} more)" if count else ""
-
-
 def _comparisons(models: Sequence[ModelCost], choices: Choices) -> Iterator[_Section]:
     if choices.compared:
         for after in models[1:]:
@@ -214,140 +218,106 @@ def _intro_of_both(before: ModelCost, after: ModelCost) -> list[str]:
     return [f"{model.path}: {line}" for model in (before, after) for line in _intro(model)]
 
 
-_Row = TypeVar("_Row")
-
-
-def _headings(columns: Sequence[Column[_Row]]) -> list[str]:
-    return [column.heading for column in columns]
-
-
-def _texts(columns: Sequence[Column[_Row]], lines: Sequence[_Row]) -> Iterator[tuple[str, ...]]:
-    cells = [(column.value, column.share) for column in columns]
-    for line in lines:  # one at a time: a model may have many nodes
-        yield tuple(_shown(value(line), share) for value, share in cells)
-
-
-def _shown(value: Cell, share: bool) -> str:
-    if type(value) is int and not share:
-        return f"{value:,}"
-    if value is None:
-        return "?" if not share else "-"
-    if share and isinstance(value, float | int):
-        return f"{100 * value:.2f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    return str(value)
-
-
 def _shown_alone(models: Sequence[ModelCost], choices: Choices) -> Sequence[ModelCost]:
     return () if choices.by == "comparison" else models
 
 
-def _as_table(models: Sequence[ModelCost], choices: Choices) -> str:
-    parts: list[str] = []
+def _with_blank_lines(parts: Iterable[Iterable[str]]) -> Iterator[str]:
+    for i, part in enumerate(parts):
+        if i:
+            yield "\n"
+        yield from part
+
+
+def _as_table(models: Sequence[ModelCost], choices: Choices) -> Iterator[str]:
+    return _with_blank_lines(_table_parts(models, choices))
+
+
+def _table_parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Iterable[str]]:
     for model in _shown_alone(models, choices):
-        parts.append(
-            f"{printable(model.path)} (rules: {model.rules}, view: {model.view})\n"
-            f"{_lines(_intro(model))}"
-        )
-        parts += [_table_section(section) for section in _sections(model, choices)]
+        title = f"{model.path} (rules: {model.rules}, view: {model.view})"
+        yield _lines([title, *_intro(model)])
+        for section in _sections(model, choices):
+            yield _table_section(section)
     for section in _comparisons(models, choices):
-        intro = _lines(section.intro)
-        parts.append(f"{printable(section.heading)}\n{intro}\n{_table_section(section)}")
-    return "\n".join(parts)
+        yield chain(_lines([section.heading, *section.intro]), ["\n"], _table_section(section))
 
 
-def _lines(texts: Sequence[str]) -> str:
-    return "".join(f"{printable(text)}\n" for text in texts)
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    return (f"{printable(text)}\n" for text in texts)
 
 
-def _table_section(section: _Section) -> str:
+def _table_section(section: _Section) -> Iterator[str]:
     if not section.header:
         pairs = list(section.rows)
         width = max(len(name) for name, _ in pairs)
-        return "".join(f"{printable(f'{name:{width}}  {value}')}\n" for name, value in pairs)
-    text = table(section.header, section.rows, left=section.left)
-    return text + "".join(f"{printable(line)}\n" for line in section.note.split("\n") if line)
+        return _lines(f"{name:{width}}  {value}" for name, value in pairs)
+    note = _lines([section.note] if section.note else [])
+    return chain(table_lines(section.header, section.rows, left=section.left), note)
 
 
-def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> str:
-    parts: list[str] = []
+def _as_markdown(models: Sequence[ModelCost], choices: Choices) -> Iterator[str]:
+    return _with_blank_lines(_markdown_parts(models, choices))
+
+
+def _markdown_parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Iterable[str]]:
     for model in _shown_alone(models, choices):
-        intro = _paragraphs(_intro(model))
-        parts.append(
-            f"## {markdown_text(model.path)}\n\n{intro}Rules: {model.rules}, view: {model.view}\n"
-        )
-        parts += [
-            f"### {section.heading.capitalize()}\n\n{_markdown_section(section)}"
-            for section in _sections(model, choices)
-        ]
+        rules = f"Rules: {model.rules}, view: {model.view}\n"
+        yield [f"## {markdown_text(model.path)}\n\n", *_paragraphs(_intro(model)), rules]
+        for section in _sections(model, choices):
+            yield chain([f"### {section.heading.capitalize()}\n\n"], _markdown_section(section))
     for section in _comparisons(models, choices):
-        intro = _paragraphs(section.intro)
-        parts.append(f"## {markdown_text(section.heading)}\n\n{intro}{_markdown_section(section)}")
-    return "\n".join(parts)
+        title = [f"## {markdown_text(section.heading)}\n\n", *_paragraphs(section.intro)]
+        yield chain(title, _markdown_section(section))
 
 
-def _paragraphs(texts: Sequence[str]) -> str:
-    return "".join(f"{markdown_text(text)}\n\n" for text in texts)
+def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
+    return (f"{markdown_text(text)}\n\n" for text in texts)
 
 
-def _markdown_section(section: _Section) -> str:
-    text = markdown_table(section.header or ("", ""), section.rows, left=section.left)
-    return text + "".join(f"\n{markdown_text(line)}\n" for line in section.note.split("\n") if line)
+def _markdown_section(section: _Section) -> Iterator[str]:
+    yield from markdown_lines(section.header or ("", ""), section.rows, left=section.left)
+    if section.note:
+        yield f"\n{markdown_text(section.note)}\n"
 
 
-def _as_csv(models: Sequence[ModelCost], choices: Choices) -> str:
+def _as_csv(models: Sequence[ModelCost], choices: Choices) -> Iterator[str]:
     from otel_quant.rendering.spreadsheet import (
-        csv_text,  # the other formats are not to wait for it
+        csv_lines,  # the other formats are not to wait for it
     )
 
     if choices.by == "comparison":
-        return csv_text(
-            CSV_COLUMNS,
-            (row for after in models[1:] for row in as_csv_rows(models[0], after)),
-        )
+        compared = (row for after in models[1:] for row in as_csv_rows(models[0], after))
+        return csv_lines(CSV_COLUMNS, compared)
     header, rows = _csv_rows(models, choices)
-    return csv_text(("model", *header), rows)
+    return csv_lines(("model", *header), rows)
 
 
 def _csv_rows(
     models: Sequence[ModelCost], choices: Choices
 ) -> tuple[list[str], Iterator[tuple[Cell, ...]]]:
-    sort, top = choices.sort or "macs", choices.top
     if choices.by == "total":
         return (
             [column.key for column in TOTALS],
             ((model.path, *(column.value(model) for column in TOTALS)) for model in models),
         )
-    if choices.by == "tensor":
-        return (
-            [column.key for column in TENSOR_COLUMNS],
-            (
-                (model.path, *(column.value(tensor) for column in TENSOR_COLUMNS))
-                for model in models
-                for tensor in tensor_lines(model, choices.sort, top)
-            ),
-        )
-    if choices.by == "op":
-        columns, lines_of = op_columns(), op_lines
-    elif choices.by == "module":
-        columns, lines_of = module_columns(indented=False), module_lines
-        sort = choices.sort or "order"
-    else:
-        columns, lines_of = node_columns(sparsity=models[0].sparsity is not None), node_lines
+    by = choices.by or "node"
+    found = [listing(model, by, choices.sort, indented=False) for model in models]
     return (
-        [column.key for column in columns],
+        [column.key for column in found[0].columns],
         (
-            (model.path, *(column.value(line) for column in columns))
-            for model in models
-            for line in lines_of(model, sort, top)
+            (model.path, *cells)
+            for model, lines in zip(models, found, strict=True)
+            for cells in lines.rows(choices.top, _unchanged)
         ),
     )
 
 
-def _as_json(models: Sequence[ModelCost], choices: Choices) -> str:
+def _unchanged(value: Cell, share: bool) -> Cell:
+    return value
+
+
+def _as_json(models: Sequence[ModelCost], choices: Choices) -> Iterator[str]:
     import json
 
     document: dict[str, object] = {
@@ -356,36 +326,39 @@ def _as_json(models: Sequence[ModelCost], choices: Choices) -> str:
     }
     if len(models) > 1 and choices.compared:
         document["comparison"] = [as_json(models[0], after) for after in models[1:]]
-    return _laid_out(document, json.dumps) + "\n"
+    yield from _laid_out(document, json.dumps)
+    yield "\n"
 
 
-def _laid_out(value: object, dumps: Callable[[object], str], depth: int = 0) -> str:
-    """Returns JSON with one line per node: a line per number would be thousands of lines."""
-    if depth == _LINE_DEPTH or not value or not isinstance(value, dict | list):
-        return dumps(value)
-    indent = "\n" + "  " * (depth + 1)
-    if isinstance(value, dict):
-        items = [
-            f"{dumps(key)}: {_laid_out(item, dumps, depth + 1)}" for key, item in value.items()
-        ]
-        opening, closing = "{}"
-    else:
-        items = [_laid_out(item, dumps, depth + 1) for item in value]
-        opening, closing = "[]"
-    return f"{opening}{indent}{f',{indent}'.join(items)}\n{'  ' * depth}{closing}"
+def _laid_out(value: object, dumps: Callable[[object], str], depth: int = 0) -> Iterator[str]:
+    """Yields JSON with one line per node: a line per number would be thousands of lines."""
+    if depth == _LINE_DEPTH or not value or not isinstance(value, dict | list | map):
+        yield dumps(value)
+        return
+    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    separator = opening
+    for key, item in items:
+        yield separator + "\n" + "  " * (depth + 1)
+        if key is not None:
+            yield f"{dumps(key)}: "
+        yield from _laid_out(item, dumps, depth + 1)
+        separator = ","
+    yield f"\n{'  ' * depth}{closing}"
 
 
 def _json_model(model: ModelCost, choices: Choices) -> dict[str, object]:
-    nodes = sorted_nodes(model, choices.sort or "order", choices.top)
-    document: dict[str, object] = model._replace(nodes=nodes).to_json_dict()
+    nodes = in_order(model.nodes, choices.sort or "order")[: choices.top]
+    document: dict[str, object] = model._replace(nodes=()).to_json_dict()
+    if nodes:
+        document["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many
     if choices.by == "module":
-        lines = module_lines(model, choices.sort or "order", choices.top)
-        document["modules"] = [_json_module(line) for line in lines]
+        modules = module_costs(model, choices.sort)[: choices.top]
+        document["modules"] = [_json_module(module) for module in modules]
     return document
 
 
-def _json_module(line: Line) -> dict[str, object]:
-    module = line.group
+def _json_module(module: GroupCost) -> dict[str, object]:
     return {
         "module": module.name,
         "nodes": module.nodes,
@@ -396,7 +369,7 @@ def _json_module(line: Line) -> dict[str, object]:
     }
 
 
-_FORMATS: Final[Mapping[str, Callable[[Sequence[ModelCost], Choices], str]]] = {
+_FORMATS: Final[Mapping[str, Callable[[Sequence[ModelCost], Choices], Iterator[str]]]] = {
     "table": _as_table,
     "markdown": _as_markdown,
     "csv": _as_csv,

@@ -56,34 +56,10 @@ def group_cost(name: str, nodes: Sequence[NodeCost], depth: int = 0) -> GroupCos
     )
 
 
-class Line(NamedTuple):
-    """A node or an operator, and the model whose shares it has.
-
-    Attributes:
-        cost: Of the node, operator or module.
-        model: Of the model.
-    """
-
-    cost: NodeCost | GroupCost
-    model: ModelCost
-
-    @property
-    def node(self) -> NodeCost:
-        """The node; only for lines of nodes."""
-        assert isinstance(self.cost, NodeCost)
-        return self.cost
-
-    @property
-    def group(self) -> GroupCost:
-        """The operator or module; only for lines of those."""
-        assert isinstance(self.cost, GroupCost)
-        return self.cost
+_Row_contra = TypeVar("_Row_contra", contravariant=True)
 
 
-_Row = TypeVar("_Row")
-
-
-class Column(NamedTuple, Generic[_Row]):
+class Column(NamedTuple, Generic[_Row_contra]):
     """One column.
 
     Attributes:
@@ -95,7 +71,7 @@ class Column(NamedTuple, Generic[_Row]):
 
     key: str
     heading: str
-    value: Callable[[_Row], Cell]
+    value: Callable[[_Row_contra], Cell]
     share: bool = False
 
 
@@ -110,34 +86,29 @@ def _share(part: int | None, whole: int) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-_FIGURES: Final[tuple[Column[Line], ...]] = (
-    Column("macs", "MACS", lambda line: line.cost.macs),
-    Column("macs_share", "%", lambda line: _share(line.cost.macs, line.model.macs), share=True),
-    Column("backward_macs", "BACKWARD MACS", lambda line: line.cost.backward_macs),
-    Column("memory_bytes", "MEMORY B", lambda line: line.cost.memory_bytes),
-    Column(
-        "memory_share",
-        "%",
-        lambda line: _share(line.cost.memory_bytes, line.model.memory_bytes),
-        share=True,
-    ),
-    Column("intensity", "MACS/B", lambda line: line.cost.intensity),
-    Column("params", "PARAMS", lambda line: line.cost.params),
-    Column(
-        "params_share", "%", lambda line: _share(line.cost.params, line.model.params), share=True
-    ),
-)
+def _figures(model: ModelCost) -> tuple[Column[NodeCost | GroupCost], ...]:
+    def share(
+        heading: str, part: Callable[[NodeCost | GroupCost], int | None], whole: int
+    ) -> Column[NodeCost | GroupCost]:
+        return Column(heading, "%", lambda cost: _share(part(cost), whole), share=True)
+
+    return (
+        Column("macs", "MACS", lambda cost: cost.macs),
+        share("macs_share", lambda cost: cost.macs, model.macs),
+        Column("backward_macs", "BACKWARD MACS", lambda cost: cost.backward_macs),
+        Column("memory_bytes", "MEMORY B", lambda cost: cost.memory_bytes),
+        share("memory_share", lambda cost: cost.memory_bytes, model.memory_bytes),
+        Column("intensity", "MACS/B", lambda cost: cost.intensity),
+        Column("params", "PARAMS", lambda cost: cost.params),
+        share("params_share", lambda cost: cost.params, model.params),
+    )
 
 
-def _of_weight(value: Callable[[WeightSparsity], Cell]) -> Callable[[Line], Cell]:
-    def cell(line: Line) -> Cell:
-        sparsity = line.node.sparsity
-        return None if sparsity is None else value(sparsity)
-
-    return cell
+def _of_weight(value: Callable[[WeightSparsity], Cell]) -> Callable[[NodeCost], Cell]:
+    return lambda node: None if node.sparsity is None else value(node.sparsity)
 
 
-_SPARSITY: Final[tuple[Column[Line], ...]] = (
+_SPARSITY: Final[tuple[Column[NodeCost], ...]] = (
     Column("sparsity", "ZEROS", _of_weight(lambda weight: weight.ratio), share=True),
     Column("sparsity_block", "BLOCK", _of_weight(lambda weight: "x".join(map(str, weight.block)))),
     Column(
@@ -153,20 +124,9 @@ _SPARSITY: Final[tuple[Column[Line], ...]] = (
     ),
 )
 
-_SHAPES: Final[tuple[Column[Line], ...]] = (
-    Column("input", "INPUT", lambda line: shape_text(next(iter(line.node.inputs), None))),
-    Column("output", "OUTPUT", lambda line: shape_text(next(iter(line.node.outputs), None))),
-)
-
-_OP_COLUMNS: Final[tuple[Column[Line], ...]] = (
-    Column("op", "OP", lambda line: line.group.name),
-    Column("nodes", "NODES", lambda line: line.group.nodes),
-    *_FIGURES,
-)
-
-_MODULE_COLUMNS: Final[tuple[Column[Line], ...]] = (
-    Column("module", "MODULE", lambda line: line.group.name),
-    *_OP_COLUMNS[1:],
+_SHAPES: Final[tuple[Column[NodeCost], ...]] = (
+    Column("input", "INPUT", lambda node: shape_text(next(iter(node.inputs), None))),
+    Column("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
 )
 
 TENSOR_COLUMNS: Final[tuple[Column[TensorCost], ...]] = (
@@ -239,69 +199,28 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def node_columns(*, sparsity: bool) -> tuple[Column[Line], ...]:
-    """Returns the columns of nodes."""
-    names: tuple[Column[Line], ...] = (
-        Column("node", "NODE", lambda line: line.node.name),
-        Column("op", "OP", lambda line: line.node.op_type),
+def node_columns(model: ModelCost) -> tuple[Column[NodeCost], ...]:
+    """Returns the columns of a model's nodes."""
+    return (
+        Column("node", "NODE", lambda node: node.name),
+        Column("op", "OP", lambda node: node.op_type),
+        *_figures(model),
+        *(_SPARSITY if model.sparsity is not None else ()),
+        *_SHAPES,
     )
-    return (*names, *_FIGURES, *(_SPARSITY if sparsity else ()), *_SHAPES)
 
 
-def op_columns() -> tuple[Column[Line], ...]:
-    """Returns the columns of operators."""
-    return _OP_COLUMNS
-
-
-def node_lines(model: ModelCost, sort: str, top: int | None) -> list[Line]:
-    """Returns a model's nodes, sorted and cut."""
-    return [Line(node, model) for node in _first(model.nodes, sort, top)]
-
-
-def op_lines(model: ModelCost, sort: str, top: int | None) -> list[Line]:
-    """Returns a model's operators, sorted and cut."""
-    groups: dict[str, list[NodeCost]] = {}
-    for node in model.nodes:
-        groups.setdefault(node.op_type, []).append(node)
-    ops = [group_cost(op_type, nodes) for op_type, nodes in groups.items()]
-    return [Line(op, model) for op in _first(ops, sort, top)]
-
-
-def module_columns(*, indented: bool) -> tuple[Column[Line], ...]:
-    """Returns the columns of modules: with their own names, indented, or with whole paths."""
-    if not indented:
-        return _MODULE_COLUMNS
-    return (Column("module", "MODULE", lambda line: line.group.label), *_MODULE_COLUMNS[1:])
-
-
-def tensor_lines(model: ModelCost, sort: str | None, top: int | None) -> Sequence[TensorCost]:
-    """Returns what a model's nodes make, the largest first if sorted by memory."""
-    tensors = model.tensors or ()
-    if sort == "memory":
-        tensors = tuple(sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True))
-    return tensors[:top]
-
-
-def sorted_nodes(model: ModelCost, sort: str, top: int | None) -> tuple[NodeCost, ...]:
-    """Returns a model's nodes, sorted and cut."""
-    return tuple(_first(model.nodes, sort, top))
+def group_columns(
+    model: ModelCost, what: str, *, indented: bool = False
+) -> tuple[Column[GroupCost], ...]:
+    """Returns the columns of a model's operators (``what`` is ``op``) or modules (``module``)."""
+    return (
+        Column(what, what.upper(), lambda group: group.label if indented else group.name),
+        Column("nodes", "NODES", lambda group: group.nodes),
+        *_figures(model),
+    )
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-_Cost = TypeVar("_Cost", NodeCost, GroupCost)
-
-SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] = {
-    "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
-    "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
-    "params": lambda cost: (cost.params, cost.macs or 0),
-}
-"""Largest first; what is equal keeps the order of execution."""
-
-
-def _first(costs: Sequence[_Cost], sort: str, top: int | None) -> Sequence[_Cost]:
-    key = SORT_KEYS.get(sort)
-    return (costs if key is None else sorted(costs, key=key, reverse=True))[:top]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from otel_quant.rendering.markdown import markdown_table, markdown_text
+from otel_quant.rendering.markdown import markdown_lines, markdown_text
 from otel_quant.rendering.table import printable, table
 
 
@@ -81,10 +81,10 @@ def _markdown(part: Part) -> str:
     match part:
         case Table():
             rows = [(_indented(first), *others) for first, *others in part.rows]
-            return markdown_table(part.header_with_units, rows)
+            return "".join(markdown_lines(part.header_with_units, rows))
         case Facts():
             title = f"**{markdown_text(part.title)}**\n\n" if part.title else ""
-            return title + markdown_table(("", ""), part.rows, left=2)
+            return title + "".join(markdown_lines(("", ""), part.rows, left=2))
         case Lines():
             return _markdown_lines(part.lines)
 

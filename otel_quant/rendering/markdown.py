@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from otel_quant.rendering.table import printable
@@ -17,8 +17,10 @@ def markdown_text(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Lays out a table of GitHub's Markdown.
+def markdown_lines(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
+) -> Iterator[str]:
+    """Lays out a table of GitHub's Markdown, a line at a time.
 
     Args:
         header: Names of the columns.
@@ -26,10 +28,8 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left
         left: Number of first columns that are aligned to the left; the others are aligned to the
             right.
     """
-    rule = ["---" if index < left else "---:" for index in range(len(header))]
-    lines = [
-        [markdown_text(cell) for cell in header],
-        rule,
-        *([markdown_text(cell) for cell in row] for row in rows),
-    ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    yield f"| {' | '.join(map(markdown_text, header))} |\n"
+    rule = ("---" if index < left else "---:" for index in range(len(header)))
+    yield f"| {' | '.join(rule)} |\n"
+    for row in rows:
+        yield f"| {' | '.join(map(markdown_text, row))} |\n"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from otel_quant.rendering.table import printable
@@ -15,8 +17,10 @@ from otel_quant.rendering.table import printable
 _FORMULA: Final = re.compile("(^|[,;|])(?=[\\s\"']*[=+\\-@\uff1d\uff0b\uff0d\uff20])")
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | int | float | None]]) -> str:
-    """Writes a header and rows of cells, each with a line break.
+def csv_lines(
+    header: Sequence[str], rows: Iterable[Sequence[str | int | float | None]]
+) -> Iterator[str]:
+    """Yields a header and rows of cells as lines with line breaks.
 
     Texts may come from untrusted files: control characters are escaped, and an apostrophe is put
     before a text that a spreadsheet would run as a formula.
@@ -27,11 +31,14 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | int | float | 
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([_cell(cell) for cell in row] for row in rows)
-    return stream.getvalue()
+    for row in chain((header,), rows):
+        writer.writerow(map(_cell, row))
+        yield stream.getvalue()
+        stream.seek(0)
+        stream.truncate()
 
 
+@lru_cache(1 << 12, typed=True)  # shapes and numbers of nodes recur
 def _cell(value: str | float | None) -> str | int:
     if value is None:
         return ""

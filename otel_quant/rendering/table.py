@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -31,6 +32,10 @@ def listed(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+_ALIKE: Final = 1 << 14
+"""Different rows that are kept in memory; the others are laid out again wherever they recur."""
+
+
 def table(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -38,39 +43,53 @@ def table(
     left: int = 1,
     units: Sequence[str] = (),
 ) -> str:
-    """Lays out a table.
+    """Returns the lines of :func:`table_lines` as one text."""
+    return "".join(table_lines(header, list(rows), left=left, units=units))
+
+
+def table_lines(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    units: Sequence[str] = (),
+) -> Iterator[str]:
+    """Lays out a table, a line at a time: it may have many rows, most alike but for the first cell.
 
     Args:
         header: Names of the columns.
-        rows: Cells, as many in each row as in the header.
+        rows: Cells, as many in each row as in the header; gone through twice, so no iterator.
         left: Number of first columns that are aligned to the left, as is the last column; the
             others are aligned to the right.
         units: Units of the columns, for a line below the names; empty for no such line.
 
-    Returns:
+    Yields:
         Lines with line breaks; two blanks separate the cells.
     """
     head = (header, units) if units else (header,)
-    cells = [tuple(map(printable, row)) for row in chain(head, rows)]
-    widths = [
-        max(map(len if all(map(str.isascii, column)) else _width, column))
-        for column in zip(*cells, strict=True)
-    ]
-    last = len(widths) - 1
-    to_left = [index < left or index == last for index in range(len(widths))]
-    sides = ["<" if is_left else ">" for is_left in to_left]
-    # Nearly every row, in one call: a call for each cell takes five times as long.
-    plain = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    lines = [
-        (
-            plain.format(*row)
-            if all(map(str.isascii, row))
-            else "  ".join(map(_pad, row, widths, to_left))
-        ).rstrip()
-        for row in cells
-    ]
-    lines.insert(len(head), "  ".join("-" * width for width in widths))
-    return "".join(f"{line}\n" for line in lines)
+    first = 0
+    others = [0] * (len(header) - 1)
+    seen: set[tuple[str, ...]] = set()
+    for row in chain(head, rows):
+        first = max(first, _width(printable(row[0])))
+        alike = tuple(row[1:])
+        if alike not in seen:
+            others = list(map(max, others, map(_width, map(printable, alike))))
+            if len(seen) < _ALIKE:
+                seen.add(alike)
+    to_left = [index < left or index == len(others) for index in range(len(header))]
+
+    @lru_cache(_ALIKE)
+    def laid_out(cells: tuple[str, ...]) -> str:
+        return "".join(map("  {}".format, map(_pad, map(printable, cells), others, to_left[1:])))
+
+    def line(row: Sequence[str]) -> str:
+        text = _pad(printable(row[0]), first, to_left[0]) + laid_out(tuple(row[1:]))
+        return text.rstrip() + "\n"
+
+    yield from map(line, head)
+    yield "  ".join("-" * width for width in (first, *others)) + "\n"
+    yield from map(line, rows)
 
 
 def _pad(text: str, width: int, to_left: bool) -> str:

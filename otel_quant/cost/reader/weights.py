@@ -37,52 +37,32 @@ Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
 Source: TypeAlias = Callable[[Tensor], Opened | None]
 
 
-def source_of(model: object) -> Source:
+def source_of(model: Any) -> Source:
     """Returns where the weights of a model lie.
 
     Args:
-        model: A path, the bytes of a file, or an ``onnx.ModelProto``.
+        model: A path, the bytes of a file, or an ``onnx.ModelProto``, whose initializers are found
+            by name.
     """
-    if isinstance(model, bytes | bytearray | memoryview):
-        return bytes_source(bytes(model))
-    if isinstance(model, str | os.PathLike):
-        return file_source(Path(model))
-    return proto_source(model)
+    if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
+        held = {tensor.name: tensor for tensor in model.graph.initializer}
 
+        def in_memory(tensor: Tensor) -> Opened | None:
+            data = held[tensor.name].raw_data if tensor.name in held else b""
+            return (BytesIO(data), 0, len(data)) if data else None
 
-def file_source(path: Path) -> Source:
-    """Returns where the weights of a model in a file lie."""
+        return in_memory
 
-    def opened(tensor: Tensor) -> Opened | None:
-        if tensor.external is not None:
-            return _external(path, tensor)
+    def in_file(tensor: Tensor) -> Opened | None:
+        if isinstance(model, str | os.PathLike):
+            if tensor.external is not None:
+                return _external(Path(model), tensor)
+            span = _span(tensor)
+            return None if span is None else (FileIO(os.fspath(model)), *span)
         span = _span(tensor)
-        return None if span is None else (FileIO(path), *span)
+        return None if span is None else (BytesIO(model), *span)
 
-    return opened
-
-
-def bytes_source(data: bytes) -> Source:
-    """Returns where the weights of a model in memory lie."""
-
-    def opened(tensor: Tensor) -> Opened | None:
-        span = _span(tensor)
-        return None if span is None else (BytesIO(data), *span)
-
-    return opened
-
-
-def proto_source(proto: Any) -> Source:
-    """Returns where the weights of an ``onnx.ModelProto`` lie: its initializers by name."""
-    held = {tensor.name: tensor for tensor in proto.graph.initializer}
-
-    def opened(tensor: Tensor) -> Opened | None:
-        found = held.get(tensor.name)
-        if found is None or not found.raw_data:
-            return None
-        return BytesIO(found.raw_data), 0, len(found.raw_data)
-
-    return opened
+    return in_file
 
 
 def _span(tensor: Tensor) -> tuple[int, int] | None:

@@ -70,7 +70,6 @@ def _if(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value]:
     results = []
     for pair in zip(branches[0].outputs, branches[1].outputs, strict=False):
         value = merged(list(pair))
-        value.producer = op.number
         if value.size is None and value.unknown is None:
             value.unknown = f"{op.title}: its branches give results of different shapes"
         results.append(value)
@@ -152,7 +151,6 @@ def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
 def _result(op: Operation, value: Value) -> Value:
     result = _carried(value)
     result.name = ""
-    result.producer = op.number
     return result
 
 
@@ -163,7 +161,6 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
         at = axis + len(value.shape) + 1 if axis < 0 else axis
         shape = (*value.shape[:at], times, *value.shape[at:])
     result = Value(value.dtype, shape)
-    result.producer = op.number
     result.unknown = value.unknown
     if times is None and result.unknown is None:
         result.unknown = _UNKNOWN_TIMES.format(op.title)
@@ -251,7 +248,6 @@ def _sequence_map(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Val
     for value in outputs:
         result = Value(value.dtype, kind="sequence")
         result.element = value
-        result.producer = op.number
         results.append(result)
     return results
 
@@ -270,7 +266,6 @@ def _flex_attention(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[V
             ops, outputs = walk.graph(body, scores, scope, f"{op.name}/{name}/")
             op.bodies = (*op.bodies, Body(ops, outputs=outputs))
     result = Value(op.dtype(0), (batch, heads, queries, op.shape(2, exactly=4)[3]))
-    result.producer = op.number
     return [result]
 
 
@@ -284,7 +279,6 @@ def _generation(walk: GraphWalk, op: Operation, scope: GraphScope) -> list[Value
             op.bodies = (*op.bodies, Body(ops, None, endless, outputs))
     beams = (_single(op, 4),) if op.kind.endswith("BeamSearch") else ()
     result = Value(op.dtype(1), (op.shape(0, 1)[0], *beams, _single(op, 1)))
-    result.producer = op.number
     return [result]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ import onnxruntime
 
 from otel_quant.cost.binding import bind_inputs
 from otel_quant.cost.execution import executions
+from otel_quant.cost.fusion import fused_kernels
 from otel_quant.cost.inference import Walk
 from otel_quant.cost.memory import memory_views
 from otel_quant.cost.reader.model_reader import read_model
@@ -33,19 +35,7 @@ def run_by_onnxruntime(path: Path, folder: Path) -> dict[str, int]:
     of a DequantizeLinear that several nodes read. A conversion that it inserts behind a node counts
     as that node's.
     """
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    options.log_severity_level = 3
-    # As on Arm: without it, kernels on x86 that take no int8 activations stay unused.
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(
-        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(FLOAT_FUSIONS)
-    )
-    feeds = {item.name: np.zeros(item.shape, _TYPES[item.type]) for item in session.get_inputs()}
-    session.run(None, feeds)
-    events = json.loads(Path(session.end_profiling()).read_text())
+    events = _profile(path, folder)
     graph = onnx.load(path).graph
     constants = {tensor.name for tensor in graph.initializer}
     folded: set[str] = set()
@@ -61,7 +51,6 @@ def run_by_onnxruntime(path: Path, folder: Path) -> dict[str, int]:
             event["args"]["output_size"]
         )
         for event in events
-        if event["name"].endswith("_kernel_time")
     }
     made: dict[str, int] = {}
     for name, size in sizes.items():
@@ -71,12 +60,35 @@ def run_by_onnxruntime(path: Path, folder: Path) -> dict[str, int]:
     return made
 
 
+def contractions_in_float(path: Path, folder: Path) -> dict[str, int]:
+    """Returns how many Conv, Gemm and MatMul nodes onnxruntime runs in float, by operator."""
+    names = [event["args"].get("op_name") for event in _profile(path, folder)]
+    return {name: names.count(name) for name in ("Conv", "Gemm", "MatMul") if name in names}
+
+
+def _profile(path: Path, folder: Path) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.log_severity_level = 3
+    # As on Arm: without it, kernels on x86 that take no int8 activations stay unused.
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(FLOAT_FUSIONS)
+    )
+    feeds = {item.name: np.zeros(item.shape, _TYPES[item.type]) for item in session.get_inputs()}
+    session.run(None, feeds)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    return [event for event in events if event["name"].endswith("_kernel_time")]
+
+
 def run_by_the_fused_view(path: Path, view: str = "fused") -> dict[str, int]:
     """Returns the bytes that each node makes, by its name; nodes that make none are left out."""
     model, rules = read_model(path), RULE_SETS["corrected"]
     bound = bind_inputs(model.graph, None, str(path))
     walk = Walk(model, bound.values, symbols=bound.symbols, trust_declared=True)
     ops = walk.run()
-    executed = [run.op for run in executions(ops, rules)]
-    sizes = memory_views(ops, executed, [0] * len(executed), walk, rules)[view].nodes
-    return {op.name: size for op, size in zip(executed, sizes, strict=True) if size is None or size}
+    memory = memory_views(ops, walk, rules, fused_kernels(ops, walk.outputs))[view]
+    made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(ops, rules)}
+    return {name: size for name, size in made.items() if size != 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from onnxruntime.quantization import (
 
 from otel_quant.cost import analyze
 from otel_quant.cost.rules.fusions import FUSIONS
-from tests.integration.cost.kernels_run import run_by_onnxruntime, run_by_the_fused_view
+from tests.integration.cost.kernels_run import (
+    contractions_in_float,
+    run_by_onnxruntime,
+    run_by_the_fused_view,
+)
 
 CNN = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -131,6 +136,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
+def said_to_run_in_float(path: Path) -> dict[str, int]:
+    """Quantized contractions that the report says to run in float, by operator."""
+    found = Counter[str]()
+    for each in analyze(path).in_float:
+        found.update(each.ops)
+    return dict(sorted(found.items()))
+
+
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("net", NETS)
 def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
@@ -139,6 +152,7 @@ def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
     path = folder / "qdq.onnx"
     quantize_static(f"{net}.onnx", path, Inputs(net), weight_type=S8, **SETTINGS[settings])
     assert run_by_the_fused_view(path) == run_by_onnxruntime(path, folder)
+    assert said_to_run_in_float(path) == contractions_in_float(path, folder)
 
 
 @pytest.mark.quark
@@ -154,6 +168,7 @@ def test_what_quark_quantizes_onnxruntime_runs_as_the_fused_view_says(
     config = Config(global_quant_config=get_default_config(preset))
     ModelQuantizer(config).quantize_model(f"{net}.onnx", str(path), Inputs(net))
     assert run_by_the_fused_view(path) == run_by_onnxruntime(path, folder)
+    assert said_to_run_in_float(path) == contractions_in_float(path, folder)
 
 
 @pytest.mark.parametrize("net", NETS)

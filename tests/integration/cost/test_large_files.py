@@ -232,6 +232,52 @@ def test_bert_base_has_its_published_number_of_parameters(tmp_path: Path) -> Non
     assert found["rss"] < 60_000_000
 
 
+REPORT = """
+import os, sys
+from otel_quant.cli import main
+main(["cost", *sys.argv[1:]])
+sys.stdout.flush()
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0], file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def many_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain of 100,000 nodes, no two of one name."""
+    graph = helper.make_graph(
+        [],
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 64])],
+        [helper.make_tensor_value_info("t100000", TensorProto.FLOAT, [8, 64])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [64, 64], bytes(4 * 64 * 64), raw=True)],
+    )
+    for i in range(100_000):
+        op, *weights = ("MatMul", "w") if i % 5 == 0 else ("Relu",)
+        made = "x" if i == 0 else f"t{i}"
+        graph.node.add(
+            op_type=op,
+            name=f"/blocks.{i // 10}/{op}_{i}",
+            input=[made, *weights],
+            output=[f"t{i + 1}"],
+        )
+    path = tmp_path_factory.mktemp("many") / "chain.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
+def test_a_report_of_a_hundred_thousand_nodes_takes_120_mb(form: str, many_nodes: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, str(many_nodes), "--format", form],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.count("/blocks.") >= 100_000
+    assert 1024 * int(done.stderr) < 120_000_000
+
+
 def test_nothing_heavy_is_imported_for_a_small_model(tmp_path: Path) -> None:
     path = tmp_path / "small.onnx"
     graph = helper.make_graph(

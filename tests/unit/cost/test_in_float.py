@@ -1,0 +1,106 @@
+"""A report says which quantized operators are expected to run in float, why, and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx.parser
+import pytest
+
+from otel_quant.cli import main
+from otel_quant.cost import InFloat, ModelCost, analyze
+
+CONSTANTS = {
+    "s": "float s = {0.5}", "z": "uint8 z = {3}", "zw": "int8 zw = {0}", "z16": "uint16 z16 = {3}",
+    "w": "int8[1, 1, 1, 1] w = {1}",
+    "b8": "int8[1] b8 = {1}", "b32": "int32[1] b32 = {1}", "zb": "int32 zb = {0}",
+}  # fmt: skip
+QUANTIZED = """q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
+               dw = DequantizeLinear (w, s, zw)"""
+BEHIND = "aq = QuantizeLinear (a, s, z) y = DequantizeLinear (aq, s, z)"
+INT32_BIAS = f"{QUANTIZED} b = DequantizeLinear (b32, s, zb) [op] a = Conv (d, dw, b) {BEHIND}"
+INT8_BIAS = f"{QUANTIZED} b = DequantizeLinear (b8, s, zw) [op] a = Conv (d, dw, b) {BEHIND}"
+EIGHT_BITS = "8 bits, all unsigned with int8 weights or all int8"
+
+
+def model(body: str) -> bytes:
+    text = (
+        '<ir_version: 10, opset_import: ["": 21]> '
+        f"g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] y) <{', '.join(CONSTANTS.values())}>"
+        f"{{ {body} }}"
+    )
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+def in_float(body: str) -> tuple[int, tuple[InFloat, ...]]:
+    cost: ModelCost = analyze(model(body))
+    return cost.quantized_contractions, cost.in_float
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason", "remedy"),
+    [
+        pytest.param(INT8_BIAS, "Conv", "the bias is int8", "a bias of int32", id="bias"),
+        pytest.param(
+            INT32_BIAS.replace("z)", "z16)"), "Conv",
+            "its operands and result are uint16 and int8", EIGHT_BITS, id="16 bits",
+        ),
+        pytest.param(
+            INT32_BIAS.replace("(a, s, z)", "(a, s, zw)").replace("(aq, s, z)", "(aq, s, zw)"),
+            "Conv", "its operands and result are uint8 and int8", EIGHT_BITS, id="two types",
+        ),
+        pytest.param(
+            f"{QUANTIZED} [op] a = Conv (d, dw) t = Tanh (a) {BEHIND.replace('(a,', '(t,')}",
+            "Conv", "its result is not quantized right behind it",
+            "a QuantizeLinear as the only reader of it", id="result",
+        ),
+        pytest.param(
+            f"{QUANTIZED} [op] a = ConvTranspose (d, dw) {BEHIND}", "ConvTranspose",
+            "there is no kernel on integers for it", "", id="no kernel",
+        ),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_quantized_contraction_from_running_on_integers_is_said(
+    body: str, kind: str, reason: str, remedy: str
+) -> None:
+    assert analyze(model(body)).precision.keys() <= {"int8", "int16"}
+    assert in_float(body) == (1, (InFloat({kind: 1}, "op", reason, remedy),))
+
+
+def test_contractions_that_run_on_integers_and_float_ones_are_not_said_to_run_in_float() -> None:
+    assert in_float(INT32_BIAS) == (1, ())
+    assert in_float("y = Conv <pads = [1, 1, 2, 2]> (x, x)") == (0, ())
+
+
+def test_the_report_begins_with_it_and_json_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, other = tmp_path / "int8_bias.onnx", tmp_path / "int32_bias.onnx"
+    path.write_bytes(model(INT8_BIAS))
+    other.write_bytes(model(INT32_BIAS))
+    line = (
+        "1 of 1 quantized contractions are expected to run in float in onnxruntime, with memory "
+        "for floats: Conv 1, the first 'op', because the bias is int8; a bias of int32 would "
+        "change it"
+    )
+    assert main(["cost", str(path), "--by", "total"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == line
+    assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"{path}: {line}"
+    assert main(["cost", str(other), str(path), "--format", "json"]) == 0
+    models = json.loads(capsys.readouterr().out)["models"]
+    assert [found.get("in_float") for found in models] == [
+        None,
+        {
+            "of": 1,
+            "nodes": [
+                {
+                    "ops": {"Conv": 1},
+                    "first": "op",
+                    "reason": "the bias is int8",
+                    "remedy": "a bias of int32",
+                }
+            ],
+        },
+    ]

@@ -94,7 +94,7 @@ def _report_fault(end: LastResort, *, with_traceback: bool) -> int:
     print(
         f"otel-quant: {printable(text[:_SHOWN])} (at {printable(end.place())}); this is an error of "
         f"otel-quant {VERSION} itself: please send {asked}, the command and, if you may, the file "
-        "to where you have otel-quant from",
+        "to whoever maintains your otel-quant",
         file=sys.stderr,
     )
     return FAULTY

@@ -93,7 +93,7 @@ def test_a_rule_that_fails_gives_a_reason(signature: str, body: str, reason: str
 
 
 def test_the_reason_is_the_first_cause_and_travels_down_the_graph() -> None:
-    odd = "node 'odd' (mine:Odd): no rule is known for this operator"
+    odd = "node 'odd' (mine:Odd): no rule is known for this operator; --rules-from gives it one"
     assert reasons(
         """g (float[2, 8] x, float[8, 4] w) => (float[] z) {
             [fine] a = Relu (x) [odd] b = mine.Odd (a) [m] c = MatMul (b, w) [n] d = Tanh (c)
@@ -147,7 +147,8 @@ def test_names_in_a_reason_are_escaped_and_cut() -> None:
     model.graph.node[0].name = "a\n\x1b[31m" + "b" * 100
     (node,) = analyze(model.SerializeToString()).nodes
     assert node.unknown_reason == (
-        f"node 'a\\n\\x1b[31m{'b' * 73}...' (mine:Odd): no rule is known for this operator"
+        f"node 'a\\n\\x1b[31m{'b' * 73}...' (mine:Odd): no rule is known for this operator; "
+        "--rules-from gives it one"
     )
 
 
@@ -177,7 +178,7 @@ def test_the_json_has_a_reason_only_where_there_is_one() -> None:
     ).to_json_dict()
     assert [node.get("unknown_reason", "none") for node in document["nodes"]] == [
         "none",
-        "node 'odd' (mine:Odd): no rule is known for this operator",
+        "node 'odd' (mine:Odd): no rule is known for this operator; --rules-from gives it one",
     ]
 
 

@@ -145,6 +145,7 @@ class _Graph:
         self._held: dict[int, _Quantized] = {}
         self._fused: dict[int, list[_Quantized]] = {}
         self._clamped: dict[int, Value] = {}
+        self._only_quantizes: set[int] = set()
 
     def kernels(self) -> dict[int, Kernel]:
         """Returns what its operations read and make, by ``id``, where it is not what they say."""
@@ -170,10 +171,15 @@ class _Graph:
         wanted = self._wanted.get(id(op.outputs[0]))
         if wanted is None:
             return
-        if op.kind in _CLAMPS and wanted.node and _clamps_nothing(op, wanted):
-            self._clamped[id(op.outputs[0])] = value
-            if self._alone(value):
-                self._wanted[id(value)] = wanted
+        if op.kind in _CLAMPS and _clamps_nothing(op, wanted):
+            maker = self._makers.get(id(value))
+            moves = maker is not None and maker.kind not in _DEQUANTIZE | CARRIES
+            if wanted.node or (moves and self._alone(value)):
+                self._clamped[id(op.outputs[0])] = value
+                if self._alone(value):
+                    self._wanted[id(value)] = wanted
+            else:  # what is moved has no node that would take this one's place
+                self._only_quantizes.add(id(op))
         elif op.kind in CARRIES and wanted.even and self._alone(value):
             maker = self._makers.get(id(value))
             if maker is not None and maker.kind not in _DEQUANTIZE:
@@ -327,7 +333,8 @@ class _Graph:
             for value in op.outputs
             if (item := self._wanted.get(id(value))) is not None and not item.node
         ]
-        return [*op.outputs, *moved] if moved else None
+        floats_made = needed if id(op) in self._only_quantizes else op.outputs
+        return [*floats_made, *moved] if moved else None
 
 
 def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:

@@ -92,6 +92,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "activation_type": U8,
         "extra_options": {"AddQDQPairToWeight": True},
     },
+    "only products": {"activation_type": U8, "op_types_to_quantize": ["Conv", "Gemm", "MatMul"]},
     "a pair for each reader": {"activation_type": U8, "extra_options": {"DedicatedQDQPair": True}},
 }
 

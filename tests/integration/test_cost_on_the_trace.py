@@ -229,7 +229,11 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
         tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST_TIMEOUT="0", OTEL_QUANT_PATHS="false"
     )  # fmt: skip
 
-    reason = {"message": "the time limit passed"}
+    late = (
+        "the time limit passed; expected a longer one: --time-limit, in a quantization "
+        "OTEL_QUANT_COST_TIMEOUT"
+    )
+    reason = {"message": late}
     identity = [{"quant.model.role": "float"}, {"quant.model.role": "quantized"}]
     spans = otlp.spans_named("model cost")
     assert [model_attributes(span.attributes) for span in spans] == identity
@@ -242,9 +246,7 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
     assert [(record.severity, record.body) for record in records] == [("WARN", reason)] * 2
     assert model_attributes(otlp.span("quantization").attributes) == {}
     section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
-    assert section == [
-        {"role": role, "error": "the time limit passed"} for role in ("float", "quantized")
-    ]
+    assert section == [{"role": role, "error": late} for role in ("float", "quantized")]
 
 
 def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) -> None:

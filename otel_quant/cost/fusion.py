@@ -146,6 +146,7 @@ class _Graph:
         self._fused: dict[int, list[_Quantized]] = {}
         self._clamped: dict[int, Value] = {}
         self._only_quantizes: set[int] = set()
+        self._at_rest: set[int] = set()  # quantizations are moved before operators are left out
 
     def kernels(self) -> dict[int, Kernel]:
         """Returns what its operations read and make, by ``id``, where it is not what they say."""
@@ -173,14 +174,20 @@ class _Graph:
             return
         if op.kind in _CLAMPS and _clamps_nothing(op, wanted):
             maker = self._makers.get(id(value))
-            moves = maker is not None and maker.kind not in _DEQUANTIZE | CARRIES
+            moves = maker is not None and maker.kind in FUSIONS.keys() - CARRIES
             if wanted.node or (moves and self._alone(value)):
                 self._clamped[id(op.outputs[0])] = value
                 if self._alone(value):
                     self._wanted[id(value)] = wanted
+                    self._at_rest.add(id(value))
             else:  # what is moved has no node that would take this one's place
                 self._only_quantizes.add(id(op))
-        elif op.kind in CARRIES and wanted.even and self._alone(value):
+        elif (
+            op.kind in CARRIES
+            and wanted.even
+            and self._alone(value)
+            and id(op.outputs[0]) not in self._at_rest
+        ):
             maker = self._makers.get(id(value))
             if maker is not None and maker.kind not in _DEQUANTIZE:
                 self._wanted[id(value)] = wanted.moved(value)

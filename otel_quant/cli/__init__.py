@@ -22,6 +22,9 @@ FAULTY: Final = 70
 """Exit code of an error of otel-quant itself; BSD's sysexits.h has it for errors of software."""
 
 
+INTERRUPTED: Final = 130
+"""Exit code of a command that was stopped with Ctrl-C, as shells have it."""
+
 _SHOWN: Final = 300
 """Characters of an error that are shown."""
 
@@ -34,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 for success, 2 for an invalid command line, ``FAULTY`` for an error of
-        our own, otherwise that of the error.
+        our own, ``INTERRUPTED`` for Ctrl-C, otherwise that of the error.
     """
     parser = argparse.ArgumentParser(
         prog="otel-quant", description="Looks at what quantization runs and their models cost."
@@ -73,6 +76,8 @@ def _run(options: argparse.Namespace) -> int:
     except UserError as error:
         print(f"otel-quant: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         _discard_output()  # the reader (such as head) has stopped reading
         return 0

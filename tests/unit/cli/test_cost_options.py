@@ -247,3 +247,11 @@ def test_an_error_of_our_own_is_one_line_and_its_traceback_is_shown_if_asked_for
     assert bool(before) is shown
     if shown:
         assert before[0] == "Traceback (most recent call last):"
+
+
+def test_a_command_that_is_interrupted_ends_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model("m.onnx", [2])
+    Path("stop.py").write_text("raise KeyboardInterrupt")
+    assert run(capsys, "m.onnx", "--rules-from", "stop.py") == (130, "", "")

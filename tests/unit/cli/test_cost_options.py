@@ -185,6 +185,22 @@ def test_nodes_without_macs_are_told_apart_by_what_they_lack(
     ]
 
 
+def test_a_result_without_a_size_has_a_reason_though_all_macs_are_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[4, 4] x, int64[2] to) => (float[M, N] y) { [turn] y = Reshape (x, to) }
+    """)
+    onnx.save(proto, "m.onnx")
+    _, out, _ = run(capsys, "m.onnx", "--by", "total")
+    assert out.splitlines()[-2:] == [
+        "results of unknown size        1",
+        "first of unknown size          node 'turn' (Reshape): the size of its result depends on "
+        "data; what it depends on is set with --input to:int64:2:VALUES; --dim M=LENGTH gives it",
+    ]
+
+
 def test_an_assumed_length_that_does_not_fit_is_named_as_what_helps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

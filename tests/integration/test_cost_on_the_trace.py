@@ -169,6 +169,29 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_calibration(
         assert prefix + "assumed" not in span.attributes
 
 
+BFLOAT16 = BATCHES_OF_FOUR.replace(
+    "from quark.onnx import quantize_static",
+    """from quark.onnx import ModelQuantizer
+from quark.onnx.quantization.config import Config, get_default_config""",
+).replace(
+    'quantize_static("float.onnx", name, Reader())',
+    """config = Config(global_quant_config=get_default_config("BF16"))
+    ModelQuantizer(config).quantize_model("float.onnx", name, Reader())""",
+)
+
+
+def test_a_format_that_is_not_calibrated_shows_the_lengths_of_the_samples_too(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    quantize(tmp_path, otlp, "bf16.onnx", model=DYNAMIC, script=BFLOAT16)
+
+    for span, role in zip(otlp.spans_named("model cost"), ("float", "quantized"), strict=True):
+        prefix = f"quant.model.{role}."
+        assert span.attributes[prefix + "input_shapes"] == ("x=4x3x16x16",)
+        assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27
+        assert prefix + "assumed" not in span.attributes
+
+
 GPTQ = """
 import numpy
 from onnxruntime.quantization import CalibrationDataReader

@@ -28,6 +28,9 @@ FAULTY: Final = 70
 """Exit code of an error of otel-quant itself; BSD's sysexits.h has it for errors of software."""
 
 
+INTERRUPTED: Final = 130
+"""Exit code of a command that was stopped with Ctrl-C, as shells have it."""
+
 _SHOWN: Final = 300
 """Characters of an error that are shown."""
 
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 for success, 2 for an invalid command line, ``FAULTY`` for an error of
-        our own, otherwise that of the error.
+        our own, ``INTERRUPTED`` for Ctrl-C, otherwise that of the error.
     """
     parser = argparse.ArgumentParser(
         prog="otel-quant",
@@ -81,6 +84,8 @@ def _run(options: argparse.Namespace) -> int:
     except UserError as error:
         print(f"otel-quant: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         _discard_output()  # the reader (such as head) has stopped reading
         return 0
@@ -102,7 +107,7 @@ def _report_fault(end: LastResort, *, with_traceback: bool) -> int:
     print(
         f"otel-quant: {printable(text[:_SHOWN])} (at {printable(end.place())}); this is an error of "
         f"otel-quant {VERSION} itself: please send {asked}, the command and, if you may, the file "
-        "to where you have otel-quant from",
+        "to whoever maintains your otel-quant",
         file=sys.stderr,
     )
     return FAULTY

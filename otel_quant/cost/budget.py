@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Final
 
-from otel_quant.cost.errors import CostError
+from otel_quant.cost.errors import LONGER, CostError
 
 MAX_OPS: Final = 200_000
 """Operations that a model may unfold into unless told; real ones stay below half of it."""
@@ -104,4 +104,4 @@ class Budget:
     def check_time(self) -> None:
         """Raises CostError if the time limit has passed."""
         if self._deadline is not None and monotonic() > self._deadline:
-            raise CostError(self._source, "the time limit passed")
+            raise CostError(self._source, "the time limit passed", expected=LONGER)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+LONGER: Final = "a longer one: --time-limit, in a quantization OTEL_QUANT_COST_TIMEOUT"
+"""What is expected where the time limit has passed."""
+
 
 class CostError(ValueError):
     """A model cannot be read or costed, or an argument makes no sense.

@@ -169,6 +169,8 @@ class _Graph:
         self.fused: dict[Operation, list[_Quantized]] = {}
         self.obstacles: dict[Operation, Obstacle] = {}
         self._clamped: dict[int, Value] = {}
+        self._only_quantizes: set[int] = set()
+        self._at_rest: set[int] = set()  # quantizations are moved before operators are left out
 
     def kernels(self) -> dict[Operation, Kernel]:
         """Returns what its operations read and make where it is not what they say."""
@@ -194,11 +196,22 @@ class _Graph:
         wanted = self._wanted.get(id(op.outputs[0]))
         if wanted is None:
             return
-        if op.kind in _CLAMPS and wanted.node and _clamps_nothing(op, wanted):
-            self._clamped[id(op.outputs[0])] = value
-            if self._alone(value):
-                self._wanted[id(value)] = wanted
-        elif op.kind in CARRIES and wanted.even and self._alone(value):
+        if op.kind in _CLAMPS and _clamps_nothing(op, wanted):
+            maker = self._makers.get(id(value))
+            moves = maker is not None and maker.kind in FUSIONS.keys() - CARRIES
+            if wanted.node or (moves and self._alone(value)):
+                self._clamped[id(op.outputs[0])] = value
+                if self._alone(value):
+                    self._wanted[id(value)] = wanted
+                    self._at_rest.add(id(value))
+            else:  # what is moved has no node that would take this one's place
+                self._only_quantizes.add(id(op))
+        elif (
+            op.kind in CARRIES
+            and wanted.even
+            and self._alone(value)
+            and id(op.outputs[0]) not in self._at_rest
+        ):
             maker = self._makers.get(id(value))
             if maker is not None and maker.kind not in _DEQUANTIZE:
                 self._wanted[id(value)] = wanted.moved(value)
@@ -359,7 +372,8 @@ class _Graph:
             for value in op.outputs
             if (item := self._wanted.get(id(value))) is not None and not item.node
         ]
-        return [*op.outputs, *moved] if moved else None
+        floats_made = needed if id(op) in self._only_quantizes else op.outputs
+        return [*floats_made, *moved] if moved else None
 
 
 _NOT_QUANTIZED: Final = Obstacle(

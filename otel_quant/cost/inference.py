@@ -19,7 +19,14 @@ from otel_quant.cost.errors import printable
 from otel_quant.cost.graph_scope import GraphScope
 from otel_quant.cost.inputs import option_text
 from otel_quant.cost.node_order import ordered
-from otel_quant.cost.operation import RULE_ERRORS, Body, Operation, UnknownError, reason_of
+from otel_quant.cost.operation import (
+    RULE_ERRORS,
+    Body,
+    MisfitError,
+    Operation,
+    UnknownError,
+    reason_of,
+)
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.rules.operator import Operator
 from otel_quant.cost.shapes.folding import folded, folding_effort
@@ -75,6 +82,7 @@ class Walk:
         self._symbols = symbols
         self._given = Symbols(dims or {})
         self._trust_declared = trust_declared
+        self._misfit: Operation | None = None  # the last one whose operands do not fit
         self._opsets: Mapping[str, int] = model.opsets
         self.constants = Constants()
         self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}
@@ -263,6 +271,8 @@ class Walk:
                 outputs = rule.apply(op, wanted)
             except RULE_ERRORS as error:
                 failure = reason_of(error, op, "shape rule")
+                if isinstance(error, MisfitError):
+                    self._misfit = op
                 outputs = [Value(rule.dtype(op, i)) for i in range(wanted)]
         if operator.fold is not None and self.budget.allows(folding_effort(op, outputs)):
             try:
@@ -345,7 +355,7 @@ class Walk:
         not follow other inputs. Of a shape that is known in part, the lengths whose names the
         caller gave.
         """
-        if declared.kind != "tensor" or declared.shape is None:
+        if declared.kind != "tensor" or declared.shape is None or op is self._misfit:
             return
         if value.shape is None:
             hint = self.declared(declared)

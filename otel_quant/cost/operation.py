@@ -30,6 +30,10 @@ class UnknownError(Exception):
         self.cause = cause
 
 
+class MisfitError(UnknownError):
+    """Operands do not fit together: no runtime runs the node, whatever the model declares."""
+
+
 RULE_ERRORS: Final = (UnknownError, ArithmeticError, LookupError, TypeError, ValueError)
 """What a rule may raise on a node that breaks its operator's contract: the node is then unknown.
 

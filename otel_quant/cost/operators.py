@@ -59,7 +59,9 @@ CUSTOM: Final[ContextVar[Mapping[str, Operator]]] = ContextVar(
 )
 """Operators that are known to one analysis only."""
 
-_NO_OPERATOR: Final = Operator(None, CostRule("no rule is known for this operator"))
+_NO_OPERATOR: Final = Operator(
+    None, CostRule("no rule is known for this operator; --rules-from gives it one")
+)
 
 
 def operator_of(kind: str) -> Operator:

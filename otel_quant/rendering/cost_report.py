@@ -174,7 +174,11 @@ _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known
 
 
 def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, str]]:
-    """Yields what the MACs leave out, each with the first node, why, and what helps."""
+    """Yields what the totals leave out, each with the first node, why, and what helps."""
+    if model.unsized_tensors and not model.unknown_nodes:  # else theirs is the reason
+        reason = next((node.unknown_reason for node in model.nodes if node.unknown_reason), None)
+        if reason is not None:
+            yield "first of unknown size", reason
     for each in model.unknown_nodes:
         yield _LACKS[each.lack], counted(each.ops.items())
         reason = each.reason

@@ -52,11 +52,11 @@ quantize_dynamic("float.onnx", "int8.onnx", weight_type=QuantType.QUInt8)
 pytestmark = pytest.mark.quark
 
 
-def write_float(path: Path, text: str) -> None:
+def write_float(path: Path, text: str, shape: tuple[int, ...] = (8, 3, 3, 3)) -> None:
     import numpy as np
 
     model = onnx.parser.parse_model(text)
-    weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
+    weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
     del model.graph.node[0]
     onnx.save(model, path)
@@ -68,9 +68,10 @@ def quantize(
     *outputs: str,
     model: str = FLOAT,
     script: str = SCRIPT,
+    shape: tuple[int, ...] = (8, 3, 3, 3),
     **env: str,
 ) -> None:
-    write_float(folder / "float.onnx", model)
+    write_float(folder / "float.onnx", model, shape)
     (folder / "quantize.py").write_text(script)
     result = subprocess.run(
         ["opentelemetry-instrument", sys.executable, "quantize.py", *outputs],
@@ -168,6 +169,68 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_calibration(
         assert prefix + "assumed" not in span.attributes
 
 
+BFLOAT16 = BATCHES_OF_FOUR.replace(
+    "from quark.onnx import quantize_static",
+    """from quark.onnx import ModelQuantizer
+from quark.onnx.quantization.config import Config, get_default_config""",
+).replace(
+    'quantize_static("float.onnx", name, Reader())',
+    """config = Config(global_quant_config=get_default_config("BF16"))
+    ModelQuantizer(config).quantize_model("float.onnx", name, Reader())""",
+)
+
+
+def test_a_format_that_is_not_calibrated_shows_the_lengths_of_the_samples_too(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    quantize(tmp_path, otlp, "bf16.onnx", model=DYNAMIC, script=BFLOAT16)
+
+    for span, role in zip(otlp.spans_named("model cost"), ("float", "quantized"), strict=True):
+        prefix = f"quant.model.{role}."
+        assert span.attributes[prefix + "input_shapes"] == ("x=4x3x16x16",)
+        assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27
+        assert prefix + "assumed" not in span.attributes
+
+
+GPTQ = """
+import numpy
+from onnxruntime.quantization import CalibrationDataReader
+from onnxruntime.quantization.matmul_nbits_quantizer import (
+    GPTQWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+)
+
+class Reader(CalibrationDataReader):
+    def __init__(self):
+        self.left = 2
+    def get_next(self):
+        self.left -= 1
+        return {"x": numpy.ones((5, 128), numpy.float32)} if self.left >= 0 else None
+
+config = GPTQWeightOnlyQuantConfig(Reader(), block_size=128)
+MatMulNBitsQuantizer("float.onnx", algo_config=config, block_size=32).process()
+"""
+
+
+def test_gptq_of_onnxruntime_shows_the_lengths_that_a_model_leaves_open(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    matmul = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        agraph (float[N, 128] x) => (float[N, 8] y)
+        { weight = RandomNormal <shape = [128, 8], seed = 1.0> ()
+          y = MatMul (x, weight) }
+    """
+    quantize(tmp_path, otlp, model=matmul, script=GPTQ, shape=(128, 8))
+
+    spans = otlp.spans_named("model cost")
+    for span, role in zip(spans, ("float", "quantized"), strict=True):
+        prefix = f"quant.model.{role}."
+        assert span.attributes[prefix + "input_shapes"] == ("x=5x128",)
+        assert span.attributes[prefix + "macs_contraction"] == 5 * 128 * 8
+        assert prefix + "assumed" not in span.attributes
+
+
 def test_lengths_are_assumed_where_there_is_no_calibration(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
@@ -189,7 +252,11 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
         tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST_TIMEOUT="0", OTEL_QUANT_PATHS="false"
     )  # fmt: skip
 
-    reason = {"message": "the time limit passed"}
+    late = (
+        "the time limit passed; expected a longer one: --time-limit, in a quantization "
+        "OTEL_QUANT_COST_TIMEOUT"
+    )
+    reason = {"message": late}
     identity = [{"quant.model.role": "float"}, {"quant.model.role": "quantized"}]
     spans = otlp.spans_named("model cost")
     assert [model_attributes(span.attributes) for span in spans] == identity
@@ -202,9 +269,7 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
     assert [(record.severity, record.body) for record in records] == [("WARN", reason)] * 2
     assert model_attributes(otlp.span("quantization").attributes) == {}
     section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
-    assert section == [
-        {"role": role, "error": "the time limit passed"} for role in ("float", "quantized")
-    ]
+    assert section == [{"role": role, "error": late} for role in ("float", "quantized")]
 
 
 def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) -> None:

@@ -68,7 +68,7 @@ class TensorReader(BoundedReader):
         count = prod(shape)
         external = self._external(name, entries) if outside else None
         stored = dtypes.stored_bytes(dtype, count)
-        if external is not None and external.length is not None:
+        if external is not None and external.length:  # 0 is as good as none to onnxruntime
             # A length beyond what the shape needs is not believed.
             stored = external.length if stored is None else min(stored, external.length)
         if stored is None:

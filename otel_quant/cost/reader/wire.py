@@ -17,7 +17,7 @@ from io import BytesIO, FileIO
 from time import monotonic
 from typing import Final, TypeAlias
 
-from otel_quant.cost.errors import CostError
+from otel_quant.cost.errors import LONGER, CostError
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -197,7 +197,7 @@ class Reader:
                 f"at most {MAX_FIELDS:,}; a larger file is not costed",
             )
         if self.is_late():
-            raise self.error("the time limit passed while the file was read")
+            raise self.error("the time limit passed while the file was read", LONGER)
 
     def is_late(self) -> bool:
         """Returns whether the time limit has passed."""

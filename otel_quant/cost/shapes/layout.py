@@ -7,7 +7,7 @@ from math import ceil, floor, prod
 from struct import pack, unpack
 from typing import Final
 
-from otel_quant.cost.operation import Operation, UnknownError, known
+from otel_quant.cost.operation import MisfitError, Operation, UnknownError, known
 from otel_quant.cost.shapes.rule import (
     agree,
     axis_of,
@@ -61,10 +61,10 @@ def reshaped(op: Operation) -> Sequence[Shape]:
     total = volume(source)
     fixed = prod(dim for dim in result if dim is not None)
     if total is not None and not open_axes and fixed != total:
-        raise UnknownError(f"{list(source)} cannot be reshaped to {result}: other element counts")
+        raise MisfitError(f"{list(source)} cannot be reshaped to {result}: other element counts")
     if total is not None and len(open_axes) == 1 and fixed > 0:
         if total % fixed:
-            raise UnknownError(
+            raise MisfitError(
                 f"{list(source)} cannot be reshaped to {result}: no length fits the open axis"
             )
         result[open_axes[0]] = total // fixed

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import RULE_ERRORS, Operation, UnknownError
+from otel_quant.cost.operation import RULE_ERRORS, MisfitError, Operation, UnknownError
 from otel_quant.cost.values import Shape, Value
 
 TypeOf: TypeAlias = Callable[[Operation], int]
@@ -112,7 +112,7 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     """Returns the shape of shapes broadcast against each other, as numpy does.
 
     Raises:
-        UnknownError: They do not fit.
+        MisfitError: They do not fit.
     """
     given = list(shapes)
     rank = max((len(shape) for shape in given), default=0)
@@ -124,7 +124,7 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
         dims.discard(None)
         if len(dims) > 1:
             lengths = " and ".join(str(dim) for dim in dims)
-            raise UnknownError(f"lengths {lengths} of axis {axis} cannot be broadcast")
+            raise MisfitError(f"lengths {lengths} of axis {axis} cannot be broadcast")
         if dims:
             result.append(dims.pop())
         else:
@@ -140,11 +140,11 @@ def agree(what: str, *lengths: int | None) -> None:
         lengths: The lengths; None for one that is not known.
 
     Raises:
-        UnknownError: Two that are known differ: the node cannot run.
+        MisfitError: Two that are known differ.
     """
     different = dict.fromkeys(length for length in lengths if length is not None)
     if len(different) > 1:
-        raise UnknownError(f"{what} differ: {', '.join(map(str, different))}")
+        raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
 
 
 def broadcast_all(op: Operation) -> Sequence[Shape]:

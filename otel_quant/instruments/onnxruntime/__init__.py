@@ -20,6 +20,9 @@ _QUANTIZE: Final = Wrapper(
     f"step **{ProfileStep.QUANTIZATION_STATIC}** or **{ProfileStep.QUANTIZATION_DYNAMIC}**",
 )
 _PROCESS: Final = Wrapper(_CALLS + "process", "step **{step}**; the models are costed")
+_PREPARED: Final = Wrapper(
+    _CALLS + "prepared_inputs", "the shapes of the first sample are those of the models' inputs"
+)
 
 _ORT: Final = "onnxruntime.quantization"
 _CALIBRATE: Final = f"{_ORT}.calibrate"
@@ -50,6 +53,7 @@ ONNXRUNTIME: Final = Library(
         Hook(f"{_ORT}.matmul_nbits_quantizer", "MatMulNBitsQuantizer.process", _PROCESS, ProfileStep.QUANTIZATION_MATMUL_NBITS, sources=_NBITS),
         # Its name in onnxruntime 1.20.
         Hook(f"{_ORT}.matmul_4bits_quantizer", "MatMul4BitsQuantizer.process", _PROCESS, ProfileStep.QUANTIZATION_MATMUL_NBITS, sources=_NBITS),
+        Hook(f"{_ORT}.neural_compressor.weight_only", "prepare_inputs", _PREPARED),
         Hook(f"{_ORT}.onnx_model", "ONNXModel.save_model_to_file", STEP, ProfileStep.POST_PROCESS, sources=(("output_path", semconv.OUTPUT_PATH),)),
         Hook(_DEBUG, "collect_activations", STEP, ProfileStep.MODEL_EVALUATION),
         Hook(_DEBUG, "compute_activation_error", STEP, ProfileStep.MODEL_EVALUATION),

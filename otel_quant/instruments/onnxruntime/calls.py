@@ -97,6 +97,23 @@ def process(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
     return as_operation(step(function, hook, library), library, models=models)
 
 
+def prepared_inputs(
+    function: Callable[..., Any], hook: Hook, library: Library
+) -> Callable[..., Any]:
+    """Keeps the shapes of the first of the samples that each call returns before all else."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        with FAULTS.kept_in("shapes of calibration samples"):
+            samples = result[0]
+            if samples:
+                note_shapes(samples[0])
+        return result
+
+    return wrapper
+
+
 @contextmanager
 def _calibrating(
     calibrator: Any, function: str, library: Library, *, is_last: bool

@@ -37,6 +37,10 @@ _CALIBRATION: Final = Wrapper(
     _PROFILER + "calibration",
     "each pass over the data is step **Calibration (Forward)**, each item one calibration sample",
 )
+_CACHED: Final = Wrapper(
+    "otel_quant.instruments.quark.calibration:cached_samples",
+    "step **{step}**; the shapes of the first sample are those of the models' inputs",
+)
 _WATCH: Final = Wrapper(_PROFILER + "watch_cache_dir", "a cache directory to watch")
 
 _OWN: Final = "quark.common.profiler.profiler"
@@ -68,7 +72,7 @@ QUARK: Final = Library(
         Hook("quark.onnx.utils.model_utils", "check_onnx_model", STEP, ProfileStep.FLOAT_MODEL_VALIDATION, filled_in=True),
         Hook("quark.onnx.utils.model_utils", "run_onnx_model", STEP, ProfileStep.FLOAT_MODEL_VALIDATION, filled_in=True),
         # Reads all that the program's reader has, for minutes maybe, before the first step that Quark marks.
-        Hook("quark.onnx.calibration.data_readers", "CachedDataReader.__init__", STEP, ProfileStep.DATASET_LOADING, filled_in=True),
+        Hook("quark.onnx.calibration.data_readers", "CachedDataReader.__init__", _CACHED, ProfileStep.DATASET_LOADING, filled_in=True),
         # Entry points, and the progress of calibration.
         Hook(f"{_ONNX}.api", "ModelQuantizer.quantize_model", ENTRY_POINT),
         Hook(f"{_ONNX}.quantize", "quantize_static", MODEL_QUANTIZATION),

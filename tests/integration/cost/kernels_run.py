@@ -19,7 +19,7 @@ from otel_quant.cost.memory import memory_views
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.rule_sets import RULE_SETS
 
-FLOAT_FUSIONS = ("ConvActivationFusion", "NoopElimination")
+FLOAT_FUSIONS = ("ConvActivationFusion", "NoopElimination", "SkipLayerNormFusion")
 """What onnxruntime does to float models too; the view is about quantized operators."""
 
 _MOVED = ("q", "dq")

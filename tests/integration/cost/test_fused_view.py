@@ -97,6 +97,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "activation_type": U8,
         "extra_options": {"AddQDQPairToWeight": True},
     },
+    "only products": {"activation_type": U8, "op_types_to_quantize": ["Conv", "Gemm", "MatMul"]},
     "a pair for each reader": {"activation_type": U8, "extra_options": {"DedicatedQDQPair": True}},
 }
 
@@ -337,3 +338,31 @@ def test_operators_are_fused_in_every_version_of_the_operator_set(
         path = tmp_path / f"{kind}.onnx"
         alone(kind, "uint8", path, opset=opset)
         assert run_by_the_fused_view(path) == run_by_onnxruntime(path, tmp_path), kind
+
+
+CHAIN = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y)
+<float s = {{0.5}}, float s2 = {{0.25}}, uint8 z = {{0}}> {{
+   [xq] a = QuantizeLinear (x, s, z)
+   [xdq] c = DequantizeLinear (a, s, z)
+   [first] d = {} (c)
+   [second] e = {} (d)
+   [third] f = {} (e)
+   [yq] g = QuantizeLinear (f, s2, z)
+   [ydq] y = DequantizeLinear (g, s2, z)
+}}
+"""
+POOL = "MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
+
+
+@pytest.mark.parametrize("first", ["Sigmoid", "Tanh", "Neg"])
+@pytest.mark.parametrize("then", [("Relu", POOL), (POOL, "Relu")])
+def test_a_relu_beside_a_pooling_runs_as_the_fused_view_says(
+    first: str, then: tuple[str, str], tmp_path: Path
+) -> None:
+    model = onnx.parser.parse_model(CHAIN.format(first, *then))
+    onnx.save(model, tmp_path / "m.onnx")
+    assert run_by_the_fused_view(tmp_path / "m.onnx") == run_by_onnxruntime(
+        tmp_path / "m.onnx", tmp_path
+    )

@@ -167,7 +167,8 @@ def test_nodes_without_macs_are_told_apart_by_what_they_lack(
     assert out.splitlines()[-5:] == [
         "results of unknown size        8",
         "nodes without a rule           mine:Odd 1",
-        "  the first                    node 'odd' (mine:Odd): no rule is known for this operator",
+        "  the first                    node 'odd' (mine:Odd): no rule is known for this "
+        "operator; --rules-from gives it one",
         "nodes without a known shape    Relu 2, Tanh 1, MatMul 1",
         "  the first                    node 'act', because of node 'where' (NonZero): the size of "
         "its result depends on data; --dim found=LENGTH gives it",
@@ -176,10 +177,27 @@ def test_nodes_without_macs_are_told_apart_by_what_they_lack(
     assert given.splitlines()[-5:] == [
         "results of unknown size        2",
         "nodes without a rule           mine:Odd 1",
-        "  the first                    node 'odd' (mine:Odd): no rule is known for this operator",
+        "  the first                    node 'odd' (mine:Odd): no rule is known for this "
+        "operator; --rules-from gives it one",
         "nodes without a known shape    MatMul 1",
         "  the first                    node 'mm', because of node 'odd' (mine:Odd): no rule is "
-        "known for this operator",
+        "known for this operator; --rules-from gives it one",
+    ]
+
+
+def test_a_result_without_a_size_has_a_reason_though_all_macs_are_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[4, 4] x, int64[2] to) => (float[M, N] y) { [turn] y = Reshape (x, to) }
+    """)
+    onnx.save(proto, "m.onnx")
+    _, out, _ = run(capsys, "m.onnx", "--by", "total")
+    assert out.splitlines()[-2:] == [
+        "results of unknown size        1",
+        "first of unknown size          node 'turn' (Reshape): the size of its result depends on "
+        "data; what it depends on is set with --input to:int64:2:VALUES; --dim M=LENGTH gives it",
     ]
 
 
@@ -240,8 +258,16 @@ def test_an_error_of_our_own_is_one_line_and_its_traceback_is_shown_if_asked_for
     assert line == (
         f"otel-quant: ZeroDivisionError: a\\nb{'c' * 278} (at {place}); this is an error of "
         f"otel-quant {VERSION} itself: please send {sent}, the command and, if you may, the file "
-        "to where you have otel-quant from"
+        "to whoever maintains your otel-quant"
     )
     assert bool(before) is shown
     if shown:
         assert before[0] == "Traceback (most recent call last):"
+
+
+def test_a_command_that_is_interrupted_ends_without_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model("m.onnx", [2])
+    Path("stop.py").write_text("raise KeyboardInterrupt")
+    assert run(capsys, "m.onnx", "--rules-from", "stop.py") == (130, "", "")

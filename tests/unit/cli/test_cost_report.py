@@ -482,7 +482,8 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         "intensity": None,
         "inputs": [[2, 3]],
         "outputs": [None],
-        "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
+        "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator; "
+        "--rules-from gives it one",
     }
     assert model["uncosted_ops"] == {"custom:Odd": 1}
     assert model["unknown_nodes"] == [
@@ -490,7 +491,8 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
             "lack": "rule",
             "ops": {"custom:Odd": 1},
             "first": "second",
-            "reason": "node 'second' (custom:Odd): no rule is known for this operator",
+            "reason": "node 'second' (custom:Odd): no rule is known for this operator; "
+            "--rules-from gives it one",
         }
     ]
     assert (
@@ -521,7 +523,7 @@ its memory, bytes              24
 nodes                          2
 results of unknown size        1
 nodes without a rule           custom:Odd 1
-  the first                    node 'second' (custom:Odd): no rule is known for this operator
+  the first                    node 'second' (custom:Odd): no rule is known for this operator; --rules-from gives it one
 """
     )
 

@@ -93,7 +93,7 @@ def test_a_rule_that_fails_gives_a_reason(signature: str, body: str, reason: str
 
 
 def test_the_reason_is_the_first_cause_and_travels_down_the_graph() -> None:
-    odd = "node 'odd' (mine:Odd): no rule is known for this operator"
+    odd = "node 'odd' (mine:Odd): no rule is known for this operator; --rules-from gives it one"
     assert reasons(
         """g (float[2, 8] x, float[8, 4] w) => (float[] z) {
             [fine] a = Relu (x) [odd] b = mine.Odd (a) [m] c = MatMul (b, w) [n] d = Tanh (c)
@@ -147,7 +147,8 @@ def test_names_in_a_reason_are_escaped_and_cut() -> None:
     model.graph.node[0].name = "a\n\x1b[31m" + "b" * 100
     (node,) = analyze(model.SerializeToString()).nodes
     assert node.unknown_reason == (
-        f"node 'a\\n\\x1b[31m{'b' * 73}...' (mine:Odd): no rule is known for this operator"
+        f"node 'a\\n\\x1b[31m{'b' * 73}...' (mine:Odd): no rule is known for this operator; "
+        "--rules-from gives it one"
     )
 
 
@@ -177,7 +178,7 @@ def test_the_json_has_a_reason_only_where_there_is_one() -> None:
     ).to_json_dict()
     assert [node.get("unknown_reason", "none") for node in document["nodes"]] == [
         "none",
-        "node 'odd' (mine:Odd): no rule is known for this operator",
+        "node 'odd' (mine:Odd): no rule is known for this operator; --rules-from gives it one",
     ]
 
 
@@ -214,3 +215,30 @@ def test_the_option_that_a_reason_names_gives_the_size(
     assert open_.unknown_reason.endswith(f"; what it depends on is set with {options}")
     (node,) = analyze(model, inputs=parse_inputs(given)).nodes
     assert node.unknown_reason is None
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "reason"),
+    [
+        ("(float[N, 5, 8] x) => (float[2, T, 8] y)",
+         "shape = Constant <value_ints = [2, -1, 8]> () [n] y = Reshape (x, shape)",
+         "(Reshape): [3, 5, 8] cannot be reshaped to [2, None, 8]: no length fits the open axis"),
+        ("(float[N, 5, 8] x) => (float[2, 5, 8] y)",
+         "shape = Constant <value_ints = [2, 5, 8]> () [n] y = Reshape (x, shape)",
+         "(Reshape): [3, 5, 8] cannot be reshaped to [2, 5, 8]: other element counts"),
+        ("(float[N, 8] x, float[2, 8] w) => (float[2, 8] y)", "[n] y = Add (x, w)",
+         "(Add): lengths 2 and 3 of axis -2 cannot be broadcast"),
+        ("(float[8, N] x, float[2, 4] w) => (float[8, 4] y)", "[n] y = MatMul (x, w)",
+         "(MatMul): summed lengths of the operands differ: 3, 2"),
+        ("(float[1, N, 8, 8] x, float[4, 2, 3, 3] w) => (float[1, 4, 6, 6] y)",
+         "[n] y = Conv (x, w)", "(Conv): channels of input and weight differ: 3, 2"),
+    ],
+)  # fmt: skip
+def test_a_declared_shape_does_not_hide_operands_that_do_not_fit(
+    signature: str, body: str, reason: str
+) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g {signature} {{ {body} }}'
+    ).SerializeToString()
+    node = analyze(model, dims={"N": 3}).nodes[-1]
+    assert (node.outputs, node.unknown_reason) == ((None,), f"node 'n' {reason}")

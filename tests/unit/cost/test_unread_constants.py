@@ -76,7 +76,7 @@ def external(path: Path, length: str | None, size: int) -> Path:
 
 
 @pytest.mark.parametrize(("length", "stored"), [(None, 1024), ("1024", 1024), ("1000", 1000),
-                                                ("9000000000000000000", 1024)])  # fmt: skip
+                                                ("0", 1024), ("9000000000000000000", 1024)])  # fmt: skip
 def test_an_external_length_beyond_what_the_shape_needs_is_not_believed(
     length: str | None, stored: int, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from typing import Final
+from typing import Final, TypeAlias
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.probes.readers import Probes
@@ -103,6 +103,8 @@ _BETWEEN_PROGRESS: Final = 1_000_000_000
 """Nanoseconds between two reports of progress. With the sampler's longest pause the last one of a
 run that is killed is less than 2 s old."""
 
+Describe: TypeAlias = Callable[[RunInfo, Mapping[str, AttributeValue], int], RunInfo]
+
 _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
 
 
@@ -119,6 +121,8 @@ class Recorder:
         metrics: Metrics that the program has added; None for none.
         sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks are lowered at each checkpoint.
+        described: Adds what is known once the run begins: gets the description, the attributes
+            of the step that begins it and the time in nanoseconds since the epoch.
 
     Attributes:
         info: Description of the run.
@@ -135,8 +139,10 @@ class Recorder:
         *,
         sample_interval: float = 0.05,
         exact_peaks: bool = False,
+        described: Describe = lambda info, attributes, time_ns: info,
     ) -> None:
         self.info = info
+        self._described = described
         self.latest: Reading | None = None
         self.ended = False
         self._ending = False
@@ -186,8 +192,12 @@ class Recorder:
         """Returns a tracker of the peaks since a reading."""
         return PeakTracker(reading, self._with_peaks)
 
-    def start(self) -> None:
-        """Begins the run. Does nothing if it has begun."""
+    def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
+        """Begins the run. Does nothing if it has begun.
+
+        Args:
+            attributes: Attributes of the step that begins it; None where no step does.
+        """
         with FAULTS.kept_in("recorder"):
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._whole is not None or self._ending:
@@ -198,6 +208,7 @@ class Recorder:
                 if self._whole is not None or self._ending:
                     return  # another thread or a signal handler has begun or ended the run
                 self._whole = self._unreported = Period(reading, self.tracker_from(reading))
+                self.info = self._described(self.info, attributes or {}, reading.time_ns)
                 self.latest = reading
                 checkpoint = self._checkpoint(ProfileStep.START, "start", reading, reading, custom)
                 self._sinks.each(lambda sink: sink.run_started(self.info, checkpoint))
@@ -302,7 +313,7 @@ class Recorder:
             The step, for :meth:`close`; None if it could not be opened.
         """
         with FAULTS.kept_in("recorder"):
-            self.start()
+            self.start(attributes)
             whole = self._whole
             if self.ended or whole is None:
                 return None

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tests.fixtures.otlp_receiver import Span
 
 _FIELD: Final = r'(?:span|resource)\.(?:"[^"]+"|[\w.]+)|name'
-_CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|[\d.]+)')
+_CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|`[^`]*`|[\d.]+)')
 _QUERY: Final = re.compile(r"\{ (.+?) \}(?: \| (.+))?")
 _STAGE: Final = re.compile(r"(?:select|max_over_time)\((.+?)\)(?: by \((.+)\))?")
 
@@ -65,8 +65,8 @@ def _condition(text: str) -> Callable[[Span], bool]:
         raise ValueError(f"{text}: no condition that is known here")
     field, operator, literal = parts.groups()
     wanted: Any = None
-    if literal.startswith('"'):
-        wanted = literal.strip('"')
+    if literal[0] in '"`':
+        wanted = literal[1:-1]
     elif literal != "nil":
         wanted = float(literal)
     return lambda span: _OPERATORS[operator](value(span, field), wanted)

@@ -50,7 +50,12 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    """Returns the panels, those in rows that are closed at first included."""
+    return [
+        panel
+        for top in dashboard["panels"]
+        for panel in (top["panels"] if top["type"] == "row" else [top])
+    ]
 
 
 def queries() -> Iterator[Query]:

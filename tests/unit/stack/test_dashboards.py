@@ -66,11 +66,12 @@ def test_data_sources_are_chosen_by_variables_named_for_them(dashboard: dict[str
             assert target["datasource"]["uid"] == f"${{{kind}_datasource}}", panel["title"]
 
 
-def test_job_and_instance_can_be_chosen(dashboard: dict[str, Any]) -> None:
+def test_job_run_and_process_can_be_chosen(dashboard: dict[str, Any]) -> None:
     chosen = variables(dashboard, "query")
-    for name in ("job", "instance"):
+    assert chosen["run"]["label"] == "Run"
+    for name, label in (("job", "Job"), ("instance", "Process")):
         found = chosen[name]
-        assert found["label"] == name.title()
+        assert found["label"] == label
         assert (found["multi"], found["includeAll"], found["allValue"]) == (True, True, ".+")
         assert found["datasource"]["uid"] == "${prometheus_datasource}"
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
@@ -122,7 +123,26 @@ def test_counters_are_only_shown_over_a_range(dashboard: dict[str, Any]) -> None
 
 def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> None:
     for name, variable in variables(dashboard, "query").items():
-        assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", variable["query"]), name
+        if name in ("run", "baseline"):  # newest first: label values come in alphabetical order
+            assert re.fullmatch(r"query_result\(sort_desc\(.+\)\)", variable["query"]), name
+            assert (variable["regex"], variable["sort"]) == ('/quant_run_name="([^"]+)"/', 0), name
+        else:
+            assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", variable["query"]), name
+
+
+@pytest.mark.parametrize("name", ["run", "compare"])
+def test_a_dashboard_on_one_run_begins_with_the_newest(name: str) -> None:
+    # Grafana takes the first option where none is chosen.
+    chosen = variables(load(GRAFANA / "dashboards" / f"{name}.json"), "query")
+    assert not chosen["run"].get("current")
+
+
+def test_panels_ask_for_no_label_but_the_names_of_runs(dashboard: dict[str, Any]) -> None:
+    for query in QUERIES:
+        if query.place[0] == dashboard["title"] and query.ref != "variable":
+            shown = re.findall(r"\bby \(([^)]*)\)", query.text)
+            outermost = shown[0] if query.text.startswith(("max by", "sum by", "count by")) else ""
+            assert "instance" not in outermost.split(", "), query
 
 
 def test_no_dashboard_can_be_edited(dashboard: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ def _matrix() -> panels.Panel:
 
 
 def _variants() -> panels.Panel:
-    of = f"{names.RUN_NAME}=~\"$run|$baseline\""
+    of = f'{names.RUN_NAME}=~"$run|$baseline"'
     table = panels.grid(
         "Runs side by side",
         "The chosen runs and the baseline. Filter a column to compare like with like; click a run to open it.",

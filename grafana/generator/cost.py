@@ -90,7 +90,11 @@ def _costed(role: str) -> str:
 
 def _figures(role: str) -> panels.Panel:
     selected = ", ".join(
-        [names.span(semconv.RUN_NAME), names.span(semconv.MODEL_PATH), *(names.model(role, figure) for figure in FIGURES)]
+        [
+            names.span(semconv.RUN_NAME),
+            names.span(semconv.MODEL_PATH),
+            *(names.model(role, figure) for figure in FIGURES),
+        ]
     )
     prefix = f"quant.model.{role}."
     table = panels.transformed(

@@ -57,9 +57,7 @@ TRACES_OF_RUNS = (
 )
 """TraceQL for the runs that the variables choose."""
 RECORDS = f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {names.CHOSEN}'
-LOGS_OF_RUNS = (
-    f'{RECORDS} | {names.label(semconv.CHECKPOINT_NAME)} != ""'
-)
+LOGS_OF_RUNS = f'{RECORDS} | {names.label(semconv.CHECKPOINT_NAME)} != ""'
 """LogQL for their checkpoints. Loki keeps no event names; only checkpoints have this."""
 _AT_CHECKPOINT = names.label(semconv.CHECKPOINT_MEMORY)
 _BETWEEN = names.label(f"{semconv.READING_PREFIX}memory")
@@ -87,7 +85,12 @@ def promql_table(expr: str, ref: str = "A") -> prometheus.Dataquery:
     return query.format(PromQueryFormat.TABLE)
 
 
-SPAN_TIME, SPAN_SERVICE, SPAN_NAME, SPAN_DURATION = "Start time", "Trace Service", "Name", "Duration"
+SPAN_TIME, SPAN_SERVICE, SPAN_NAME, SPAN_DURATION = (
+    "Start time",
+    "Trace Service",
+    "Name",
+    "Duration",
+)
 """What the data source calls the columns of a search that are no attributes."""
 MOST_SPANS = 1000
 """Traces that a search returns at most, and spans of each: Tempo is configured for as many."""
@@ -137,10 +140,11 @@ def chart(title: str, description: str, unit: str, *targets: Any) -> timeseries.
 
 
 def figure(title: str, description: str, unit: str, *targets: Any) -> stat.Panel:
-    """Returns one big number, or several."""
+    """Returns one big number, or several: one for each row of a table."""
     panel = (
         stat.Panel().title(title).description(description).unit(unit)
         .no_value("-").datasource(_datasource(targets)).span(4).height(4)
+        .reduce_options(common.ReduceDataOptions().values(targets[0].build().to_json().get("range") is not True).calcs(["lastNotNull"]))
     )  # fmt: skip
     for target in targets:
         panel = panel.with_target(target)
@@ -268,7 +272,9 @@ def states() -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
-def transformed(panel: table.Panel, transformations: Iterable[DataTransformerConfig]) -> table.Panel:
+def transformed(
+    panel: table.Panel, transformations: Iterable[DataTransformerConfig]
+) -> table.Panel:
     """Returns a table with transformations, in their order."""
     for one in transformations:
         panel = panel.with_transformation(one)
@@ -388,9 +394,7 @@ def board(
 
 
 START = names.prometheus(semconv.RUN_START)[0]
-NEWEST_FIRST = (
-    f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{job=~"$job"}}[$__range]))))'
-)
+NEWEST_FIRST = f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{job=~"$job"}}[$__range]))))'
 OF_RESULT = f'/{names.RUN_NAME}="([^"]+)"/'
 
 

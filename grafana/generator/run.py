@@ -44,7 +44,9 @@ def _open_steps(range_: str) -> str:
     Args:
         range_: How far it looks back.
     """
-    return f"({_checkpoints_of_steps('start', range_)} unless {_checkpoints_of_steps('end', range_)})"
+    return (
+        f"({_checkpoints_of_steps('start', range_)} unless {_checkpoints_of_steps('end', range_)})"
+    )
 
 
 STEP_COLUMNS = {

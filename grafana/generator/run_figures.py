@@ -42,12 +42,8 @@ LIMITS = f"max by ({RUN}) ({names.named(f'max_over_time({LIMIT}[$__range])', ove
 SHARE = f"{PEAK} / {LIMITS}"
 GPU = f"max by ({RUN}) ({names.named(f'max_over_time({names.series(semconv.RUN_GPU_MEMORY_USAGE)}[$__range])', over_range=True)})"
 # The run's own process counts those that it has started.
-DISK = (
-    f"max by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))', over_range=True)})"
-)
-FAILED = (
-    f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over_range=True)}) > 0"
-)
+DISK = f"max by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))', over_range=True)})"
+FAILED = f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over_range=True)}) > 0"
 """Failed steps of the runs that have any."""
 
 _GOES_ON = f"({_FIRST} unless on (job, instance, {RUN}) {_END})"

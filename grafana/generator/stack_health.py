@@ -37,15 +37,17 @@ def row() -> dashboard.Row:
         ),
         panels.chart(
             "Dropped by the Collector",
-            "What a store refused for good, or what found the queue full: it is lost. The Collector's own log says why. Empty where nothing was ever dropped.",
+            "What a store refused for good, or what found the queue full: it is lost. The Collector's own log says why.",
             "cps",
             *(
                 panels.promql(
-                    f"sum(rate(otelcol_exporter_send_failed_{signal}[$__rate_interval]))"
-                    f" + (sum(rate(otelcol_exporter_enqueue_failed_{signal}[$__rate_interval])) or vector(0))",
+                    # The Collector has no such counter before the first failure.
+                    f"((sum(rate(otelcol_exporter_send_failed_{signal}[$__rate_interval])) or vector(0))"
+                    f" + (sum(rate(otelcol_exporter_enqueue_failed_{signal}[$__rate_interval])) or vector(0)))"
+                    f' and on () (max(up{{job="otelcol"}}) == 1)',
                     signal, signal,
                 )
                 for signal in _SIGNALS
             ),
-        ).no_value("Nothing has been dropped"),
+        ).no_value("The Collector says nothing of itself"),
     )  # fmt: skip

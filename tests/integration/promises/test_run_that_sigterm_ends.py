@@ -75,7 +75,10 @@ def test_the_start_of_the_runs_span_has_arrived_and_names_the_run_of_the_steps(
 
     assert (started.body, started.severity) == ("quantization started", "INFO")
     assert started.time_ns == first.time_ns
-    names = {"quant.run.id", "process.pid", "quant.memory.limit", "quant.memory.limit_source"}
+    names = {
+        "quant.run.id", "quant.run.name", "process.pid", "quant.memory.limit",
+        "quant.memory.limit_source",
+    }  # fmt: skip
     assert started.attributes.keys() == names
     assert started.attributes["quant.run.id"] == outer.attributes["quant.run.id"]
     assert started.resource == outer.resource

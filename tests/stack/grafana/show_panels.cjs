@@ -6,7 +6,8 @@
 //
 // Input: {panels: [{panel, answers: [{refId, store, target, answer}]}], variables}.
 // Output: for each panel its frames, each a list of columns
-// {name, values, unit, hidden, links}, values as a person reads them.
+// {name, values, unit, hidden, links}, values as a person reads them; of a panel with figures one
+// frame, a column for each.
 'use strict';
 const path = require('path');
 const modules = path.join(process.argv[2], 'node_modules');
@@ -140,6 +141,17 @@ async function shown({panel, answers}, replaceVariables) {
     data: frames, fieldConfig: panel.fieldConfig, replaceVariables, theme: data.createTheme(),
     fieldConfigRegistry: properties, timeZone: 'utc',
   });
+  if (panel.type === 'stat') {
+    const figures = data.getFieldDisplayValues({
+      data: frames, fieldConfig: panel.fieldConfig, reduceOptions: panel.options.reduceOptions,
+      replaceVariables, theme: data.createTheme(), timeZone: 'utc',
+    });
+    return [figures.filter(({display}) => display.numeric === display.numeric || display.text !== panel.fieldConfig.defaults.noValue)
+      .map(({display, field: config}) => ({
+        name: display.title ?? '', unit: config.unit ?? null, hidden: false,
+        values: [data.formattedValueToString(display)], links: [],
+      }))];
+  }
   return frames.map((frame) => frame.fields.map((one) => ({
     name: data.getFieldDisplayName(one, frame, frames),
     unit: one.config.unit ?? null,

@@ -190,3 +190,8 @@ def test_metrics_traces_and_logs_are_linked_with_each_other() -> None:
         "trace to metrics": "quant-prometheus",
         "logs to trace": "quant-tempo",
     }
+
+
+def test_rates_are_made_for_the_interval_at_which_the_sdk_exports() -> None:
+    prometheus = next(source for source in SOURCES if source["type"] == "prometheus")
+    assert prometheus["jsonData"]["timeInterval"] == "60s"

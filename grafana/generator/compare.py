@@ -15,7 +15,7 @@ FILE = "compare"
 
 STEP = names.label(semconv.STEP_KIND)
 ENDED = f'{names.label(semconv.ERROR_TYPE)}=""'
-BASELINE = f'{names.RUN_NAME}=~"$baseline"'
+BASELINE = f"{names.RUN_NAME}=~`${{baseline:regex}}`"
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -83,7 +83,7 @@ def _matrix() -> panels.Panel:
 
 
 def _variants() -> panels.Panel:
-    of = f'{names.RUN_NAME}=~"$run|$baseline"'
+    of = f"{names.RUN_NAME}=~`${{run:regex}}|${{baseline:regex}}`"
     table = panels.grid(
         "Runs side by side",
         "The chosen runs and the baseline. Filter a column to compare like with like; click a run to open it.",

@@ -23,8 +23,9 @@ SELECTED = 'job=~"$job", instance=~"$instance"'
 """The processes that the dashboard's variables choose. One process is one instance."""
 
 RUN_NAME = semconv.RUN_NAME.replace(".", "_")
-CHOSEN = f'{RUN_NAME}=~"$run"'
-"""The runs that they choose: children and ranks have the name of their run."""
+CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`"
+"""The runs that they choose: children and ranks have the name of their run. A name may have any
+characters; the data sources escape those of regular expressions only where several can be chosen."""
 
 
 def prometheus(metric: str) -> tuple[str, ...]:

@@ -18,6 +18,11 @@ RATE_INTERVAL = "240s"
 """Grafana's for the interval that the data source is said to have: four of it."""
 
 
+def escaped(value: str) -> str:
+    """Returns a variable's value as Grafana writes it where a regular expression is asked for."""
+    return value if value == ".+" else re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\1", value)
+
+
 @dataclass(frozen=True)
 class World:
     """What the queries are asked of.
@@ -78,7 +83,8 @@ class World:
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
         text = query.text
-        chosen = {"job": ".+", "run": ".+", "instance": ".+", "step": ".+", "baseline": ".+"}
+        every = dict.fromkeys(("job", "run", "instance", "step", "baseline"), ".+")
+        given = {**every, **variables}
         for name, value in {
             "$__rate_interval": RATE_INTERVAL,
             "$__range": "1h",
@@ -88,8 +94,8 @@ class World:
             "${__trace.traceId}": self.good,
             '${__span.tags["service.name"]}': JOB,
             '${__span.tags["service.instance.id"]}': self.instance,
-            "${run:regex}": re.escape(variables["run"]) if "run" in variables else ".+",
-            **{f"${name}": value for name, value in {**chosen, **variables}.items()},
+            **{f"${{{name}:regex}}": escaped(value) for name, value in given.items()},
+            **{f"${name}": value for name, value in given.items()},
         }.items():
             text = text.replace(name, value)
         assert "$" not in text, text

@@ -15,7 +15,7 @@ from tests.fixtures.otlp_receiver import Span
 _FIELD: Final = r'(?:span|resource)\.(?:"[^"]+"|[\w.]+)|name'
 _CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|`[^`]*`|[\d.]+)')
 _QUERY: Final = re.compile(r"\{ (.+?) \}(?: \| (.+))?")
-_STAGE: Final = re.compile(r"(?:select|max_over_time)\((.+?)\)(?: by \((.+)\))?")
+_STAGE: Final = re.compile(r"select\((.+)\)")
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": lambda value, wanted: value == wanted,
@@ -88,7 +88,7 @@ def fields(query: str) -> list[str]:
     stage = _STAGE.fullmatch(rest)
     if not stage:
         raise ValueError(f"{query}: no stage that is known here")
-    return [field for part in stage.groups() if part for field in part.split(", ")]
+    return stage[1].split(", ")
 
 
 def value(span: Span, field: str) -> Any:

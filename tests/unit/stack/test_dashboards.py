@@ -138,7 +138,7 @@ def test_a_dashboard_on_one_run_begins_with_the_newest(name: str) -> None:
     assert not chosen["run"].get("current")
 
 
-def test_panels_ask_for_no_label_but_the_names_of_runs(dashboard: dict[str, Any]) -> None:
+def test_no_panel_names_a_run_by_the_id_of_a_process(dashboard: dict[str, Any]) -> None:
     for query in QUERIES:
         if query.place[0] == dashboard["title"] and query.ref != "variable":
             shown = re.findall(r"\bby \(([^)]*)\)", query.text)

@@ -18,6 +18,7 @@ from otel_quant.environment import OTEL_QUANT_GPU as OTEL_QUANT_GPU
 from otel_quant.environment import OTEL_QUANT_LIBRARIES as OTEL_QUANT_LIBRARIES
 from otel_quant.environment import OTEL_QUANT_PATHS as OTEL_QUANT_PATHS
 from otel_quant.environment import OTEL_QUANT_PROFILE as OTEL_QUANT_PROFILE
+from otel_quant.environment import OTEL_QUANT_RUN_NAME as OTEL_QUANT_RUN_NAME
 from otel_quant.environment import OTEL_QUANT_SAMPLE_INTERVAL as OTEL_QUANT_SAMPLE_INTERVAL
 from otel_quant.environment import OTEL_QUANT_YAML_STRICT as OTEL_QUANT_YAML_STRICT
 from otel_quant.environment import misspelt_exporters

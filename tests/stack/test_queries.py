@@ -60,8 +60,8 @@ MINUTE = 60
 EACH_MINUTE = ":1m]"
 """In a query that looks at the data once in every whole minute."""
 STEPS_OF_A_RUN = [
-    "Model Caching", "Float Model Validation", "Dataset Loading", "Pre-process", "Calibration",
-    "Quantization (Static)", "Post-process",
+    "Model Caching", "Float Model Validation", "Dataset Loading", "Pre-process", "Model Caching",
+    "Float Model Validation", "Calibration", "Quantization (Static)", "Post-process",
 ]  # fmt: skip
 TO_BE_KILLED = "to-be-killed"
 

@@ -38,6 +38,9 @@ _SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 OTEL_QUANT_YAML_STRICT: Final = "OTEL_QUANT_YAML_STRICT"
 """``true`` limits the local profile to what Quark's profiler writes."""
 
+OTEL_QUANT_RUN_NAME: Final = "OTEL_QUANT_RUN_NAME"
+"""Name of the run, for people."""
+
 OTEL_QUANT_SAMPLE_INTERVAL: Final = "OTEL_QUANT_SAMPLE_INTERVAL"
 """Milliseconds between two samples; ``0`` switches the sampler off."""
 
@@ -96,6 +99,7 @@ class Settings:
         profile_wanted: Whether the local profile is requested.
         sdk_disabled: Whether OpenTelemetry's SDK is switched off.
         yaml_strict: Whether it contains only what Quark's contains.
+        run_name: Name of the run; empty for one made of service, model and start time.
         sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks may be reset.
         gpu: Whether GPUs are read.
@@ -115,6 +119,7 @@ class Settings:
     profile_wanted: bool = False
     sdk_disabled: bool = False
     yaml_strict: bool = False
+    run_name: str = ""
     sample_interval: float = 0.05
     exact_peaks: bool = False
     gpu: bool = True
@@ -151,6 +156,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
     Variable(_TRACES_EXPORTER, "otlp", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Alone, nothing is sent unless an endpoint or an exporter of metrics or log records is configured."),
     Variable(_SDK_DISABLED, "false", "`true` switches the SDK off. Nothing is measured then, unless the local profile or a recording is requested."),
     Variable(OTEL_QUANT_YAML_STRICT, "false", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps)."),
+    Variable(OTEL_QUANT_RUN_NAME, "", "Name of the run in dashboards, on spans, log records and metrics. Unset, it is made of service, model and start time: `quantize resnet50 2026-11-22T09:30:00.123Z`. The model is that of the step that begins the run, and not in the name where that step has none or `OTEL_QUANT_PATHS` is off. Child processes and the ranks that one launcher starts on a host have the name of their run; set it for ranks on several hosts. Processes with the same name are shown as one run."),
     Variable(OTEL_QUANT_SAMPLE_INTERVAL, "50", "Milliseconds between two samples; `0` switches the sampler off: peaks are then those of the kernel and of the checkpoints, and the last reading of a run that is killed is that of its last checkpoint. The sampler slows down by itself to use about 0.5 % of a core, to two samples a second at least."),
     Variable(OTEL_QUANT_EXACT_PEAKS, "false", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected."),
     Variable(OTEL_QUANT_GPU, "true", "`false` switches the reading of GPUs off."),
@@ -221,6 +227,7 @@ def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
         # As the SDK reads it: no other word switches it off.
         sdk_disabled=environ.get(_SDK_DISABLED, "").strip().lower() == "true",
         yaml_strict=flag(OTEL_QUANT_YAML_STRICT, default.yaml_strict),
+        run_name=environ.get(OTEL_QUANT_RUN_NAME, "").strip(),
         sample_interval=seconds(OTEL_QUANT_SAMPLE_INTERVAL, default.sample_interval),
         exact_peaks=flag(OTEL_QUANT_EXACT_PEAKS, default.exact_peaks),
         gpu=flag(OTEL_QUANT_GPU, default.gpu),

@@ -22,6 +22,7 @@ from otel_quant.environment import OTEL_QUANT_OTLP_FILES as OTEL_QUANT_OTLP_FILE
 from otel_quant.environment import OTEL_QUANT_PATHS as OTEL_QUANT_PATHS
 from otel_quant.environment import OTEL_QUANT_PROFILE as OTEL_QUANT_PROFILE
 from otel_quant.environment import OTEL_QUANT_RECORD as OTEL_QUANT_RECORD
+from otel_quant.environment import OTEL_QUANT_RUN_NAME as OTEL_QUANT_RUN_NAME
 from otel_quant.environment import OTEL_QUANT_SAMPLE_INTERVAL as OTEL_QUANT_SAMPLE_INTERVAL
 from otel_quant.environment import OTEL_QUANT_YAML_STRICT as OTEL_QUANT_YAML_STRICT
 from otel_quant.environment import misspelt_exporters

@@ -436,6 +436,12 @@ class RunInfo:
     Attributes:
         id: Identifier, 16 hexadecimal digits.
         pid: Process.
+        name: Name for people, the same in the processes of one run; empty before it begins.
+        model: Name of the float model, where the step that begins the run has one.
+        method: Calibration method, where that step has one.
+        config: Name of the configuration, where that step has one.
+        launched_ns: When the launcher that gave the rank was started, in nanoseconds since the
+            epoch; None without a rank.
         limits: Limits of the process.
         rank: Rank given by a launcher such as torchrun.
         world_size: Number of processes that the launcher started.
@@ -446,6 +452,11 @@ class RunInfo:
 
     id: str
     pid: int
+    name: str = ""
+    model: str | None = None
+    method: str | None = None
+    config: str | None = None
+    launched_ns: int | None = None
     limits: Limits = field(default_factory=Limits)
     rank: int | None = None
     world_size: int | None = None

@@ -42,13 +42,14 @@ from otel_quant.recording.sink import Sink
 from otel_quant.recordings import layout
 from otel_quant.recordings.own_files import choose_folder, make_folder
 from otel_quant.recordings.sink import RecordingSink
-from otel_quant.records import Reading, RunInfo, StepInfo
+from otel_quant.records import Peaks, Reading, RunInfo, StepInfo
 from otel_quant.telemetry.attributes import FigureAttributes
 from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.delivery import Delivery
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.providers import PROVIDERS
+from otel_quant.telemetry.run_name import CARRIER_KEY, described
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 from otel_quant.telemetry.service_name import name_service
 from otel_quant.telemetry.spans import SpansSink
@@ -209,7 +210,7 @@ class Runtime:
                     self._recorder.add_sink(sink)
 
     def child_carrier(self, begin: bool) -> dict[str, str]:
-        """Returns the trace context for a child process, by header name.
+        """Returns the trace context for a child process, by header name, and the run's name.
 
         Args:
             begin: Whether to begin the run if none is under way, so that there is a span
@@ -220,7 +221,11 @@ class Runtime:
         """
         if begin:
             self.recorder.start()
-        return self._spans.carrier() if self.is_running and self._spans is not None else {}
+        recorder = self._recorder
+        if recorder is None or not self.is_running or self._spans is None:
+            return {}
+        headers = self._spans.carrier()
+        return {**headers, CARRIER_KEY: recorder.info.name} if headers else {}
 
     @contextmanager
     def operation(self) -> Iterator[None]:
@@ -348,6 +353,7 @@ class Runtime:
             info = new_run_info(
                 os.environ,
                 PARENT.carrier,
+                name=PARENT.carrier.get(CARRIER_KEY) or settings.run_name,
                 paths=settings.paths,
                 arguments=settings.arguments,
                 git=git,
@@ -373,6 +379,7 @@ class Runtime:
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
                 completed=lambda run: completed(run, git),
+                described=described,
             )
             if git.revision is not None:
                 start_thread(git.look, "otel-quant-git")
@@ -459,12 +466,18 @@ class Runtime:
         known = self._metrics_sinks.get(key)
         sink = known() if known is not None else None
         if sink is None:
-            sink = MetricsSink(RESOURCES, self._reading_now, self._context_of, provider)
+            sink = MetricsSink(
+                RESOURCES, self._reading_now, self._context_of, provider, self._peaks_now
+            )
             self._metrics_sinks[key] = ref(sink)
         return sink
 
     def _context_of(self, step: StepInfo | None) -> Context | None:
         return self._spans.context_of(step) if self._spans is not None else None
+
+    def _peaks_now(self) -> Peaks | None:
+        recorder = self.latest_run
+        return recorder.peaks if recorder is not None else None
 
     def _reading_now(self) -> Reading | None:
         recorder = self.latest_run

@@ -3,133 +3,155 @@
 from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders import heatmap
+from grafana_foundation_sdk.models.dashboard import VariableRefresh, VariableSort
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from grafana.generator import names, panels
+from grafana.generator import run_figures as figures
 from otel_quant.telemetry import semconv
 
 FILE = "compare"
 
 STEP = names.label(semconv.STEP_KIND)
 ENDED = f'{names.label(semconv.ERROR_TYPE)}=""'
-BASELINE = (names.SELECTED, 'job=~".+", instance=~"$baseline"')
+BASELINE = f"{names.RUN_NAME}=~`${{baseline:regex}}`"
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def dashboard() -> builders.Dashboard:
     """Returns the dashboard."""
-    memory = names.prometheus(semconv.RUN_MEMORY_USAGE)[0]
     return (
         panels.board(
             "quant-compare", "Quantization compared",
             "Runs and variants side by side: which method costs how much memory, which step got slower.",
+            panels.run(several=True),
         )
+        .with_variable(_baseline())
         .with_variable(
             panels.choice(
-                "baseline", "Baseline", f"label_values({memory}, instance)",
-                "The run, or runs, that the others are measured against.",
+                "step", "Step", f'label_values({names.prometheus(semconv.STEP_DURATION)[2]}{{job=~"$job"}}, {STEP})',
+                "Steps of the panels on durations of all runs.",
             )
         )
-        .with_panel(_matrix())
         .with_panel(_variants())
-        .with_panel(_by_step("Duration by step", semconv.STEP_DURATION, "s", "Mean duration of each step for each run. The one that grows fastest with the model is the one that will hurt next."))
-        .with_panel(_by_step("Peak memory by step", semconv.STEP_MEMORY_PEAK, "bytes", "Mean peak of each step for each run. Only the highest step decides whether the run fits."))
         .with_panel(_ratio("Duration against the baseline", semconv.STEP_DURATION, "How many times the baseline's duration each step takes: 1 is the same. Above 1.5 look for more samples, another host or a busy disk."))
         .with_panel(_ratio("Peak memory against the baseline", semconv.STEP_MEMORY_PEAK, "How many times the baseline's peak each step reaches: 1 is the same. Look at what changed in the configuration of a step above 1.1."))
+        .with_panel(_by_step("Duration by step", semconv.STEP_DURATION, "s", "Mean duration of each step for each run and its baseline. The one that grows fastest with the model is the one that will hurt next."))
+        .with_panel(_by_step("Peak memory by step", semconv.STEP_MEMORY_PEAK, "bytes", "Mean peak of each step for each run and its baseline. Only the highest step decides whether the run fits."))
+        .with_panel(_matrix())
         .with_panel(_median())
-        .with_panel(_slowest())
+        .with_row(panels.row("Durations of the steps of all runs", _slowest(), _spread()))
+    )  # fmt: skip
+
+
+def _baseline() -> builders.QueryVariable:
+    """Returns the choice of what to compare with: at first the run before on the same model."""
+    run, model = figures.RUN, figures.MODEL
+    every = f'max by ({run}, {model}) (max_over_time({panels.START}{{job=~"$job"}}[$__range]))'
+    chosen = f'max by ({run}, {model}) (max_over_time({panels.START}{{job=~"$job", {names.CHOSEN}}}[$__range]))'
+    before = f"({every} < on ({model}) group_left () min by ({model}) ({chosen}))"
+    # After them the others, which are on another model or later, with a smaller value.
+    others = f"({every} unless on ({run}) {chosen}) / 1000"
+    return (
+        builders.QueryVariable("baseline").label("Baseline")
+        .description("What the others are measured against. At first the run before on the same model.")
+        .query(f"query_result(sort_desc({before} or on ({run}) {others}))").regex(panels.OF_RESULT)
+        .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.DISABLED)
     )  # fmt: skip
 
 
 def _matrix() -> panels.Panel:
-    model, method = names.span(semconv.INPUT_PATH), names.span(semconv.CALIBRATION_METHOD)
+    model, method = figures.MODEL, figures.METHOD
+    start = names.series(semconv.RUN_START)
+    peak = names.series(semconv.RUN_MEMORY_PEAK)
+    of_run = f"max by (job, instance, {figures.RUN}, {model}, {method}) (max_over_time({start}[$__range]))"
     query = (
-        f'{{ name = "{semconv.ROOT_SPAN}" && {panels.TRACES_OF_RUNS} && {method} != nil }}'
-        f" | max_over_time({names.span(semconv.MEMORY_PEAK)}) by ({model}, {method})"
+        f"max by ({model}, {method}) (max_over_time({peak}[$__range])"
+        f" * on (job, instance, {figures.RUN}) group_left ({model}, {method}) ({of_run} > bool 0))"
     )
-    return (
+    return panels.matrix(
         panels.grid(
             "Peak memory by model and method",
-            "Highest memory of any chosen run, one row for each model, one column for each calibration method. Take the cheapest method whose accuracy is good enough. Empty where OTEL_QUANT_PATHS hides the model's file.",
+            "Highest memory of any run of the chosen jobs in the time range, one row for each model, one column for each calibration method. Take the cheapest method whose accuracy is good enough. Without a model's name where OTEL_QUANT_PATHS hides it.",
             "bytes",
-            panels.traceql_metrics(query),
-        )
-        .span(12)
-        .with_transformation(panels.transform("reduce", labelsToFields=True, reducers=["max"], mode="seriesToRows"))
-        .with_transformation(panels.transform("renameByRegex", regex=r"^span\.(.*)$", renamePattern="$1"))
-        .with_transformation(panels.transform("groupingToMatrix", columnField=semconv.CALIBRATION_METHOD, rowField=semconv.INPUT_PATH, valueField="Max", emptyValue="empty"))
+            panels.promql_table(query),
+        ).span(12),
+        "Model", model, method,
     )  # fmt: skip
 
 
 def _variants() -> panels.Panel:
-    shown = (
-        semconv.INPUT_PATH, semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME, semconv.MEMORY_PEAK,
-        semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK, semconv.DISK_READ, semconv.DISK_WRITE,
-    )  # fmt: skip
-    query = (
-        f'{{ name = "{semconv.ROOT_SPAN}" && {panels.TRACES_OF_RUNS} }}'
-        f" | select({', '.join(map(names.span, shown))})"
-    )
+    of = f"{names.RUN_NAME}=~`${{run:regex}}|${{baseline:regex}}`"
+    table = panels.grid(
+        "Runs side by side",
+        "The chosen runs and the baseline. Filter a column to compare like with like; click a run to open it.",
+        "short",
+        *(
+            panels.promql_table(query.replace(names.CHOSEN, of), ref)
+            for ref, query in (
+                ("began", figures.BEGAN), ("duration", figures.DURATION), ("peak", figures.PEAK),
+                ("share", figures.SHARE), ("gpu", figures.GPU), ("disk", figures.DISK),
+            )
+        ),
+    ).height(8).with_transformation(panels.transform("joinByField", byField=figures.RUN, mode="outer"))  # fmt: skip
     return (
-        panels.grid(
-            "Ended runs",
-            "The chosen runs' totals side by side. Filter a column to compare like with like.",
-            "short",
-            panels.traceql(query),
+        panels.transformed(
+            table,
+            panels.columns({
+                "Value #began": "Began", figures.RUN: "Run", figures.MODEL: "Model",
+                figures.METHOD: "Method", figures.CONFIG: "Configuration",
+                "Value #duration": "Duration", "Value #peak": "Peak memory",
+                "Value #share": "Share of limit", "Value #gpu": "GPU peak", "Value #disk": "Disk",
+            }),
         )
-        .span(12)
-        .with_transformation(
-            panels.numbers(
-                semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK,
-                semconv.DISK_READ, semconv.DISK_WRITE,
-            )
-        )
-        .with_transformation(
-            panels.columns(
-                {
-                    "time": "Began", "traceService": "Job", semconv.INPUT_PATH: "Model",
-                    semconv.CALIBRATION_METHOD: "Method", semconv.CONFIG_NAME: "Configuration",
-                    "duration": "Duration", semconv.MEMORY_PEAK: "Peak memory",
-                    semconv.MEMORY_PEAK_RATIO: "Share of limit", semconv.GPU_MEMORY_PEAK: "GPU peak",
-                    semconv.DISK_READ: "Read", semconv.DISK_WRITE: "Written",
-                },
-                hide=["traceIdHidden", "traceName", "spanID", "name"],
-            )
-        )
+        .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Began", "desc": True}]))
+        .override_by_name("Began", panels.looks("dateTimeAsIso"))
         .override_by_name("Duration", panels.looks("ns"))
         .override_by_name("Share of limit", panels.looks("percentunit"))
-        .override_by_regexp("Peak memory|GPU peak|Read|Written", panels.looks("bytes"))
+        .override_by_regexp("Peak memory|GPU peak|Disk", panels.looks("bytes"))
+        .override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)], custom__width=360))
     )  # fmt: skip
 
 
-def _mean(metric: str, by: str) -> str:
-    """Returns the mean of a histogram over the time range, by some labels."""
+def _mean(metric: str, by: str, runs: str) -> str:
+    """Returns the mean of a histogram over the time range, by some labels.
+
+    Args:
+        metric: Name in the contract.
+        by: The labels.
+        runs: Which runs.
+    """
     total, count = (
-        f"sum by ({by}) (increase({names.series(metric, ENDED, part=part)}[$__range]))"
+        f"sum by ({by}) ({names.named(f'max_over_time({names.series(metric, ENDED, part=part)}[$__range])', runs, over_range=True)})"
         for part in ("sum", "count")
-    )
-    return f"{total} / ({count} > 0)"
+    )  # fmt: skip
+    mean = f"{total} / ({count} > 0)"
+    return mean.replace(names.SELECTED, 'job=~".+", instance=~".+"') if runs == BASELINE else mean
 
 
 def _by_step(title: str, metric: str, unit: str, description: str) -> panels.Panel:
-    return (
-        panels.grid(title, description, unit, panels.promql_table(_mean(metric, f"instance, {STEP}")))
-        .span(12)
-        .with_transformation(panels.transform("groupingToMatrix", columnField="instance", rowField=STEP, valueField="Value", emptyValue="empty"))
+    by = f"{names.RUN_NAME}, {STEP}"
+    own, baseline = (_mean(metric, by, runs) for runs in (names.CHOSEN, BASELINE))
+    return panels.matrix(
+        panels.grid(title, description, unit, panels.promql_table(f"({own}) or ({baseline})")).span(12),
+        "Step", STEP, names.RUN_NAME,
     )  # fmt: skip
 
 
 def _ratio(title: str, metric: str, description: str) -> panels.Panel:
-    own = _mean(metric, f"instance, {STEP}")
-    baseline = _mean(metric, STEP).replace(*BASELINE)
-    return (
+    own = _mean(metric, f"{names.RUN_NAME}, {STEP}", names.CHOSEN)
+    baseline = _mean(metric, STEP, BASELINE)
+    return panels.matrix(
         panels.grid(
             title, description, "short",
             panels.promql_table(f"({own}) / on ({STEP}) group_left () ({baseline})"),
-        )
-        .span(12).decimals(2)
-        .with_transformation(panels.transform("groupingToMatrix", columnField="instance", rowField=STEP, valueField="Value", emptyValue="empty"))
-        .thresholds(panels.thresholds((None, panels.GREEN), (1.1, panels.YELLOW), (1.5, panels.RED)))
-        .override_by_regexp(".*-.*", panels.looks(**panels.coloured()))
-    )  # fmt: skip
+        ).span(12).decimals(2).no_value("No earlier run on the same model: choose a baseline"),
+        "Step", STEP, names.RUN_NAME,
+    ).thresholds(
+        panels.thresholds((None, panels.GREEN), (1.1, panels.YELLOW), (1.5, panels.RED))
+    ).override_by_field_type("number", panels.looks(**panels.coloured()))  # fmt: skip
 
 
 def _median() -> panels.Panel:
@@ -142,14 +164,32 @@ def _median() -> panels.Panel:
     )  # fmt: skip
 
 
+def _buckets() -> str:
+    series = names.series(semconv.STEP_DURATION, f'{ENDED}, {STEP}=~"$step"', part="bucket")
+    return f"increase({series}[$__rate_interval])"
+
+
 def _slowest() -> panels.Panel:
-    buckets = names.series(semconv.STEP_DURATION, ENDED, part="bucket")
     return panels.chart(
         "Duration of ended steps",
-        "Nine in ten of the steps that ended then took no longer. Each point is one step: point at the highest and open its trace to see why it took so long.",
+        "Half, nine in ten and 99 in 100 of the steps that ended then took no longer. Each point is one step: point at the highest and open its trace to see why it took so long.",
         "s",
-        panels.promql(
-            f"histogram_quantile(0.9, sum by (le, {STEP}) (increase({buckets}[$__rate_interval])))",
-            f"{{{{{STEP}}}}}",
-        ).exemplar(True),
+        *(
+            panels.promql(
+                f"histogram_quantile({quantile}, sum by (le, {STEP}) ({_buckets()}))",
+                f"{{{{{STEP}}}}} {name}",
+                name,
+            ).exemplar(name == "p90")
+            for name, quantile in QUANTILES.items()
+        ),
+    ).no_value("No step ended in this time range").height(11)  # fmt: skip
+
+
+def _spread() -> panels.Panel:
+    return (
+        heatmap.Panel().title("Spread of durations")
+        .description("How many of the chosen steps took how long, at the time at which they ended. Two bands in one step are two kinds of runs: choose the step, then look at what differs.")
+        .datasource(panels.PROMETHEUS).unit("s").no_value("No step ended in this time range")
+        .with_target(panels.promql(f"sum by (le) ({_buckets()})", "{{le}}").format(PromQueryFormat.HEATMAP))
+        .span(12).height(11)
     )  # fmt: skip

@@ -39,6 +39,7 @@ def dashboard() -> builders.Dashboard:
     board = panels.board(
         "quant-cost", "Model cost",
         "The float model against the quantized one: size, parameters, MACs, precision.",
+        panels.runs(),
     )  # fmt: skip
     for title, metric, description in (
         ("Size against float", semconv.MODEL_SIZE, "The quantized file as a share of the float one. Int8 weights give about a quarter; much more means that layers were left in float or that Q/DQ constants are large."),
@@ -64,17 +65,19 @@ def dashboard() -> builders.Dashboard:
 
 def _sum(metric: str, role: str) -> str:
     chosen = names.series(metric, f'{ROLE}="{role}"')
-    return f"sum(max by (instance) (last_over_time({chosen}[$__range])))"
+    return f"sum(max by ({names.RUN_NAME}) ({names.named(f'last_over_time({chosen}[$__range])', over_range=True)}))"
 
 
 def _both(title: str, metric: str, unit: str, description: str) -> panels.Panel:
-    return panels.grid(
-        title,
-        f"{description} One row for each run, one column for each model.",
-        unit,
-        panels.promql_table(f"max by (instance, {ROLE}) (last_over_time({names.series(metric)}[$__range]))"),
-    ).span(8).with_transformation(
-        panels.transform("groupingToMatrix", columnField=ROLE, rowField="instance", valueField="Value", emptyValue="empty")
+    values = names.named(f"last_over_time({names.series(metric)}[$__range])", over_range=True)
+    return panels.matrix(
+        panels.grid(
+            title,
+            f"{description} One row for each run, one column for each model.",
+            unit,
+            panels.promql_table(f"max by ({names.RUN_NAME}, {ROLE}) ({values})"),
+        ).span(8),
+        "Run", names.RUN_NAME, ROLE,
     )  # fmt: skip
 
 
@@ -87,25 +90,26 @@ def _costed(role: str) -> str:
 
 def _figures(role: str) -> panels.Panel:
     selected = ", ".join(
-        [names.span(semconv.MODEL_PATH), *(names.model(role, figure) for figure in FIGURES)]
+        [
+            names.span(semconv.RUN_NAME),
+            names.span(semconv.MODEL_PATH),
+            *(names.model(role, figure) for figure in FIGURES),
+        ]
     )
     prefix = f"quant.model.{role}."
-    table = (
+    table = panels.transformed(
         panels.grid(
             f"{role.title()} models",
-            f"Every figure of the {role} model that can be had without running it, and its heaviest node by memory: the first to split, to tile or to leave out. Ops under 'Not costed' are in none of the sums.",
+            f"Every figure of the {role} model that can be had without running it, and its heaviest node by memory: the first to split, to tile or to leave out. Ops under 'Not costed' are in none of the sums. The newest {panels.MOST_SPANS}.",
             "short",
             panels.traceql(f"{_costed(role)} | select({selected})"),
         )
         .height(8)
-        .with_transformation(panels.numbers(*(prefix + name for name, (_, unit) in FIGURES.items() if unit)))
-        .with_transformation(
-            panels.columns(
-                {"time": "Costed", "traceService": "Job", semconv.MODEL_PATH: "Model"}
-                | {prefix + figure: title for figure, (title, _) in FIGURES.items()},
-                hide=["traceIdHidden", "traceName", "name", "spanID", "duration", semconv.MODEL_ROLE],
-            )
-        )
+        .with_transformation(panels.numbers(*(prefix + name for name, (_, unit) in FIGURES.items() if unit))),
+        panels.columns(
+            {panels.SPAN_TIME: "Costed", semconv.RUN_NAME: "Run", semconv.MODEL_PATH: "Model"}
+            | {prefix + figure: title for figure, (title, _) in FIGURES.items()}
+        ),
     )  # fmt: skip
     for title, unit in FIGURES.values():
         if unit:
@@ -114,58 +118,43 @@ def _figures(role: str) -> panels.Panel:
 
 
 def _heaviest() -> panels.Panel:
-    costed = (
-        f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {ROLE}!=""'
-        f' | {names.label(semconv.CHECKPOINT_NAME)}=""'
-    )
+    costed = f'{panels.RECORDS} | {ROLE}!="" | {names.label(semconv.CHECKPOINT_NAME)}=""'
     targets = [
         panels.logql_table(
-            f"max by (service_name, {ROLE}, node) (max_over_time({costed}"
+            f"max by ({names.RUN_NAME}, {ROLE}, node) (max_over_time({costed}"
             f' | json node="heaviest[{rank}].name", macs="heaviest[{rank}].macs"'
             " | unwrap macs [$__auto]))",
             f"rank{rank + 1}",
         )
         for rank in range(HEAVIEST)
     ]
-    return (
+    values = [f"Value #rank{rank + 1}" for rank in range(HEAVIEST)]
+    return panels.transformed(
         panels.grid(
             "Heaviest nodes",
             "The nodes with the most MACs, from each run's own report. If one of them is still in float, quantizing it is worth more than all that is not in this list.",
             "short",
             *targets,
-        )
-        .with_transformation(panels.transform("merge"))
-        .with_transformation(
-            panels.reduced("MACs", "max", [f"Value #rank{rank + 1}" for rank in range(HEAVIEST)])
-        )
-        .with_transformation(
-            panels.columns(
-                {"service_name": "Job", ROLE: "Model", "node": "Node", "MACs": "MACs"},
-                hide=["Time", *(f"Value #rank{rank + 1}" for rank in range(HEAVIEST))],
-            )
-        )
-        .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}]))
-    )  # fmt: skip
+        ).with_transformation(panels.transform("merge")).with_transformation(panels.reduced("MACs", "max", values)),
+        panels.columns({names.RUN_NAME: "Run", ROLE: "Model", "node": "Node", "MACs": "MACs"}),
+    ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}]))  # fmt: skip
 
 
 def _precision(role: str) -> panels.Panel:
     figures = [f"precision.{precision}" for precision in PRECISIONS]
     selected = ", ".join(names.model(role, figure) for figure in figures)
     prefix = f"quant.model.{role}."
-    return (
+    return panels.transformed(
         panels.grid(
             f"Precision of the {role} models",
-            "Share of the contraction MACs that run in each type. What is still in float after quantization is where the next gain is: see which op types the configuration leaves out.",
+            f"Share of the contraction MACs that run in each type. What is still in float after quantization is where the next gain is: see which op types the configuration leaves out. The newest {panels.MOST_SPANS}.",
             "percentunit",
-            panels.traceql(f"{_costed(role)} | select({names.span(semconv.MODEL_PATH)}, {selected})"),
+            panels.traceql(f"{_costed(role)} | select({names.span(semconv.RUN_NAME)}, {names.span(semconv.MODEL_PATH)}, {selected})"),
         )
         .span(12).height(8)
-        .with_transformation(panels.numbers(*(prefix + figure for figure in figures)))
-        .with_transformation(
-            panels.columns(
-                {"traceService": "Job", semconv.MODEL_PATH: "Model"}
-                | {f"{prefix}precision.{precision}": precision for precision in PRECISIONS},
-                hide=["traceIdHidden", "traceName", "name", "spanID", "duration", "time", semconv.MODEL_ROLE],
-            )
-        )
+        .with_transformation(panels.numbers(*(prefix + figure for figure in figures))),
+        panels.columns(
+            {semconv.RUN_NAME: "Run", semconv.MODEL_PATH: "Model"}
+            | {f"{prefix}precision.{precision}": precision for precision in PRECISIONS}
+        ),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from otel_quant.telemetry import catalog
+from otel_quant.telemetry import catalog, semconv
 
 _UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}  # the last on gauges only
 _SUFFIXES = {
@@ -20,7 +20,12 @@ _SUFFIXES = {
 _ATTRIBUTES = frozenset(attribute.name for attribute in catalog.ATTRIBUTES)
 
 SELECTED = 'job=~"$job", instance=~"$instance"'
-"""The runs that the dashboard's variables choose. One process is one instance."""
+"""The processes that the dashboard's variables choose. One process is one instance."""
+
+RUN_NAME = semconv.RUN_NAME.replace(".", "_")
+CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`"
+"""The runs that they choose: children and ranks have the name of their run. A name may have any
+characters; the data sources escape those of regular expressions only where several can be chosen."""
 
 
 def prometheus(metric: str) -> tuple[str, ...]:
@@ -41,6 +46,36 @@ def series(metric: str, matchers: str = "", *, part: str = "") -> str:
     names = prometheus(metric)
     name = next(n for n in names if n.endswith(part)) if part else names[0]
     return f"{name}{{{', '.join(filter(None, (SELECTED, matchers)))}}}"
+
+
+def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:
+    """Returns when each process began its run: the latest, where it had several.
+
+    Args:
+        matchers: Which runs.
+        over_range: Whether runs count that have been seen at any time of the dashboard's range.
+    """
+    start = series(semconv.RUN_START, matchers)
+    return f"topk by (job, instance) (1, {f'max_over_time({start}[$__range])' if over_range else start})"
+
+
+def named(
+    values: str,
+    matchers: str = CHOSEN,
+    *,
+    labels: tuple[str, ...] = (),
+    over_range: bool = False,
+) -> str:
+    """Returns series of processes with the name of the run that each belongs to.
+
+    Args:
+        values: PromQL whose series have the labels `job` and `instance`.
+        matchers: Which runs.
+        labels: Further labels of the run to give.
+        over_range: See `begun`.
+    """
+    join = f"on (job, instance) group_left ({', '.join((RUN_NAME, *labels))})"
+    return f"{values} * {join} ({begun(matchers, over_range=over_range)} > bool 0)"
 
 
 def label(attribute: str) -> str:

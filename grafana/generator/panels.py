@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from grafana_foundation_sdk.builders import (
+    common,
     dashboard,
     loki,
     prometheus,
@@ -38,7 +39,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from grafana_foundation_sdk.models.tempo import MetricsQueryType, SearchTableType
+from grafana_foundation_sdk.models.tempo import SearchTableType
 
 from grafana.generator import names
 from otel_quant.telemetry import semconv
@@ -50,18 +51,18 @@ PROMETHEUS = DataSourceRef(type_val="prometheus", uid="${prometheus_datasource}"
 TEMPO = DataSourceRef(type_val="tempo", uid="${tempo_datasource}")
 LOKI = DataSourceRef(type_val="loki", uid="${loki_datasource}")
 
-TRACES_OF_RUNS = 'resource.service.name =~ "$job" && resource.service.instance.id =~ "$instance"'
-"""TraceQL for the runs that the variables choose."""
-LOGS_OF_RUNS = (
-    f'{{service_name=~"$job"}} | service_instance_id=~"$instance"'
-    f' | {names.label(semconv.CHECKPOINT_NAME)} != ""'
+TRACES_OF_RUNS = (
+    'resource.service.name =~ "$job" && resource.service.instance.id =~ "$instance"'
+    f" && {names.span(semconv.RUN_NAME)} =~ `${{run:regex}}`"
 )
+"""TraceQL for the runs that the variables choose."""
+RECORDS = f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {names.CHOSEN}'
+LOGS_OF_RUNS = f'{RECORDS} | {names.label(semconv.CHECKPOINT_NAME)} != ""'
 """LogQL for their checkpoints. Loki keeps no event names; only checkpoints have this."""
 _AT_CHECKPOINT = names.label(semconv.CHECKPOINT_MEMORY)
 _BETWEEN = names.label(f"{semconv.READING_PREFIX}memory")
 MEMORY_IN_LOGS = (
-    f'{{service_name=~"$job"}} | service_instance_id=~"$instance"'
-    f' | {_AT_CHECKPOINT} != "" or {_BETWEEN} != ""'
+    f'{RECORDS} | {_AT_CHECKPOINT} != "" or {_BETWEEN} != ""'
     f" | label_format memory=`{{{{or .{_AT_CHECKPOINT} .{_BETWEEN}}}}}` | unwrap memory"
 )
 """LogQL for their memory at checkpoints, and at the readings between them."""
@@ -84,19 +85,22 @@ def promql_table(expr: str, ref: str = "A") -> prometheus.Dataquery:
     return query.format(PromQueryFormat.TABLE)
 
 
-def traceql(query: str, ref: str = "A", *, limit: int = 200) -> tempo.TempoQuery:
+SPAN_TIME, SPAN_SERVICE, SPAN_NAME, SPAN_DURATION = (
+    "Start time",
+    "Trace Service",
+    "Name",
+    "Duration",
+)
+"""What the data source calls the columns of a search that are no attributes."""
+MOST_SPANS = 1000
+"""Traces that a search returns at most, and spans of each: Tempo is configured for as many."""
+
+
+def traceql(query: str, ref: str = "A") -> tempo.TempoQuery:
     """Returns a search for spans, one row each."""
     return (
         tempo.TempoQuery().query_type("traceql").query(query).ref_id(ref).datasource(TEMPO)
-        .table_type(SearchTableType.SPANS).limit(limit).spss(100).filters([])
-    )  # fmt: skip
-
-
-def traceql_metrics(query: str, ref: str = "A") -> tempo.TempoQuery:
-    """Returns one figure for each group of spans, over the whole time range."""
-    return (
-        tempo.TempoQuery().query_type("traceql").query(query).ref_id(ref).datasource(TEMPO)
-        .metrics_query_type(MetricsQueryType.INSTANT).filters([])
+        .table_type(SearchTableType.SPANS).limit(MOST_SPANS).spss(MOST_SPANS).filters([])
     )  # fmt: skip
 
 
@@ -136,10 +140,11 @@ def chart(title: str, description: str, unit: str, *targets: Any) -> timeseries.
 
 
 def figure(title: str, description: str, unit: str, *targets: Any) -> stat.Panel:
-    """Returns one big number, or several."""
+    """Returns one big number, or several: one for each row of a table."""
     panel = (
         stat.Panel().title(title).description(description).unit(unit)
         .no_value("-").datasource(_datasource(targets)).span(4).height(4)
+        .reduce_options(common.ReduceDataOptions().values(targets[0].build().to_json().get("range") is not True).calcs(["lastNotNull"]))
     )  # fmt: skip
     for target in targets:
         panel = panel.with_target(target)
@@ -151,6 +156,7 @@ def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
     panel = (
         table.Panel().title(title).description(description).unit(unit).filterable(True)
         .no_value("-").datasource(_datasource(targets)).span(24).height(10)
+        .footer(common.TableFooterOptions().enable_pagination(True))
     )  # fmt: skip
     for target in targets:
         panel = panel.with_target(target)
@@ -198,19 +204,24 @@ def transform(kind: str, **options: Any) -> DataTransformerConfig:
     return DataTransformerConfig(id_val=kind, options=options)
 
 
-def columns(order: Mapping[str, str], hide: Sequence[str] = ()) -> DataTransformerConfig:
-    """Returns a transformation that orders and names the columns, and hides others.
+def columns(order: Mapping[str, str]) -> list[DataTransformerConfig]:
+    """Returns transformations that keep some columns, order and name them.
+
+    What a store adds to what was asked for does not become a column.
 
     Args:
-        order: New name by old name, in the order of the columns.
-        hide: Columns left out.
+        order: New name by old name, in the order of the columns. The old name is the one that
+            the data source shows.
     """
-    return transform(
-        "organize",
-        excludeByName=dict.fromkeys(hide, True),
-        indexByName={name: index for index, name in enumerate(order)},
-        renameByName=dict(order),
-    )
+    return [
+        transform("filterFieldsByName", include={"names": list(order)}),
+        transform(
+            "organize",
+            excludeByName={},
+            indexByName={name: index for index, name in enumerate(order)},
+            renameByName=dict(order),
+        ),
+    ]
 
 
 def numbers(*names: str) -> DataTransformerConfig:
@@ -261,6 +272,40 @@ def states() -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
+def transformed(
+    panel: table.Panel, transformations: Iterable[DataTransformerConfig]
+) -> table.Panel:
+    """Returns a table with transformations, in their order."""
+    for one in transformations:
+        panel = panel.with_transformation(one)
+    return panel
+
+
+def matrix(panel: table.Panel, title: str, row: str, column: str) -> table.Panel:
+    """Returns a table with a row and a column for each value of two labels.
+
+    Args:
+        panel: The table.
+        title: Title of the column with the values of the rows' label.
+        row: Label of the rows.
+        column: Label of the columns.
+    """
+    panel = panel.with_transformation(
+        transform("groupingToMatrix", columnField=column, rowField=row, valueField="Value", emptyValue="null")
+    )  # fmt: skip
+    return panel.with_transformation(
+        transform("organize", excludeByName={}, indexByName={}, renameByName={f"{row}\\{column}": title})
+    )  # fmt: skip
+
+
+def row(title: str, *below: Any) -> dashboard.Row:
+    """Returns a row that is closed at first: its panels ask nothing until it is opened."""
+    made = dashboard.Row(title).collapsed(True)
+    for panel in below:
+        made = made.with_panel(panel)
+    return made
+
+
 def value_map(words: Mapping[str, tuple[str, str]]) -> ValueMap:
     """Returns words and colours by value."""
     return ValueMap(options={
@@ -274,10 +319,11 @@ def link(title: str, url: str) -> dict[str, Any]:
     return {"title": title, "url": url}
 
 
-def to_run(instance: str, trace: str = "") -> str:
-    """Returns the address of one run's dashboard."""
-    address = f"/d/quant-run/run?${{__url_time_range}}&var-instance={instance}"
-    return f"{address}&var-trace={trace}" if trace else address
+TO_RUN = (
+    "/d/quant-run/run?${__url_time_range}&${job:queryparam}"
+    "&var-run=${__data.fields." + names.RUN_NAME + ":percentencode}"
+)
+"""Address of the dashboard of the run of a table's row. The name of the column is the store's."""
 
 
 class _Marks(AnnotationQuery):
@@ -305,8 +351,17 @@ class Marks(Builder[AnnotationQuery]):
         return self.made
 
 
-def board(uid: str, title: str, description: str) -> dashboard.Dashboard:
-    """Returns a dashboard with the variables that all have."""
+def board(
+    uid: str, title: str, description: str, run: dashboard.QueryVariable
+) -> dashboard.Dashboard:
+    """Returns a dashboard with the variables that all have.
+
+    Args:
+        uid: Its identifier.
+        title: Its title.
+        description: What it is for.
+        run: The choice of runs.
+    """
     made = (
         dashboard.Dashboard(title).uid(uid).description(description).tags(["quantization"])
         .readonly().tooltip(DashboardCursorSync.CROSSHAIR).refresh("30s")
@@ -323,14 +378,42 @@ def board(uid: str, title: str, description: str) -> dashboard.Dashboard:
             .label(f"{kind.title()} data source")
             .current(VariableOption(selected=True, text=kind.title(), value=uid_of))
         )  # fmt: skip
-    memory = names.prometheus(semconv.RUN_MEMORY_USAGE)[0]
-    return made.with_variable(
-        choice("job", "Job", f"label_values({memory}, job)", "The service: OTEL_SERVICE_NAME.")
-    ).with_variable(
-        choice(
-            "instance", "Instance", f'label_values({memory}{{job=~"$job"}}, instance)',
-            "One run: the process's service.instance.id.",
+    return (
+        made.with_variable(
+            choice("job", "Job", f"label_values({START}, job)", "The service: OTEL_SERVICE_NAME.")
         )
+        .with_variable(run)
+        .with_variable(
+            choice(
+                "instance", "Process",
+                f'label_values({START}{{job=~"$job", {names.CHOSEN}}}, instance)',
+                "One process of a run: it may have children and ranks.",
+            )
+        )
+    )  # fmt: skip
+
+
+START = names.prometheus(semconv.RUN_START)[0]
+NEWEST_FIRST = f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{job=~"$job"}}[$__range]))))'
+OF_RESULT = f'/{names.RUN_NAME}="([^"]+)"/'
+
+
+def runs() -> dashboard.QueryVariable:
+    """Returns the choice of any runs, by name; all of them at first."""
+    return choice("run", "Run", NEWEST_FIRST, "Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
+
+
+def run(several: bool = False) -> dashboard.QueryVariable:
+    """Returns the choice of one run, the newest at first.
+
+    Args:
+        several: Whether others may be chosen beside it.
+    """
+    return (
+        dashboard.QueryVariable("run").label("Run").query(NEWEST_FIRST).regex(OF_RESULT)
+        .description("Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.")
+        .datasource(PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(".+")
     )  # fmt: skip
 
 

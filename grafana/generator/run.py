@@ -5,9 +5,10 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import logs
 from grafana_foundation_sdk.models.common import BigValueTextMode
-from grafana_foundation_sdk.models.dashboard import VariableOption
+from grafana_foundation_sdk.models.dashboard import VariableRefresh
 
 from grafana.generator import names, panels
+from grafana.generator import run_figures as figures
 from otel_quant.telemetry import semconv
 
 FILE = "run"
@@ -15,7 +16,6 @@ FILE = "run"
 STEP = names.label(semconv.STEP_KIND)
 MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
-ACTIVE = names.series(semconv.STEP_ACTIVE)
 SAMPLES = names.series(semconv.CALIBRATION_SAMPLES)
 PROGRESS = names.series(semconv.CALIBRATION_PROGRESS)
 DISK = names.series(semconv.RUN_DISK_IO)
@@ -23,13 +23,36 @@ GPU = names.series(semconv.RUN_GPU_MEMORY_USAGE)
 GPU_LIMIT = names.series(semconv.RUN_GPU_MEMORY_LIMIT)
 GPU_PEAK = names.series(semconv.STEP_GPU_MEMORY_PEAK)
 DEVICE = names.label(semconv.HW_ID)
+RANK = names.label(semconv.RUN_RANK)
 CPU = names.series(semconv.STEP_CPU_TIME)
 SECONDS = names.series(semconv.STEP_DURATION, part="sum")
 
+
+def _checkpoints_of_steps(phase: str, range_: str) -> str:
+    label = names.label
+    each = f"service_instance_id, {label(semconv.STEP_INDEX)}, {STEP}"
+    lines = f'{panels.LOGS_OF_RUNS} | {label(semconv.CHECKPOINT_PHASE)}=~"{phase}" | {STEP}!=""'
+    return f"sum by ({each}) (count_over_time({lines} [{range_}]))"
+
+
+def _open_steps(range_: str) -> str:
+    """Returns LogQL for the steps that have begun and not ended.
+
+    Samples of metrics, which come once a minute, miss the shorter steps; log records are sent
+    when a step begins and when it ends.
+
+    Args:
+        range_: How far it looks back.
+    """
+    return (
+        f"({_checkpoints_of_steps('start', range_)} unless {_checkpoints_of_steps('end', range_)})"
+    )
+
+
 STEP_COLUMNS = {
     semconv.STEP_INDEX: ("Step", "none"),
-    "name": ("Name", None),
-    "duration": ("Duration", "ns"),
+    panels.SPAN_NAME: ("Name", None),
+    panels.SPAN_DURATION: ("Duration", "ns"),
     semconv.MEMORY_DELTA: ("Growth", "bytes"),
     semconv.MEMORY_PEAK: ("Peak", "bytes"),
     semconv.MEMORY_PEAK_SOURCE: ("Peak from", None),
@@ -49,15 +72,16 @@ def dashboard() -> builders.Dashboard:
     board = panels.board(
         "quant-run", "Quantization run",
         "One run: what it is doing, how far it is, how big it is, and what each step cost.",
+        panels.run(),
     )  # fmt: skip
     return (
         board.with_variable(
-            builders.TextBoxVariable("trace").label("Trace")
-            .description("Trace id; set by a click on a run or a step.")
-            .default_value("").current(VariableOption(selected=True, text="", value=""))
+            builders.QueryVariable("trace").label("Trace")
+            .description("Trace of the run; ranks have one each. A click on a step chooses its own.")
+            .query(f'label_values({panels.START}{{job=~"$job", {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
+            .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )
         .annotation(_checkpoints())
-        .annotation(_open_steps())
         .with_panel(_now())
         .with_panel(_progress())
         .with_panel(_samples())
@@ -66,13 +90,12 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_share())
         .with_panel(_memory())
         .with_panel(_steps_over_time())
-        .with_panel(_gpu())
+        .with_panel(_steps())
         .with_panel(_disk())
         .with_panel(_cpu())
-        .with_panel(_gpu_peaks())
-        .with_panel(_steps())
         .with_panel(_trace())
         .with_panel(_log())
+        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks()))
     )  # fmt: skip
 
 
@@ -83,19 +106,12 @@ def _checkpoints() -> panels.Marks:
     )  # fmt: skip
 
 
-def _open_steps() -> panels.Marks:
-    return panels.Marks(
-        "Steps", panels.PROMETHEUS, f"{ACTIVE} > 0", panels.YELLOW,
-        titleFormat=f"{{{{{STEP}}}}}", textFormat="", tagKeys=STEP, step="15s",
-    )  # fmt: skip
-
-
 def _now() -> panels.Panel:
     return panels.figure(
         "Open now",
         "The steps that are open. The one that stays longer than in earlier runs is where to look; none means the run has ended or is between steps.",
         "none",
-        panels.promql(f"sum by ({STEP}) ({ACTIVE}) > 0", f"{{{{{STEP}}}}}"),
+        panels.logql_table(f"count by ({STEP}) ({_open_steps('$__auto')})").legend_format(f"{{{{{STEP}}}}}"),
     ).no_value("no step is open").text_mode(BigValueTextMode.NAME)  # fmt: skip
 
 
@@ -104,7 +120,7 @@ def _progress() -> panels.Panel:
         "Calibration done",
         "Share of the data reader's batches that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the batches with what earlier runs took.",
         "percentunit",
-        panels.promql(f"max by ({STEP}) ({PROGRESS})", f"{{{{{STEP}}}}}"),
+        panels.promql(f"max by ({STEP}) ({names.named(PROGRESS)})", f"{{{{{STEP}}}}}"),
     ).no_value("the reader does not say")  # fmt: skip
 
 
@@ -113,7 +129,7 @@ def _samples() -> panels.Panel:
         "Calibration batches",
         "Calls of the data reader that returned data so far, a batch each. Compare with what earlier runs took to see how far this one is.",
         "short",
-        panels.promql_table(f"sum by ({STEP}) (max_over_time({SAMPLES}[$__range]))"),
+        panels.promql_table(f"sum by ({STEP}) ({names.named(f'max_over_time({SAMPLES}[$__range])', over_range=True)})"),
     )  # fmt: skip
 
 
@@ -122,28 +138,25 @@ def _rate() -> panels.Panel:
         "Batches per second",
         "Speed of calibration now. Falling while memory rises means the host swaps or the collected histograms grow.",
         "cps",
-        panels.promql(f"sum(rate({SAMPLES}[$__rate_interval]))"),
+        panels.promql(f"sum({names.named(f'rate({SAMPLES}[$__rate_interval])')})"),
     )  # fmt: skip
 
 
 def _earlier() -> panels.Panel:
-    total = names.span(semconv.CALIBRATION_SAMPLE_COUNT)
     return panels.figure(
-        "Batches in ended runs",
-        "Most batches that one calibration of the chosen services took, in any run that ended within the time range: where this run will end if it is like them. Widen the time range if there is none.",
+        "Batches in other runs",
+        "Most batches that one process of the chosen jobs took, in any run within the time range: where this run will end if it is like them. Widen the time range if there is none.",
         "short",
-        panels.traceql_metrics(
-            f'{{ resource.service.name =~ "$job" && {total} > 0 }} | max_over_time({total})'
-        ),
+        panels.promql_table(f"max(sum by (job, instance) (max_over_time({SAMPLES}[$__range])))"),
     )  # fmt: skip
 
 
 def _share() -> panels.Panel:
     return panels.figure(
         "Peak share of the limit",
-        "Highest memory that was reported, once a minute, as a share of what the process may use; a step's peak, in the table below, may be higher. From 90 % on expect to be killed next time.",
+        "Highest memory as a share of what the process may use. From 90 % on expect to be killed next time.",
         "percentunit",
-        panels.promql_table(f"max(max_over_time({MEMORY}[$__range])) / max(max_over_time({LIMIT}[$__range]))"),
+        panels.promql_table(f"max({figures.SHARE})"),
     ).thresholds(panels.SHARE_OF_LIMIT)  # fmt: skip
 
 
@@ -151,26 +164,30 @@ def _memory() -> panels.Panel:
     return (
         panels.chart(
             "Memory",
-            "Memory of the process tree with its limit; the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one says how big a run was that was killed.",
+            "Memory of the process tree, of each rank where there are several, with its limit; the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one says how big a run was that was killed.",
             "bytes",
-            panels.promql(f"max by (instance) ({MEMORY})", "memory {{instance}}", "memory"),
-            panels.promql(f"max by (instance) ({LIMIT})", "limit {{instance}}", "limit"),
+            panels.promql(f"max by ({RANK}) ({names.named(MEMORY, labels=(RANK,))})", f"memory {{{{{RANK}}}}}", "memory"),
+            panels.promql(f"max ({names.named(LIMIT)})", "limit", "limit"),
             panels.logql(
-                f"max by (service_instance_id) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))",
+                f"max by ({RANK}) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))",
                 "readings",
-            ).legend_format("readings {{service_instance_id}}"),
+            ).legend_format(f"readings {{{{{RANK}}}}}"),
         )
         .span(24).height(11)
-        .override_by_regexp("limit .*", panels.looks(color={"mode": "fixed", "fixedColor": panels.RED}, custom__lineStyle={"fill": "dash", "dash": [10, 10]}, custom__fillOpacity=0))
-        .override_by_regexp("readings .*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
+        .override_by_name("limit", panels.looks(color={"mode": "fixed", "fixedColor": panels.RED}, custom__lineStyle={"fill": "dash", "dash": [10, 10]}, custom__fillOpacity=0))
+        .override_by_regexp("readings.*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
     )  # fmt: skip
 
 
 def _steps_over_time() -> panels.Panel:
     return panels.timeline(
         "Steps over time",
-        "Which step was open when. A gap is time that no step accounts for: the script's own.",
-        panels.promql(f"max by ({STEP}) ({ACTIVE})", f"{{{{{STEP}}}}}"),
+        "Which step was open when, by the log records of its beginning and its end: a step that is shorter than a point fills it. A gap is time that no step accounts for: the script's own.",
+        panels.logql(
+            f"max by ({STEP}) ("
+            f"({_checkpoints_of_steps('start|end', '$__auto')} or {_open_steps('$__range')}) * 0 + 1"
+            f" or {_checkpoints_of_steps('end', '$__range')} * 0)"
+        ).legend_format(f"{{{{{STEP}}}}}"),
     ).mappings([panels.value_map({"0": ("closed", "transparent"), "1": ("open", panels.BLUE)})])  # fmt: skip
 
 
@@ -179,21 +196,21 @@ def _gpu() -> panels.Panel:
         "GPU memory",
         "Memory in use on each visible GPU, by all processes, and its size. If the run is small and this is full, look for another process. Empty where the process sees no GPU.",
         "bytes",
-        panels.promql(f"max by (instance, {DEVICE}) ({GPU})", f"{{{{{DEVICE}}}}}", "used"),
-        panels.promql(f"max by (instance, {DEVICE}) ({GPU_LIMIT})", f"limit {{{{{DEVICE}}}}}", "limit"),
-    ).no_value("The run sees no GPU").span(8)  # fmt: skip
+        panels.promql(f"max by ({DEVICE}) ({names.named(GPU)})", f"{{{{{DEVICE}}}}}", "used"),
+        panels.promql(f"max by ({DEVICE}) ({names.named(GPU_LIMIT)})", f"limit {{{{{DEVICE}}}}}", "limit"),
+    ).no_value("The run sees no GPU")  # fmt: skip
 
 
 def _gpu_peaks() -> panels.Panel:
-    return (
+    return panels.matrix(
         panels.grid(
             "GPU peaks",
             "Highest memory in use on each visible GPU while a step of that kind ran, by all processes. The GPU that is fuller than the others is the one that the model has to be divided for. Empty where the process sees no GPU.",
             "bytes",
-            panels.promql_table(f"max by ({STEP}, {DEVICE}) (max_over_time({GPU_PEAK}[$__range]))"),
+            panels.promql_table(f"max by ({STEP}, {DEVICE}) ({names.named(f'max_over_time({GPU_PEAK}[$__range])', over_range=True)})"),
         )
-        .height(7)
-        .with_transformation(panels.transform("groupingToMatrix", columnField=DEVICE, rowField=STEP, valueField="Value", emptyValue="empty"))
+        .height(9).span(12).no_value("The run sees no GPU"),
+        "Step", STEP, DEVICE,
     )  # fmt: skip
 
 
@@ -203,8 +220,8 @@ def _disk() -> panels.Panel:
         "Disk",
         "Bytes that the process tree moves to and from storage. Steady reading while it calibrates means the data do not fit the page cache.",
         "Bps",
-        panels.promql(f"sum by ({direction}) (rate({DISK}[$__rate_interval]))", f"{{{{{direction}}}}}"),
-    ).span(8)  # fmt: skip
+        panels.promql(f"sum by ({direction}) ({names.named(f'rate({DISK}[$__rate_interval])')})", f"{{{{{direction}}}}}"),
+    )  # fmt: skip
 
 
 def _cpu() -> panels.Panel:
@@ -214,35 +231,34 @@ def _cpu() -> panels.Panel:
         "Cores that each step kept busy on average, shown when it ends. Far below the cores there are: calibration waits for data; much system time: it moves memory.",
         "short",
         panels.promql(
-            f"sum by ({STEP}, {mode}) (rate({CPU}[$__rate_interval]))"
-            f" / on ({STEP}) group_left () (sum by ({STEP}) (rate({SECONDS}[$__rate_interval])) > 0)",
+            f"sum by ({STEP}, {mode}) ({names.named(f'rate({CPU}[$__rate_interval])')})"
+            f" / on ({STEP}) group_left () (sum by ({STEP}) ({names.named(f'rate({SECONDS}[$__rate_interval])')}) > 0)",
             f"{{{{{STEP}}}}} {{{{{mode}}}}}",
         ),
-    ).span(8)  # fmt: skip
+    )  # fmt: skip
 
 
 def _steps() -> panels.Panel:
     selected = [name for name in STEP_COLUMNS if name.startswith(("quant.", "error."))]
+    # Tempo gives a span's name only where it is asked for.
     query = (
         f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
-        f" | select({', '.join(map(names.span, selected))})"
+        f" | select(name, {', '.join(map(names.span, selected))})"
     )
+    table = panels.grid(
+        "Steps",
+        f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of a trace with more than {panels.MOST_SPANS} steps, as many are shown.",
+        "short",
+        panels.traceql(query),
+    ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith("quant."))))  # fmt: skip
     table = (
-        panels.grid(
-            "Steps",
-            "What each ended step cost. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little.",
-            "short",
-            panels.traceql(query),
-        )
-        .with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit)))
-        .with_transformation(
-            panels.columns(
-                {name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"},
-                hide=["traceService", "traceName", "spanID", "time", semconv.STEP_NAME],
-            )
+        panels.transformed(
+            table,
+            panels.columns({name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"}),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
-        .override_by_name("Trace", panels.looks(links=[panels.link("Show this trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${instance:queryparam}&var-trace=${__value.raw}")]))
+        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hidden=False))
+        .override_by_name("Trace", panels.looks(custom__hidden=True))
     )  # fmt: skip
     for title, unit in STEP_COLUMNS.values():
         if unit:
@@ -253,7 +269,7 @@ def _steps() -> panels.Panel:
 def _trace() -> panels.Panel:
     return (
         builders.Panel().type("traces").title("Trace")
-        .description("The run as a trace: steps inside steps, with the exception on the one that failed. Click a trace in the table above to choose it.")
+        .description("The run as a trace: steps inside steps, with the exception on the one that failed. It comes with the end of each step; a run that was killed has no span of its own. Click a step in the table above for its trace, where there are several.")
         .datasource(panels.TEMPO).with_target(panels.traceql("${trace}")).span(24).height(14)
     )  # fmt: skip
 

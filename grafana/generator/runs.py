@@ -4,40 +4,31 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from grafana.generator import names, panels
+from grafana.generator import names, panels, stack_health
+from grafana.generator import run_figures as figures
 from otel_quant.telemetry import semconv
 
 FILE = "runs"
 
-MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
-LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
-ACTIVE = names.series(semconv.STEP_ACTIVE)
+STEP = names.label(semconv.STEP_KIND)
 FAILURES = names.series(
     semconv.STEP_DURATION, f'{names.label(semconv.ERROR_TYPE)}!=""', part="count"
 )
-
-OPEN = f"(max by (instance) (last_over_time({ACTIVE}[$__range])) > 0)"
-SEEN_LATELY = f"count by (instance) (last_over_time({MEMORY}[5m]))"
-FAILED = f"(sum by (instance) (max_over_time({FAILURES}[$__range])) > 0)"
-EVERY = f"max by (instance) (max_over_time({MEMORY}[$__range]))"
-STATE = (
-    f"({FAILED} * 0 + 2) or (({OPEN} unless {SEEN_LATELY}) * 0 + 3)"
-    f" or (({OPEN} and {SEEN_LATELY}) * 0 + 1) or ({EVERY} * 0)"
-)
-SEEN = f"timestamp({MEMORY})[$__range:1m]"
+ENDED = names.series(semconv.STEP_DURATION, part="count")
 
 
 def _lines(range_: str, matcher: str = "") -> str:
-    return f"count by (service_instance_id) (count_over_time({panels.LOGS_OF_RUNS}{matcher} [{range_}]))"
+    return f"count by ({figures.RUN}) (count_over_time({panels.LOGS_OF_RUNS}{matcher} [{range_}]))"
 
 
-# Metrics come once a minute, checkpoints at once: a run that was killed in its first minute is
-# known from these alone. They show that it has not ended, and whether it has sent anything lately.
+# Of a program that makes its providers itself, a run that was killed in its first minute is
+# known from its checkpoints alone. They show that it has not ended, and whether it has sent
+# anything lately.
 UNENDED = f"""({_lines("$__auto")} unless {_lines("$__auto", f' | {names.label(semconv.CHECKPOINT_NAME)} = "End"')})"""
 STATE_BY_CHECKPOINTS = (
     f"({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3"
 )
-MEMORY_BY_LOGS = f"max by (service_instance_id) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))"
+MEMORY_BY_LOGS = f"max by ({figures.RUN}) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))"
 
 
 def dashboard() -> builders.Dashboard:
@@ -46,116 +37,134 @@ def dashboard() -> builders.Dashboard:
         panels.board(
             "quant-runs", "Quantization runs",
             "Every quantization in the time range: which run, how long, how big, how it ended.",
+            panels.runs(),
         )
-        .with_panel(_count(1, "Running", "A step is open and the run has sent metrics in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
+        .with_panel(_count(1, "Running", "The run has not ended and has sent metrics in the last 5 minutes. Nothing to do but watch.", panels.BLUE))
         .with_panel(_count(2, "Failed", "A step raised an exception. Open the run and read the exception in its trace.", panels.RED))
-        .with_panel(_count(3, "Vanished", "Silent for 5 minutes with a step open: most likely killed. Look for the kernel's out-of-memory message on the host. A run killed before it first sent metrics, in its first minute, is in the table alone.", "purple"))
-        .with_panel(_count(0, "Ended", "Every step ended and none failed: nothing to do. Compare their cost in the Compare dashboard.", panels.GREEN))
+        .with_panel(_count(3, "Vanished", "Silent for 5 minutes without having ended: most likely killed. Look for the kernel's out-of-memory message on the host. A run killed before it first sent metrics is in the table alone.", "purple"))
+        .with_panel(_count(0, "Ended", "The run ended and no step failed: nothing to do. Compare their cost in the Compare dashboard.", panels.GREEN))
         .with_panel(
             panels.figure(
                 "Closest to the limit",
-                "Highest share of its memory limit that a chosen run had when it reported, once a minute; the table has the exact peak of those that ended. From 90 % on, the next larger model or sample count is killed: raise the limit or calibrate with less.",
+                "Highest share of its memory limit that a chosen run has had. From 90 % on, the next larger model or sample count is killed: raise the limit or calibrate with less.",
                 "percentunit",
-                panels.promql_table(f"max({EVERY} / max by (instance) (max_over_time({LIMIT}[$__range])))"),
-            ).span(8).thresholds(panels.SHARE_OF_LIMIT)
+                panels.promql_table(f"max({figures.SHARE})"),
+            ).thresholds(panels.SHARE_OF_LIMIT)
         )
+        .with_panel(
+            panels.figure(
+                "Runs in view",
+                f"Runs of the chosen jobs in the time range. The table has the newest {figures.MOST_RUNS}: if there are more, narrow the time range.",
+                "none",
+                panels.promql_table(f"count(count by ({figures.RUN}) ({figures.PEAK} or {figures.STATE}))"),
+            ).no_value("0").thresholds(panels.thresholds((None, panels.GREY), (figures.MOST_RUNS + 1, panels.YELLOW)))
+        )
+        .with_panel(_alerts())
         .with_panel(_table())
         .with_panel(
             panels.chart(
                 "Memory",
-                "Memory of each run's process tree. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms.",
+                "Memory of each run's process tree. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms. The 50 highest, where there are more.",
                 "bytes",
-                panels.promql(f"max by (instance, job) ({MEMORY})", "{{job}} {{instance}}"),
+                panels.promql(f"topk(50, max by ({figures.RUN}) ({names.named(figures.MEMORY)}))", f"{{{{{figures.RUN}}}}}"),
             )
         )
         .with_panel(
             panels.chart(
                 "Share of the memory limit",
-                "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %.",
+                "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. The 50 highest, where there are more.",
                 "percentunit",
-                panels.promql(f"max by (instance, job) ({MEMORY}) / max by (instance, job) ({LIMIT})", "{{job}} {{instance}}"),
+                panels.promql(f"topk(50, max by ({figures.RUN}) ({names.named(f'({figures.MEMORY} / {figures.LIMIT})')}))", f"{{{{{figures.RUN}}}}}"),
             ).thresholds(panels.SHARE_OF_LIMIT).max(1)
         )
+        .with_panel(
+            panels.chart(
+                "Error rate",
+                "Share of the steps that ended then with an exception, by job. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
+                "percentunit",
+                panels.promql(
+                    f"(sum by (job) (increase({FAILURES}[$__rate_interval])) or sum by (job) (increase({ENDED}[$__rate_interval])) * 0)"
+                    f" / (sum by (job) (increase({ENDED}[$__rate_interval])) > 0)",
+                    "{{job}}",
+                ),
+            ).max(1).no_value("No step ended in this time range").span(24)
+        )
+        .with_row(stack_health.row())
     )  # fmt: skip
 
 
 def _count(state: int, title: str, description: str, color: str) -> panels.Panel:
     return panels.figure(
-        title, description, "none", panels.promql_table(f"count(({STATE}) == {state})")
+        title, description, "none", panels.promql_table(f"count(({figures.STATE}) == {state})")
     ).no_value("0").thresholds(panels.thresholds((None, panels.GREY), (1, color)))  # fmt: skip
 
 
-def _table() -> panels.Panel:
-    disk = names.series(semconv.RUN_DISK_IO)
-    gpu = names.series(semconv.RUN_GPU_MEMORY_USAGE)
-    shown = (
-        semconv.LIBRARY_NAME, semconv.INPUT_PATH, semconv.CALIBRATION_METHOD,
-        semconv.CONFIG_NAME, semconv.ERROR_TYPE, semconv.RUN_FAILED_STEPS,
-        semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK,
+def _alerts() -> panels.Panel:
+    labels = f"alertname, severity, job, {figures.RUN}, {STEP}"
+    table = panels.grid(
+        "Alerts that fire",
+        "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. Prometheus shows what to do about each, under Alerts.",
+        "none",
+        panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.SELECTED}}})"),
+    ).no_value("No alert fires").height(6)  # fmt: skip
+    table = panels.transformed(
+        table,
+        panels.columns({
+            "Value": "Since", "severity": "Severity", "alertname": "Alert", "job": "Job",
+            figures.RUN: "Run", STEP: "Step",
+        }),
+    ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Since", "desc": True}]))  # fmt: skip
+    return (
+        table.override_by_name("Since", panels.looks("dateTimeAsIso"))
+        .override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)]))
     )  # fmt: skip
-    # Columns with several sources: of a run that ended, the trace has the exact figure; of any
-    # other, the samples and checkpoints have it.
+
+
+def _table() -> panels.Panel:
+    # Columns with several sources: of a run that metrics know, they have the exact figure; of any
+    # other, the checkpoints have it.
     merged = {
         "State": ("firstNotNull", ("Value #state", "Value #state_by_checkpoints")),
-        "Duration": ("max", ("duration", "Value #duration")),
-        "Peak memory": ("max", (semconv.MEMORY_PEAK, "Value #peak", "Value #logs")),
-        "Share of limit": ("max", (semconv.MEMORY_PEAK_RATIO, "Value #share")),
-        "GPU peak": ("max", (semconv.GPU_MEMORY_PEAK, "Value #gpu")),
+        "Peak memory": ("max", ("Value #peak", "Value #logs")),
     }
-    roots = (
-        f'{{ name = "{semconv.ROOT_SPAN}" && {panels.TRACES_OF_RUNS} }} | select('
-        f"resource.service.instance.id, {', '.join(map(names.span, shown))})"
-    )
     table = (
         panels.grid(
             "Runs",
-            "One row for each run, newest first; click an instance to open it. Library, model and method are on the trace's root span, which a run sends when it ends: running and vanished runs do not have them. A run killed in its first minute is known by its checkpoints alone.",
+            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it. Children and ranks count for their run. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
             "short",
-            panels.promql_table(f"max by (instance, job) (max_over_time({MEMORY}[$__range]))", "peak"),
-            panels.promql_table(f"{EVERY} / max by (instance) (max_over_time({LIMIT}[$__range]))", "share"),
-            panels.promql_table(f"1000 * min by (instance) (min_over_time({SEEN}))", "began"),
-            panels.promql_table(f"1e9 * (max by (instance) (max_over_time({SEEN})) - min by (instance) (min_over_time({SEEN})))", "duration"),
-            panels.promql_table(STATE, "state"),
-            panels.promql_table(f"max by (instance) (max_over_time({gpu}[$__range]))", "gpu"),
-            panels.promql_table(f"sum by (instance) (max_over_time({disk}[$__range]))", "disk"),
+            panels.promql_table(figures.BEGAN, "began"),
+            panels.promql_table(figures.STATE, "state"),
+            panels.promql_table(figures.DURATION, "duration"),
+            panels.promql_table(figures.PEAK, "peak"),
+            panels.promql_table(figures.SHARE, "share"),
+            panels.promql_table(figures.GPU, "gpu"),
+            panels.promql_table(figures.DISK, "disk"),
+            panels.promql_table(figures.FAILED, "failed"),
             panels.logql_table(STATE_BY_CHECKPOINTS, "state_by_checkpoints"),
             panels.logql_table(MEMORY_BY_LOGS, "logs"),
-            panels.traceql(roots, "roots"),
         )
         .height(14)
-        .with_transformation(panels.transform("renameByRegex", regex=r"^service[._]instance[._]id$", renamePattern="instance"))
-        .with_transformation(panels.transform("joinByField", byField="instance", mode="outer"))
-        .with_transformation(panels.numbers(semconv.MEMORY_PEAK, semconv.MEMORY_PEAK_RATIO, semconv.GPU_MEMORY_PEAK))
+        .with_transformation(panels.transform("joinByField", byField=figures.RUN, mode="outer"))
     )  # fmt: skip
     for title, (reducer, sources) in merged.items():
         table = table.with_transformation(panels.reduced(title, reducer, sources))
     return (
-        table
-        .with_transformation(
-            panels.columns(
-                {
-                    "Value #began": "Began", "job": "Job", "instance": "Instance",
-                    "State": "State", semconv.LIBRARY_NAME: "Library",
-                    semconv.INPUT_PATH: "Model", semconv.CALIBRATION_METHOD: "Method",
-                    semconv.CONFIG_NAME: "Configuration", "Duration": "Duration",
-                    "Peak memory": "Peak memory", "Share of limit": "Share of limit",
-                    "GPU peak": "GPU peak", "Value #disk": "Disk",
-                    semconv.RUN_FAILED_STEPS: "Failed steps", semconv.ERROR_TYPE: "Error",
-                    "traceIdHidden": "Trace",
-                },
-                hide=[
-                    *(f"Time {n}" for n in range(1, 10)), "Time", "traceService", "traceName",
-                    "spanID", "time", "name", *(s for _, sources in merged.values() for s in sources),
-                ],
-            )
+        panels.transformed(
+            table,
+            panels.columns({
+                "Value #began": "Began", figures.RUN: "Run", "State": "State", "job": "Job",
+                figures.MODEL: "Model", figures.METHOD: "Method", figures.CONFIG: "Configuration",
+                "Value #duration": "Duration", "Peak memory": "Peak memory",
+                "Value #share": "Share of limit", "Value #gpu": "GPU peak", "Value #disk": "Disk",
+                "Value #failed": "Failed steps",
+            }),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Began", "desc": True}]))
         .override_by_name("Began", panels.looks("dateTimeAsIso"))
         .override_by_name("Duration", panels.looks("ns"))
-        .override_by_name("Peak memory", panels.looks("bytes"))
-        .override_by_name("GPU peak", panels.looks("bytes"))
-        .override_by_name("Disk", panels.looks("bytes"))
+        .override_by_regexp("Peak memory|GPU peak|Disk", panels.looks("bytes"))
+        .override_by_name("Failed steps", panels.looks("none"))
         .override_by_name("Share of limit", panels.looks("percentunit", thresholds={"mode": "absolute", "steps": [{"value": None, "color": panels.GREEN}, {"value": 0.8, "color": panels.YELLOW}, {"value": 0.9, "color": panels.RED}]}, **panels.coloured()))
         .override_by_name("State", panels.looks("none", mappings=panels.states(), **panels.coloured()))
-        .override_by_name("Instance", panels.looks(links=[panels.link("Open this run", panels.to_run("${__value.raw}", "${__data.fields.Trace}"))]))
+        .override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)], custom__width=360))
     )  # fmt: skip

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
-from typing import Final
+from typing import Final, TypeAlias
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.forecast.step_forecast import StepForecast
@@ -108,6 +108,8 @@ _BETWEEN_PROGRESS: Final = 1_000_000_000
 """Nanoseconds between two reports of progress. With the sampler's longest pause the last one of a
 run that is killed is less than 2 s old."""
 
+Describe: TypeAlias = Callable[[RunInfo, Mapping[str, AttributeValue], int], RunInfo]
+
 _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
 
 
@@ -125,6 +127,8 @@ class Recorder:
         sample_interval: Seconds between samples; 0 for no samples.
         exact_peaks: Whether the kernel's memory marks are lowered at each checkpoint.
         completed: Returns the description with what is known of it at the end.
+        described: Adds what is known once the run begins: gets the description, the attributes
+            of the step that begins it and the time in nanoseconds since the epoch.
 
     Attributes:
         info: Description of the run.
@@ -142,9 +146,11 @@ class Recorder:
         sample_interval: float = 0.05,
         exact_peaks: bool = False,
         completed: Callable[[RunInfo], RunInfo] = lambda info: info,
+        described: Describe = lambda info, attributes, time_ns: info,
     ) -> None:
         self.info = info
         self._completed = completed
+        self._described = described
         self.latest: Reading | None = None
         self.ended = False
         self._ending = False
@@ -194,8 +200,12 @@ class Recorder:
         """Returns a tracker of the peaks since a reading."""
         return PeakTracker(reading, self._with_peaks)
 
-    def start(self) -> None:
-        """Begins the run. Does nothing if it has begun."""
+    def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
+        """Begins the run. Does nothing if it has begun.
+
+        Args:
+            attributes: Attributes of the step that begins it; None where no step does.
+        """
         with FAULTS.kept_in("recorder"):
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._whole is not None or self._ending:
@@ -206,6 +216,7 @@ class Recorder:
                 if self._whole is not None or self._ending:
                     return  # another thread or a signal handler has begun or ended the run
                 self._whole = self._unreported = Period(reading, self.tracker_from(reading))
+                self.info = self._described(self.info, attributes or {}, reading.time_ns)
                 self.latest = reading
                 checkpoint = self._checkpoint(ProfileStep.START, "start", reading, reading, custom)
                 self._sinks.each(lambda sink: sink.run_started(self.info, checkpoint))
@@ -310,7 +321,7 @@ class Recorder:
             The step, for :meth:`close`; None if it could not be opened.
         """
         with FAULTS.kept_in("recorder"):
-            self.start()
+            self.start(attributes)
             whole = self._whole
             if self.ended or whole is None:
                 return None

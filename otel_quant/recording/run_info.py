@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from otel_quant.probes.limits import read_limits
 from otel_quant.recording.ci import ci_of
 from otel_quant.recording.command_line import shown_command
@@ -49,6 +51,7 @@ def new_run_info(
     environ: Mapping[str, str],
     carrier: Mapping[str, str] | None = None,
     *,
+    name: str = "",
     paths: bool = True,
     arguments: bool = True,
     git: GitTree | None = None,
@@ -59,6 +62,7 @@ def new_run_info(
         environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, the W3C trace
             context to continue, and the variables of :mod:`otel_quant.recording.ci`.
         carrier: Trace context to use instead of the environment's, by header name.
+        name: Name of the run that the user, or the parent process, has given; empty for none.
         paths: Whether paths of files, and texts that may name one, may leave the process.
         arguments: Whether the arguments of the command line may.
         git: The repository of the current folder.
@@ -66,11 +70,14 @@ def new_run_info(
     Returns:
         The description, with a new identifier.
     """
+    rank = _integer(environ.get("RANK"))
     return RunInfo(
         id=uuid.uuid4().hex[:16],
         pid=os.getpid(),
+        name=name,
+        launched_ns=_launched_ns() if rank is not None else None,
         limits=read_limits(),
-        rank=_integer(environ.get("RANK")),
+        rank=rank,
         world_size=_integer(environ.get("WORLD_SIZE")),
         parent_carrier=carrier
         or {
@@ -135,6 +142,14 @@ def _origin(
         ref=git.ref if git is not None else None,
         ci=ci_of(environ),
     )
+
+
+def _launched_ns() -> int | None:
+    """Returns when the parent was started: the ranks of a host have the same, and no other run."""
+    try:
+        return int(psutil.Process(os.getppid()).create_time() * 1e9)
+    except psutil.Error:
+        return None
 
 
 def _integer(text: str | None) -> int | None:

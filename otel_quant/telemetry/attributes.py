@@ -55,11 +55,16 @@ def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
     )
 
 
+def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
+    """Returns what every span and log record of a run has."""
+    return {semconv.RUN_ID: run.id, **({semconv.RUN_NAME: run.name} if run.name else {})}
+
+
 def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     """Returns the attributes that identify a run, and its limits."""
     return _present(
         {
-            semconv.RUN_ID: run.id,
+            **run_ids_of(run),
             semconv.RUN_RANK: run.rank,
             semconv.RUN_WORLD_SIZE: run.world_size,
             semconv.PROCESS_PID: run.pid,

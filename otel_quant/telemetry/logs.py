@@ -33,6 +33,7 @@ from otel_quant.telemetry.attributes import (
     FigureAttributes,
     cost_identity_of,
     custom_of,
+    run_ids_of,
 )
 from otel_quant.telemetry.impairments import Impairments
 from otel_quant.telemetry.readings import Due, attributes_of
@@ -233,7 +234,7 @@ class LogsSink(Sink):
         )
 
     def _run_id(self) -> dict[str, Any]:
-        return {semconv.RUN_ID: self._run.id} if self._run is not None else {}
+        return dict(run_ids_of(self._run)) if self._run is not None else {}
 
     def _attributes(self, checkpoint: Checkpoint) -> dict[str, Any]:
         # The program's own first: the SDK keeps a limited number of attributes, the last ones.
@@ -246,7 +247,7 @@ class LogsSink(Sink):
         }
         if self._run is not None:
             attributes |= {
-                semconv.RUN_ID: self._run.id,
+                **run_ids_of(self._run),
                 semconv.PROCESS_PID: self._run.pid,
                 semconv.RUN_RANK: self._run.rank,
                 semconv.CHECKPOINT_MEMORY_LIMIT: self._run.limits.memory,

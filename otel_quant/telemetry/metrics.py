@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from opentelemetry import metrics
+from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
 
@@ -19,6 +19,7 @@ from otel_quant.records import (
     Checkpoint,
     CostedModel,
     Forecast,
+    Peaks,
     Reading,
     RunInfo,
     RunProgress,
@@ -31,6 +32,7 @@ from otel_quant.resources import Metric, Resource
 from otel_quant.steps import ALL_STEPS
 from otel_quant.telemetry import catalog, semconv
 from otel_quant.telemetry.custom_gauges import CustomGauges
+from otel_quant.telemetry.run_times import RunTimes
 from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
@@ -74,6 +76,7 @@ class MetricsSink(Sink):
         context_of: Returns the context whose current span is a step's, or the run's; exemplars
             get their trace from it.
         provider: The provider; None for the global one.
+        peaks: Returns the highest figures so far of the run under way; None outside a run.
     """
 
     name = "metrics"
@@ -84,6 +87,7 @@ class MetricsSink(Sink):
         latest: Callable[[], Reading | None],
         context_of: Callable[[StepInfo | None], Context | None],
         provider: MeterProvider | None = None,
+        peaks: Callable[[], Peaks | None] = lambda: None,
     ) -> None:
         self._resources = resources
         self._of_steps = tuple(
@@ -110,6 +114,7 @@ class MetricsSink(Sink):
         self._calibrations: dict[_Kind, _Calibration] = {}
         self._forecasts: dict[_Kind, Forecast] = {}
         self._custom = CustomGauges(self._meter)
+        self._runs = RunTimes(peaks)
         observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
@@ -117,6 +122,9 @@ class MetricsSink(Sink):
             semconv.FORECAST_TIME_LEFT: self._observe_time_left,
             semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
             semconv.FORECAST_GPU_MEMORY: functools.partial(self._observe_growth, "gpu"),
+            semconv.RUN_START: self._runs.observe_starts,
+            semconv.RUN_MEMORY_PEAK: self._runs.observe_peaks,
+            semconv.RUN_END: self._runs.observe_ends,
         }
         for resource in resources:
             for figure in (*resource.figures, *resource.device_figures):
@@ -133,6 +141,9 @@ class MetricsSink(Sink):
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Starts to observe the run."""
         self._run, self._baseline = run, checkpoint.reading
+        span = trace.get_current_span(self._context_of(None)).get_span_context()
+        trace_id = trace.format_trace_id(span.trace_id) if span.is_valid else None
+        self._runs.began(run, checkpoint.reading, trace_id)
         with self._lock:
             self._active.clear()
             self._calibrations.clear()
@@ -222,7 +233,8 @@ class MetricsSink(Sink):
         self._record_custom(checkpoint)
 
     def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        """Records the last values of custom metrics."""
+        """Records the last values of custom metrics, and when the run ended."""
+        self._runs.ended(record)
         self._custom.set(record.custom, {})
 
     def forget(self) -> None:
@@ -233,6 +245,7 @@ class MetricsSink(Sink):
         self._calibrations = {}
         self._forecasts = {}
         self._custom.forget()
+        self._runs.forget()
 
     # --- within -----------------------------------------------------------------------------
 

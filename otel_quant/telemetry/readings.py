@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from otel_quant.records import Reading, RunInfo, RunProgress
 from otel_quant.telemetry import forecasts, semconv
-from otel_quant.telemetry.attributes import FigureAttributes
+from otel_quant.telemetry.attributes import FigureAttributes, run_ids_of
 
 _SPACING: Final = 28_000_000_000
 """Nanoseconds between a record and the next reading's: with the second between two readings and
@@ -51,7 +51,7 @@ def attributes_of(progress: RunProgress, run: RunInfo, figures: FigureAttributes
         figures: The figures of the resources.
     """
     attributes: dict[str, Any] = {
-        semconv.RUN_ID: run.id,
+        **run_ids_of(run),
         semconv.PROCESS_PID: run.pid,
         semconv.RUN_RANK: run.rank,
         semconv.READING_ELAPSED: (progress.reading.clock_ns - progress.baseline.clock_ns) / 1e9,

@@ -69,6 +69,8 @@ class Event:
 # --- attributes ---------------------------------------------------------------------------
 
 RUN_ID: Final = "quant.run.id"
+RUN_NAME: Final = "quant.run.name"
+RUN_TRACE_ID: Final = "quant.run.trace_id"
 RUN_RANK: Final = "quant.run.rank"
 RUN_WORLD_SIZE: Final = "quant.run.world_size"
 RUN_STEPS: Final = "quant.run.steps"
@@ -126,6 +128,7 @@ BITS: Final = "quant.bits"
 BLOCK_SIZE: Final = "quant.block_size"
 ALGORITHMS: Final = "quant.algorithms"
 LAYER_COUNT: Final = "quant.layer_count"
+INPUT_NAME: Final = "quant.input.name"
 INPUT_PATH: Final = "quant.input.path"
 OUTPUT_PATH: Final = "quant.output.path"
 
@@ -203,7 +206,9 @@ _CUSTOM: Final = (
 
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device"), "3f2a9c0e5b7d4a16"),
-    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint", "reading"), "0"),
+    Attribute(RUN_NAME, "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z"),
+    Attribute(RUN_TRACE_ID, "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c"),
+    Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint", "reading", "metric"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
     Attribute(RUN_STEPS, "int", "{step}", "Steps that the run has finished.", ("run",), "7"),
     Attribute(RUN_FAILED_STEPS, "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0"),
@@ -239,12 +244,12 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CI_TASK, "string", "", "Name of the job or stage.", ("run",), "quantize"),
     Attribute(CI_TASK_RUN, "string", "", "Identifier of the job.", ("run",), "7312"),
     Attribute(CI_WORKER, "string", "", "Machine of the CI system that runs the job.", ("run",), "runner-3"),
-    Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one.", _RUN_STEP, "Percentile"),
+    Attribute(CALIBRATION_METHOD, "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one; on metrics, that of the step that begins the run.", ("run", "step", "metric"), "Percentile"),
     Attribute(CALIBRATION_SAMPLE_COUNT, "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading", "forecast"), "128"),
     Attribute(CALIBRATION_ITEM_COUNT, "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024"),
     Attribute(CALIBRATION_SAMPLE_TOTAL, "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading", "forecast"), "128"),
     Attribute(CALIBRATION_SAMPLE_RATE, "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7"),
-    Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one.", _RUN_STEP, "XINT8"),
+    Attribute(CONFIG_NAME, "string", "", "Name of the quantization configuration; on the run, that of the first step that has one; on metrics, that of the step that begins the run.", ("run", "step", "metric"), "XINT8"),
     Attribute(FORMAT, "string", "", "Format of the quantized graph.", ("step",), "QDQ"),
     Attribute(WEIGHT_TYPE, "string", "", "Type of the quantized weights.", ("step",), "QInt8"),
     Attribute(ACTIVATION_TYPE, "string", "", "Type of the quantized activations.", ("step",), "QUInt8"),
@@ -253,6 +258,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(BLOCK_SIZE, "int", "{element}", "Number of weights that share one scale.", ("step",), "128"),
     Attribute(ALGORITHMS, "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround"),
     Attribute(LAYER_COUNT, "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161"),
+    Attribute(INPUT_NAME, "string", "", "Last part of the path of the float model of the step that begins the run, without `.onnx`. Absent when OTEL_QUANT_PATHS is off.", ("metric",), "resnet50"),
     Attribute(INPUT_PATH, "string", "", "File of the float model; on the run, that of the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx"),
     Attribute(OUTPUT_PATH, "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx"),
     Attribute(MEMORY_PEAK_SOURCE, "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be higher.", _RUN_STEP, "kernel"),
@@ -356,6 +362,9 @@ STEP_MEMORY_PEAK: Final = "quant.step.memory.peak"
 STEP_MEMORY_GROWTH: Final = "quant.step.memory.growth"
 STEP_DISK_IO: Final = "quant.step.disk.io"
 STEP_CPU_TIME: Final = "quant.step.cpu.time"
+RUN_START: Final = "quant.run.start"
+RUN_MEMORY_PEAK: Final = "quant.run.memory.peak"
+RUN_END: Final = "quant.run.end"
 STEP_ACTIVE: Final = "quant.step.active"
 RUN_MEMORY_USAGE: Final = "quant.run.memory.usage"
 RUN_MEMORY_LIMIT: Final = "quant.run.memory.limit"
@@ -382,6 +391,9 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS),
     Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
+    Metric(RUN_START, "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME)),
+    Metric(RUN_MEMORY_PEAK, "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,)),
+    Metric(RUN_END, "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,)),
     Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS),
     Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS),

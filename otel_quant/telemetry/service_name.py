@@ -15,6 +15,7 @@ from typing import Any, Final
 from opentelemetry import trace
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.telemetry.providers import PROVIDERS
 
 _KEY: Final = "service.name"
 _UNNAMED: Final = "unknown_service"
@@ -40,6 +41,14 @@ def name_service(tracers: Any = None) -> None:
             named = resource.merge(type(resource)({_KEY: name}))
             # Exporters read it when they send, so what has been recorded before has the name too.
             resource._attributes = named._attributes
+
+
+def service_name() -> str:
+    """Returns the name of the service that reports the run, or else of the program."""
+    provider = PROVIDERS.current.tracer or trace.get_tracer_provider()
+    resource = getattr(provider, "resource", None)
+    name = str(resource.attributes.get(_KEY) or _UNNAMED) if resource is not None else _UNNAMED
+    return (_name_of_program() or name) if name.startswith(_UNNAMED) else name
 
 
 def _name_of_program() -> str | None:

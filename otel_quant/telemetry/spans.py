@@ -40,6 +40,7 @@ from otel_quant.telemetry.attributes import (
     origin_of,
     progress_of,
     run_identity_of,
+    run_ids_of,
     shown_of,
 )
 from otel_quant.version import VERSION
@@ -122,7 +123,7 @@ class SpansSink(Sink):
         root = self._root_for(run, checkpoint)
         known: dict[str, AttributeValue] = {
             **shown_of(attributes),
-            semconv.RUN_ID: run.id,
+            **run_ids_of(run),
             **identity_of(step),
         }
         memory = checkpoint.reading.memory
@@ -173,7 +174,7 @@ class SpansSink(Sink):
             if record.error is not None:
                 _set_error(span, record.error, record.end.time_ns, texts=self._run.paths)
             if _has_dropped(span):
-                span.set_attributes({semconv.RUN_ID: self._run.id, **identity_of(record.info)})
+                span.set_attributes({**run_ids_of(self._run), **identity_of(record.info)})
         # By the monotonic clock: the wall clock may have been set during the step.
         span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
 
@@ -201,7 +202,7 @@ class SpansSink(Sink):
                 context=self.context_of(None),
                 attributes={
                     **totals,
-                    semconv.RUN_ID: self._run.id,
+                    **run_ids_of(self._run),
                     **identity,
                 },
                 start_time=cost.start_ns,
@@ -339,7 +340,7 @@ class SpansSink(Sink):
         parent = otel_context.get_current()
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = _context_from(run.parent_carrier, parent)
-        identity = {**run_identity_of(run), **gpus_of(checkpoint.baseline)}
+        identity = {**gpus_of(checkpoint.baseline), **run_identity_of(run)}
         known = {**origin_of(run, checkpoint.baseline), **identity}
         span = self._start(semconv.ROOT_SPAN, parent, known, start_ns)
         context = trace.set_span_in_context(span, parent)

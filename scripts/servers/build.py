@@ -5,8 +5,8 @@
     python scripts/servers/build.py --check    # exit status 0 if all are built, else 1; silent
 
 Collector, Prometheus with promtool, and Loki come from their Go modules, in the versions
-that docker-compose.yml pins; beside them the schema of compose files, and actionlint for the
-workflows of GitHub Actions. They go to the folder that OTEL_QUANT_SERVERS names (default
+that docker-compose.yml pins; beside them the schema of compose files, actionlint for the
+workflows of GitHub Actions, and the library that Grafana shows panels with (it needs Node.js). They go to the folder that OTEL_QUANT_SERVERS names (default
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
 
@@ -82,7 +82,9 @@ COMPOSE_SCHEMA = Server("compose-schema", None, ("compose-spec.json",), SCHEMA_M
 ACTIONLINT = Server(
     "actionlint", None, ("actionlint",), "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 )
-SERVERS = (COMPOSE_SCHEMA, ACTIONLINT, COLLECTOR, PROMETHEUS, LOKI)
+GRAFANA_DATA = Server("grafana-data", HERE / "grafana" / "package.json", ("package-lock.json",))
+"""Grafana's own library, from npm: what a panel makes of a store's answer."""
+SERVERS = (COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA, COLLECTOR, PROMETHEUS, LOKI)
 
 
 def cache() -> Path:
@@ -153,6 +155,11 @@ def build(server: Server, scratch: Path) -> None:
     if server is ACTIONLINT:
         install = [binary, "install", "-trimpath", "-ldflags=-s -w", server.detail]
         run(install, server.name, GOBIN=str(out))
+    elif server is GRAFANA_DATA:
+        if shutil.which("npm") is None:
+            raise BuildError("no npm on PATH: install Node.js 20 or newer, which has it")
+        (out / "package.json").write_bytes((HERE / "grafana" / "package.json").read_bytes())
+        run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"], server.name, cwd=out)
     elif server.source is None:
         said = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)
         shutil.copyfile(Path(json.loads(said)["Dir"]) / SCHEMA_FILE, out / server.binaries[0])

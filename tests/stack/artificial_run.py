@@ -5,7 +5,7 @@ real quantization does not have on command. Every attribute that the contract pu
 span or a record is sent, with its example as its value, so that a query for any of them
 finds something.
 
-    python artificial_run.py {good,failed,killed} [--model P] [--method M] [--gpu] [--seconds S]
+    python artificial_run.py {good,failed,killed} [--name N] [--model P] [--method M] [--gpu] [--seconds S]
         [--began SECONDS_AGO]
 
 Prints the trace id when it begins. With `killed` it stays in its third step for ever and
@@ -34,6 +34,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Status, StatusCode
 
 from otel_quant.telemetry import catalog, semconv
+from otel_quant.telemetry.run_name import model_name
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30
@@ -70,6 +71,15 @@ class ArtificialRun:
         self.active = dict.fromkeys(STEPS, -1)
         self.memory = GIB
         self.samples = 0
+        self.began = time.time() - arguments.began
+        self.ended: list[float] = []
+        self.name = {semconv.RUN_NAME: arguments.name}
+        self.start = {
+            **self.name,
+            semconv.INPUT_NAME: model_name(arguments.model),
+            semconv.CALIBRATION_METHOD: arguments.method,
+            semconv.CONFIG_NAME: "XINT8",
+        }
         resource = Resource.create()
         self.spans = TracerProvider(resource=resource)
         self.spans.add_span_processor(
@@ -88,6 +98,9 @@ class ArtificialRun:
         meter = self.metrics.get_meter(semconv.SCOPE)
         observed = {
             semconv.STEP_ACTIVE: self.observe_steps,
+            semconv.RUN_START: lambda _: [Observation(self.began, self.start)],
+            semconv.RUN_END: lambda _: [Observation(end, self.name) for end in self.ended],
+            semconv.RUN_MEMORY_PEAK: lambda _: [Observation(self.memory, self.name)],
             semconv.RUN_MEMORY_USAGE: lambda _: [Observation(self.memory)],
             semconv.RUN_MEMORY_LIMIT: lambda _: [Observation(self.arguments.limit_gib * GIB)],
             semconv.RUN_DISK_IO: lambda _: [
@@ -127,12 +140,16 @@ class ArtificialRun:
             yield Observation(self.memory // 2, GPU)
 
     def checkpoint(self, name: str, phase: str, step: str | None) -> None:
-        attributes = examples("checkpoint", self.arguments.gpu) | {
-            semconv.CHECKPOINT_NAME: name,
-            semconv.CHECKPOINT_PHASE: phase,
-            semconv.CHECKPOINT_SEQUENCE: next(self.sequence),
-            semconv.CHECKPOINT_MEMORY: self.memory,
-        }
+        attributes = (
+            examples("checkpoint", self.arguments.gpu)
+            | self.name
+            | {
+                semconv.CHECKPOINT_NAME: name,
+                semconv.CHECKPOINT_PHASE: phase,
+                semconv.CHECKPOINT_SEQUENCE: next(self.sequence),
+                semconv.CHECKPOINT_MEMORY: self.memory,
+            }
+        )
         if step is not None:
             attributes |= {semconv.STEP_NAME: step, semconv.STEP_KIND: step}
         self.logger.emit(
@@ -152,6 +169,7 @@ class ArtificialRun:
                 severity_number=SeverityNumber.INFO,
                 body=step,
                 attributes=examples("reading", self.arguments.gpu)
+                | self.name
                 | {semconv.STEP_NAME: step, f"{semconv.READING_PREFIX}memory": READ_BETWEEN},
                 event_name=semconv.READING_EVENT,
             )
@@ -159,13 +177,17 @@ class ArtificialRun:
 
     def step(self, index: int, name: str) -> None:
         arguments = self.arguments
-        attributes = examples("step", arguments.gpu) | {
-            semconv.STEP_NAME: name,
-            semconv.STEP_KIND: name,
-            semconv.STEP_INDEX: index,
-            semconv.INPUT_PATH: arguments.model,
-            semconv.CALIBRATION_METHOD: arguments.method,
-        }
+        attributes = (
+            examples("step", arguments.gpu)
+            | self.name
+            | {
+                semconv.STEP_NAME: name,
+                semconv.STEP_KIND: name,
+                semconv.STEP_INDEX: index,
+                semconv.INPUT_PATH: arguments.model,
+                semconv.CALIBRATION_METHOD: arguments.method,
+            }
+        )
         began = time.monotonic()
         with self.tracer.start_as_current_span(
             name, attributes=attributes, record_exception=False, set_status_on_exception=False
@@ -218,7 +240,7 @@ class ArtificialRun:
             made[semconv.STEP_CPU_TIME].add(seconds / 2, labels | {semconv.CPU_MODE: mode})
 
     def cost(self, role: str, share: float) -> None:
-        attributes = examples("cost", self.arguments.gpu, role)
+        attributes = examples("cost", self.arguments.gpu, role) | self.name
         attributes[semconv.MODEL_ROLE] = role
         with self.tracer.start_as_current_span(semconv.COST_SPAN, attributes=attributes):
             for name, value in (
@@ -233,11 +255,13 @@ class ArtificialRun:
         attributes = examples("run", arguments.gpu) | examples("run", arguments.gpu, "float")
         with self.tracer.start_as_current_span(
             semconv.ROOT_SPAN,
-            start_time=time.time_ns() - int(arguments.began * 1e9),
+            start_time=int(self.began * 1e9),
             record_exception=False,
             set_status_on_exception=False,
         ) as root:
-            print(f"{root.get_span_context().trace_id:032x}", flush=True)
+            trace_id = f"{root.get_span_context().trace_id:032x}"
+            self.start[semconv.RUN_TRACE_ID] = trace_id
+            print(trace_id, flush=True)
             self.checkpoint("Start", "point", None)
             try:
                 for index, name in enumerate(STEPS):
@@ -246,7 +270,7 @@ class ArtificialRun:
                 self.cost("quantized", 0.26)
             except MemoryError as error:
                 fail(root, error)
-            root.set_attributes(attributes | {
+            root.set_attributes(attributes | self.name | {
                 semconv.MEMORY_PEAK: self.memory,
                 semconv.MEMORY_LIMIT: arguments.limit_gib * GIB,
                 semconv.MEMORY_PEAK_RATIO: self.memory / (arguments.limit_gib * GIB),
@@ -254,6 +278,7 @@ class ArtificialRun:
                 semconv.CALIBRATION_METHOD: arguments.method,
             })  # fmt: skip
             self.checkpoint("End", "point", None)
+        self.ended.append(time.time())
         for provider in (self.spans, self.metrics, self.logs):
             provider.shutdown()
 
@@ -272,6 +297,7 @@ def fail(span: Span, error: BaseException) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("outcome", choices=["good", "failed", "killed"])
+    parser.add_argument("--name", default="artificial resnet50 2026-11-22T09:30:00.123Z")
     parser.add_argument("--model", default="models/resnet50.onnx")
     parser.add_argument("--method", default="Percentile")
     parser.add_argument("--gpu", action="store_true")

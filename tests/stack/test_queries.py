@@ -8,20 +8,24 @@ than it may, and there is neither here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from otel_quant.telemetry import catalog, semconv
-from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
+from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
+from tests.stack.grafana_panels import TIME_RANGE, Shown, show
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
@@ -34,7 +38,8 @@ from tests.stack.processes import (
     prometheus,
     tempo,
 )
-from tests.unit.stack.dashboards import QUERIES, Query
+from tests.stack.world import World
+from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 
 pytestmark = [pytest.mark.servers, pytest.mark.quark]
 
@@ -44,6 +49,7 @@ BIG = ("--gpu", "--seconds=2", "--limit-gib=1")
 
 # Queries that have nothing to show after these runs, and why that is right.
 RIGHTLY_EMPTY = {
+    ("Quantization compared", "baseline"): "all runs are chosen: there is no other",
     ("alerts", "QuantizationRunSlow"): "a baseline takes four runs with steps over a minute",
 }
 # Fields that no span has after these runs, and why that is right.
@@ -53,88 +59,11 @@ VANISHED = (("Quantization runs", "Vanished"), ("alerts", "QuantizationRunVanish
 MINUTE = 60
 EACH_MINUTE = ":1m]"
 """In a query that looks at the data once in every whole minute."""
+STEPS_OF_A_RUN = [
+    "Model Caching", "Float Model Validation", "Dataset Loading", "Pre-process", "Model Caching",
+    "Float Model Validation", "Calibration", "Quantization (Static)", "Post-process",
+]  # fmt: skip
 TO_BE_KILLED = "to-be-killed"
-
-
-@dataclass(frozen=True)
-class World:
-    """What the queries are asked of.
-
-    Attributes:
-        ports: Where the stores listen.
-        began: Seconds since the epoch before the first run.
-        spans: What the Collector sent where there is no Tempo; None where there is.
-        killed: The killed run's trace, from its first checkpoint.
-        killed_at: Seconds since the epoch when it was killed.
-        good: The good run's trace.
-        instance: The good run's service.instance.id.
-    """
-
-    ports: Backends
-    began: float
-    spans: list[Span] | None
-    killed: str = ""
-    killed_at: float = 0.0
-    good: str = ""
-    instance: str = ""
-
-    def ask(self, query: Query, at: float | None = None) -> list[Any]:
-        """Returns the rows or series that a query gives, as Grafana would ask it.
-
-        Args:
-            query: The query.
-            at: The moment that Prometheus is to take for now.
-        """
-        text = self.filled(query)
-        now = at or time.time()
-        if query.ref == "variable":
-            return self.values(text)
-        if query.store == "prometheus":
-            url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
-            if query.instant:
-                answer = fetch(url, query=text, time=now)
-            else:
-                answer = fetch(f"{url}_range", query=text, start=self.began, end=now, step=5)
-            return answer["data"]["result"]
-        if query.store == "loki":
-            url = f"http://127.0.0.1:{self.ports.loki}/loki/api/v1/query_range"
-            if query.instant:
-                url = url.removesuffix("_range")
-            answer = fetch(url, query=text, start=int(self.began), end=int(now + 1), limit=1000)
-            return answer["data"]["result"]
-        url = f"http://127.0.0.1:{self.ports.tempo}/api"
-        window = {"start": int(self.began), "end": int(now + 1)}
-        if text == self.good:
-            return fetch(f"{url}/v2/traces/{text}")["trace"]["resourceSpans"]
-        if query.instant:  # Tempo leaves out a list that is empty
-            return fetch(f"{url}/metrics/query", q=text, **window).get("series", [])
-        return fetch(f"{url}/search", q=text, limit=200, spss=100, **window).get("traces", [])
-
-    def filled(self, query: Query) -> str:
-        """Returns a query's text with Grafana's variables as the dashboards set them at first."""
-        text = query.text
-        for name, value in {
-            "$__rate_interval": "1m",
-            "$__range": "1h",
-            # Loki's is the whole range in a query for one moment.
-            "$__auto": "1h" if query.instant else "1m",
-            "${trace}": self.good,
-            "${__trace.traceId}": self.good,
-            '${__span.tags["service.name"]}': JOB,
-            '${__span.tags["service.instance.id"]}': self.instance,
-            "$job": ".+",
-            "$instance": ".+",
-            "$baseline": ".+",
-        }.items():
-            text = text.replace(name, value)
-        assert "$" not in text, text
-        return text
-
-    def values(self, query: str) -> list[str]:
-        """Returns what `label_values(selector, label)` gives."""
-        selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
-        url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
-        return fetch(url, **{"match[]": selector})["data"]
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +112,11 @@ def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun
     assert failed.wait(PATIENCE) == 1
     send_run({**made.environment, "OTEL_SERVICE_NAME": "artificial"}, "good", *BIG)
     runs = eventually(lambda: runs_by_end(world), "the runs' checkpoints and metrics")
-    return replace(world, **runs, killed_at=killed_at)
+    starts = world.ask(Query(("test", "names"), "A", "prometheus", "quant_run_start_seconds", True))
+    names = {
+        each["metric"]["instance"]: each["metric"].get("quant_run_name", "") for each in starts
+    }
+    return replace(world, **runs, killed_at=killed_at, names=names)
 
 
 def wait_for_calibration(world: World, instance: str) -> None:
@@ -263,7 +196,7 @@ def test_every_query_finds_what_the_runs_left(world: World, query: Query) -> Non
 def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query: Query) -> None:
     if world.spans is None:
         pytest.skip("Tempo runs and has answered the queries")
-    text = world.filled(query)
+    text = world.filled(query, {})
     if text == world.good:
         assert text in {span.trace_id for span in world.spans}
         return
@@ -273,7 +206,7 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
         return [
             field
             for field in traceql.fields(text)
-            if field.split(".")[-2] not in RIGHTLY_ABSENT
+            if RIGHTLY_ABSENT.keys().isdisjoint(field.split("."))
             and all(traceql.value(span, field) is None for span in spans)
         ]
 
@@ -377,10 +310,132 @@ def test_an_exemplar_leads_from_a_chart_to_its_trace(world: World, query: Query)
     def traces() -> set[str]:
         answer = fetch(
             url,
-            query=world.filled(query),
+            query=world.filled(query, {}),
             start=world.began,
             end=time.time(),
         )
         return {e["labels"]["trace_id"] for series in answer["data"] for e in series["exemplars"]}
 
     eventually(lambda: world.good in traces(), "an exemplar of the good run")
+
+
+def run_named(world: World, service: str, model: str, last: bool = True) -> str:
+    """Returns the name of the newest run of a service on a model, or of the oldest."""
+    names = sorted(name for name in world.names.values() if name.startswith(f"{service} {model} "))
+    return names[-1 if last else 0]
+
+
+@pytest.fixture(scope="module")
+def shown(world: World, binaries: dict[str, str]) -> dict[str, dict[str, Shown]]:
+    """Returns what the panels of each dashboard show, by the dashboard's title and their own."""
+    modules = str(Path(binaries["package-lock.json"]).parent)
+    of_run = {"run": run_named(world, JOB, "wide")}
+    variables = {
+        "run": of_run,
+        "compare": {**of_run, "baseline": run_named(world, JOB, "narrow", last=False)},
+    }
+    eventually(lambda: len(costed(world)) == 3, "the models of the three runs that ended well")
+    found = {}
+    for file in FILES:
+        chosen = variables.get(file.stem, {})
+        found[load(file)["title"]] = show(
+            file,
+            functools.partial(world.ask, **chosen),
+            modules,
+            {"job": JOB, "run": ".+", "instance": ".+", **chosen},
+        )
+    return found
+
+
+def costed(world: World) -> list[Any]:
+    """Returns the traces that a search for models' costs gives."""
+    return world.ask(
+        Query(("test", "cost"), "A", "tempo", '{ name = "model cost" } | select(name)')
+    )
+
+
+def placeholder(world: World, name: str) -> str:
+    """Returns a column's name without the times in names of runs."""
+    known = {
+        run_named(world, JOB, "wide"): RUN,
+        run_named(world, JOB, "narrow", last=False): BASELINE,
+    }
+    return known.get(name, name)
+
+
+def test_tables_have_these_columns_in_this_order_and_unit(
+    world: World, shown: dict[str, dict[str, Shown]]
+) -> None:
+    found = {
+        (dashboard, title): [(placeholder(world, one.name), one.unit) for one in each.columns]
+        for dashboard, panels in shown.items()
+        for title, each in panels.items()
+        if each.panel["type"] == "table" and each.frames
+    }
+    for place in UNORDERED:  # the columns are values of a label, in the store's order
+        found[place][1:] = sorted(found[place][1:])
+    assert found == COLUMNS
+
+
+def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
+    world: World, shown: dict[str, dict[str, Shown]]
+) -> None:
+    columns = ("Job", "Model", "Method", "Configuration", "State", "Failed steps")
+    table = shown["Quantization runs"]["Runs"]
+    ((killed, *_),) = (
+        row for row in table.rows("State", "Run") if row[1] == world.names[TO_BE_KILLED]
+    )
+    assert killed in ("running", "vanished")  # the second after five minutes
+    assert sorted(table.rows(*columns)) == sorted([
+        ("artificial", "resnet50", "Percentile", "XINT8", "ended", "-"),
+        (JOB, "wide", "Percentile", "S8S8_AAWS", "ended", "-"),
+        (JOB, "narrow", "MinMSE", "XINT8", "ended", "-"),
+        (JOB, "narrow", "MinMSE", "XINT8", "failed", "1"),
+        (JOB, "narrow", "MinMSE", "XINT8", killed, "-"),
+    ])  # fmt: skip
+    assert {name for (name,) in table.rows("Run")} == set(world.names.values())
+
+
+def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
+    world: World, shown: dict[str, dict[str, Shown]]
+) -> None:
+    runs = shown["Quantization runs"]["Runs"]
+    linked = {column.name: column.links for column in runs.columns if column.links}
+    start = f"/d/quant-run/run?{TIME_RANGE}&var-job={JOB}"
+    assert linked == {"Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")]}
+    steps = shown["Quantization run"]["Steps"]
+    name = run_named(world, JOB, "wide")
+    starts = Query(
+        ("test", "trace"),
+        "A",
+        "prometheus",
+        f'quant_run_start_seconds{{quant_run_name="{name}"}}',
+        True,
+    )
+    ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in world.ask(starts))
+    linked = {column.name: column.links for column in steps.columns if column.links}
+    link = f"{start}&var-run={name}&var-instance=.+&var-trace={trace}"
+    assert linked == {"Name": [[link]] * len(steps.rows("Name"))}
+    assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN
+
+
+def test_every_panel_shows_data_or_says_why_not(shown: dict[str, dict[str, Shown]]) -> None:
+    assert {
+        (dashboard, title): each.panel["fieldConfig"]["defaults"]["noValue"]
+        for dashboard, panels in shown.items()
+        for title, each in panels.items()
+        if each.is_empty and title not in ("Running", "Vanished")  # asked at set times above
+    } == {
+        ("Quantization run", "Open now"): "no step is open",
+        ("Quantization run", "GPU memory"): "The run sees no GPU",
+        ("Quantization run", "GPU peaks"): "The run sees no GPU",
+    }
+
+
+def test_compare_begins_with_the_run_before_on_the_same_model(world: World) -> None:
+    (query,) = (q for q in QUERIES if q.place == ("Quantization compared", "baseline"))
+    newest = sorted(world.names.values(), key=lambda name: name.split()[-1])
+    narrow = [name for name in newest if name.startswith(f"{JOB} narrow ")]
+    others = [name for name in newest if name not in narrow]
+    offered = world.ask(query, run=narrow[-1])
+    assert (offered[:2], sorted(offered[2:])) == ([narrow[1], narrow[0]], sorted(others))

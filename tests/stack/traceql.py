@@ -13,9 +13,9 @@ from typing import Any, Final
 from tests.fixtures.otlp_receiver import Span
 
 _FIELD: Final = r'(?:span|resource)\.(?:"[^"]+"|[\w.]+)|name'
-_CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|[\d.]+)')
+_CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|`[^`]*`|[\d.]+)')
 _QUERY: Final = re.compile(r"\{ (.+?) \}(?: \| (.+))?")
-_STAGE: Final = re.compile(r"(?:select|max_over_time)\((.+?)\)(?: by \((.+)\))?")
+_STAGE: Final = re.compile(r"select\((.+)\)")
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": lambda value, wanted: value == wanted,
@@ -35,13 +35,60 @@ def found(query: str, spans: Iterable[Span]) -> list[Span]:
     return [span for span in spans if all(holds(span) for holds in conditions)]
 
 
+def answer(query: str, spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """Returns what Tempo's search answers: the traces with the spans that match.
+
+    As Tempo does, it gives the attributes that the filter names too, and a span's name only if
+    that is selected.
+    """
+    wanted = [*re.findall(_FIELD, _parts(query)[0]), *fields(query)]
+    traces: dict[str, list[dict[str, Any]]] = {}
+    for span in found(query, spans):
+        attributes = {
+            field.split(".", 1)[1].strip('"'): value(span, field)
+            for field in wanted
+            if field != "name"
+        }
+        traces.setdefault(span.trace_id, []).append(
+            {
+                "spanID": span.span_id,
+                **({"name": span.name} if "name" in fields(query) else {}),
+                "startTimeUnixNano": str(span.start_ns),
+                "durationNanos": str(span.end_ns - span.start_ns),
+                "attributes": [
+                    {"key": key, "value": _typed(each)}
+                    for key, each in attributes.items()
+                    if each is not None
+                ],
+            }
+        )
+    return [
+        {
+            "traceID": trace,
+            "startTimeUnixNano": each[0]["startTimeUnixNano"],
+            "spanSets": [{"spans": each}],
+        }
+        for trace, each in traces.items()
+    ]
+
+
+def _typed(each: Any) -> dict[str, Any]:
+    if isinstance(each, bool):
+        return {"boolValue": each}
+    if isinstance(each, int):
+        return {"intValue": str(each)}
+    if isinstance(each, float):
+        return {"doubleValue": each}
+    return {"stringValue": each if isinstance(each, str) else str(list(each))}
+
+
 def fields(query: str) -> list[str]:
     """Returns the fields that a query gives back, each as it is in the query."""
     rest = _parts(query)[1] or ""
     stage = _STAGE.fullmatch(rest)
     if not stage:
         raise ValueError(f"{query}: no stage that is known here")
-    return [field for part in stage.groups() if part for field in part.split(", ")]
+    return stage[1].split(", ")
 
 
 def value(span: Span, field: str) -> Any:
@@ -65,8 +112,8 @@ def _condition(text: str) -> Callable[[Span], bool]:
         raise ValueError(f"{text}: no condition that is known here")
     field, operator, literal = parts.groups()
     wanted: Any = None
-    if literal.startswith('"'):
-        wanted = literal.strip('"')
+    if literal[0] in '"`':
+        wanted = literal[1:-1]
     elif literal != "nil":
         wanted = float(literal)
     return lambda span: _OPERATORS[operator](value(span, field), wanted)

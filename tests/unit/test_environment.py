@@ -34,6 +34,7 @@ FREE = {
     "OTEL_QUANT_LIBRARIES",
     "OTEL_QUANT_RECORD",
     "OTEL_QUANT_LAUNCHER_PID",
+    "OTEL_QUANT_RUN_NAME",
 }
 
 
@@ -155,6 +156,12 @@ def test_a_file_that_is_not_wanted_is_not_logged(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert warned({"QUARK_PROFILING": text}, caplog) == []
+
+
+def test_a_name_of_the_run_is_taken_without_the_spaces_around_it() -> None:
+    assert settings_from({"OTEL_QUANT_RUN_NAME": " resnet on Friday "}).run_name == (
+        "resnet on Friday"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 # What differs from run to run, or from machine to machine: figures, times, identifiers.
 _MEASURED = (
     "quant.memory.", "quant.gpu.", "quant.disk.", "quant.cpu.", "quant.page_faults.",
-    "quant.calibration.sample_rate", "quant.run.id", "quant.step.index", "thread.",
+    "quant.calibration.sample_rate", "quant.run.id", "quant.run.name", "quant.step.index", "thread.",
 )  # fmt: skip
 
 

@@ -50,7 +50,10 @@ FIGURES = {
     "gpu": set(),
     "cache": set(),
 }  # fmt: skip
-IDENTITY = {"quant.run.id", "quant.step.name", "quant.step.kind", "quant.step.index", "mine"}
+IDENTITY = {
+    "quant.run.id", "quant.run.name", "quant.step.name", "quant.step.kind", "quant.step.index",
+    "mine",
+}  # fmt: skip
 TREE = [("quantization", [("outer", [("inner", [])])] * 3)]
 
 

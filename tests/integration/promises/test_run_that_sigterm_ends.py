@@ -76,7 +76,10 @@ def test_the_start_of_the_runs_span_has_arrived_and_names_the_run_of_the_steps(
 
     assert (started.body, started.severity) == ("quantization started", "INFO")
     assert started.time_ns == first.time_ns
-    names = {"quant.run.id", "process.pid", "quant.memory.limit", "quant.memory.limit_source"}
+    names = {
+        "quant.run.id", "quant.run.name", "process.pid", "quant.memory.limit",
+        "quant.memory.limit_source",
+    }  # fmt: skip
     assert started.attributes.keys() - semconv.ORIGIN == names
     made_by = {"process.command_line", "process.runtime.version", "host.name", "os.description"}
     assert made_by <= started.attributes.keys()

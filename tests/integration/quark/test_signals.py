@@ -81,7 +81,8 @@ def test_the_spans_nest_as_the_steps_happened(case: Case) -> None:
 
 def test_each_step_has_its_arguments_and_what_it_used(case: Case) -> None:
     otlp = case.run.otlp
-    run_id = otlp.span("quantization").attributes["quant.run.id"]
+    root = otlp.span("quantization").attributes
+    ids = {key: root[key] for key in ("quant.run.id", "quant.run.name")}
     spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
     spans.sort(key=lambda span: span.attributes["quant.step.index"])
 
@@ -92,7 +93,7 @@ def test_each_step_has_its_arguments_and_what_it_used(case: Case) -> None:
         if GROWN in span.attributes:  # only where a cache directory exists
             measured[GROWN] = int
         found = {key: value for key, value in span.attributes.items() if key not in measured}
-        assert found == {**LIBRARY, **said, "quant.step.index": index, "quant.run.id": run_id}
+        assert found == {**LIBRARY, **said, "quant.step.index": index, **ids}
         assert {key: type(span.attributes.get(key)) for key in measured} == measured
         assert span.name == step.name
         figures = span.attributes
@@ -109,6 +110,7 @@ def test_the_root_describes_the_run(case: Case) -> None:
     measured = {
         **USAGE,
         "quant.run.id": str,
+        "quant.run.name": str,
         "quant.memory.limit": int,
         "quant.memory.limit_source": str,
         "quant.memory.process_peak": int,
@@ -150,7 +152,7 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
         assert span.start_ns - 1e6 <= record.time_ns <= span.end_ns + 1e6
         assert (record.severity, record.severity_number) == ("INFO", 9)
         own = {
-            "quant.run.id", "process.pid", "quant.checkpoint.name", "quant.checkpoint.phase",
+            "quant.run.id", "quant.run.name", "process.pid", "quant.checkpoint.name", "quant.checkpoint.phase",
             "quant.checkpoint.sequence", "quant.checkpoint.elapsed", "quant.checkpoint.memory",
             "quant.checkpoint.process_memory", "quant.checkpoint.memory_limit",
             "quant.checkpoint.disk_read", "quant.checkpoint.disk_write",
@@ -169,6 +171,7 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
     names = {
         "quant.step.duration", "quant.step.memory.peak", "quant.step.memory.growth",
         "quant.step.disk.io", "quant.step.cpu.time", "quant.step.active",
+        "quant.run.start", "quant.run.end", "quant.run.memory.peak",
         "quant.run.memory.usage", "quant.run.memory.limit", "quant.run.disk.io",
         "quant.calibration.samples",
     }  # fmt: skip

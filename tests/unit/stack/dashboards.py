@@ -50,7 +50,24 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    """Returns the panels, those in rows that are closed at first included."""
+    return [
+        panel
+        for top in dashboard["panels"]
+        for panel in (top["panels"] if top["type"] == "row" else [top])
+    ]
+
+
+def query_of(title: str, panel: dict[str, Any], target: dict[str, Any]) -> Query:
+    """Returns a query of a panel of the dashboard with that title."""
+    return Query(
+        (title, panel["title"]),
+        target["refId"],
+        target["datasource"]["type"],
+        target.get("expr") or target["query"],
+        target.get("instant", False) or target.get("queryType") == "instant",
+        target.get("exemplar", False),
+    )
 
 
 def queries() -> Iterator[Query]:
@@ -60,15 +77,7 @@ def queries() -> Iterator[Query]:
         title = dashboard["title"]
         for panel in panels(dashboard):
             for target in panel["targets"]:
-                yield Query(
-                    (title, panel["title"]),
-                    target["refId"],
-                    target["datasource"]["type"],
-                    target.get("expr") or target["query"],
-                    target.get("instant", False)
-                    or "instant" in (target.get("metricsQueryType"), target.get("queryType")),
-                    target.get("exemplar", False),
-                )
+                yield query_of(title, panel, target)
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
                 yield Query((title, variable["name"]), "variable", "prometheus", variable["query"])

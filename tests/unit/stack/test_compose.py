@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,12 @@ def test_visitors_of_grafana_can_only_view(compose: dict[str, Any]) -> None:
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert not [key for key in environment if "PASSWORD" in key]
+
+
+def test_panels_are_tested_with_the_library_of_the_composed_grafana(
+    compose: dict[str, Any],
+) -> None:
+    package = json.loads((SERVERS / "grafana" / "package.json").read_text())
+    library = package["dependencies"]["@grafana/data"].rsplit(".", 1)[0]
+    image = compose["services"]["grafana"]["image"].removeprefix("grafana/grafana:")
+    assert library == image.rsplit(".", 1)[0]

@@ -66,11 +66,12 @@ def test_data_sources_are_chosen_by_variables_named_for_them(dashboard: dict[str
             assert target["datasource"]["uid"] == f"${{{kind}_datasource}}", panel["title"]
 
 
-def test_job_and_instance_can_be_chosen(dashboard: dict[str, Any]) -> None:
+def test_job_run_and_process_can_be_chosen(dashboard: dict[str, Any]) -> None:
     chosen = variables(dashboard, "query")
-    for name in ("job", "instance"):
+    assert chosen["run"]["label"] == "Run"
+    for name, label in (("job", "Job"), ("instance", "Process")):
         found = chosen[name]
-        assert found["label"] == name.title()
+        assert found["label"] == label
         assert (found["multi"], found["includeAll"], found["allValue"]) == (True, True, ".+")
         assert found["datasource"]["uid"] == "${prometheus_datasource}"
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
@@ -94,7 +95,7 @@ def test_every_panel_has_a_unit_and_says_when_it_is_empty(dashboard: dict[str, A
 @pytest.mark.parametrize("name", ["job", "instance"])
 def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any], name: str) -> None:
     for title, query in promql(dashboard, f"target-{name}-rule"):
-        selectors = re.findall(r"\{([^}]*)\}", query)
+        selectors = re.findall(r"\{([^}]*)\}", re.sub(r"\$\{[^}]*\}", "", query))
         assert selectors, title
         assert [s for s in selectors if f'{name}=~"${name}"' not in s] == [], title
 
@@ -122,7 +123,27 @@ def test_counters_are_only_shown_over_a_range(dashboard: dict[str, Any]) -> None
 
 def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> None:
     for name, variable in variables(dashboard, "query").items():
-        assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", variable["query"]), name
+        if name in ("run", "baseline"):  # newest first: label values come in alphabetical order
+            assert re.fullmatch(r"query_result\(sort_desc\(.+\)\)", variable["query"]), name
+            assert (variable["regex"], variable["sort"]) == ('/quant_run_name="([^"]+)"/', 0), name
+        else:
+            query = re.sub(r"\$\{[^}]*\}", "", variable["query"])
+            assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", query), name
+
+
+@pytest.mark.parametrize("name", ["run", "compare"])
+def test_a_dashboard_on_one_run_begins_with_the_newest(name: str) -> None:
+    # Grafana takes the first option where none is chosen.
+    chosen = variables(load(GRAFANA / "dashboards" / f"{name}.json"), "query")
+    assert not chosen["run"].get("current")
+
+
+def test_no_panel_names_a_run_by_the_id_of_a_process(dashboard: dict[str, Any]) -> None:
+    for query in QUERIES:
+        if query.place[0] == dashboard["title"] and query.ref != "variable":
+            shown = re.findall(r"\bby \(([^)]*)\)", query.text)
+            outermost = shown[0] if query.text.startswith(("max by", "sum by", "count by")) else ""
+            assert "instance" not in outermost.split(", "), query
 
 
 def test_no_dashboard_can_be_edited(dashboard: dict[str, Any]) -> None:
@@ -170,3 +191,8 @@ def test_metrics_traces_and_logs_are_linked_with_each_other() -> None:
         "trace to metrics": "quant-prometheus",
         "logs to trace": "quant-tempo",
     }
+
+
+def test_rates_are_made_for_the_interval_at_which_the_sdk_exports() -> None:
+    prometheus = next(source for source in SOURCES if source["type"] == "prometheus")
+    assert prometheus["jsonData"]["timeInterval"] == "60s"

@@ -25,7 +25,15 @@ SECOND: Final = 1_000_000_000
 BEGAN: Final = 1_700_000_000 * SECOND
 
 RUN: Final = RunInfo(
-    id="0123456789abcdef", pid=4711, limits=Limits(8000, "cgroup"), rank=1, world_size=2
+    id="0123456789abcdef",
+    pid=4711,
+    name="quantize small 2023-11-14T22:13:20.000Z",
+    model="small",
+    method="Percentile",
+    config="XINT8",
+    limits=Limits(8000, "cgroup"),
+    rank=1,
+    world_size=2,
 )
 STEP: Final = StepInfo(
     index=3,
@@ -151,6 +159,7 @@ def send_run(
             steps=1,
             failed_steps=int(error is not None),
             custom=custom,
+            run_peaks=peaks,
             error=name,
         ),
         Checkpoint(4, "End", "end", later, start),

@@ -31,6 +31,7 @@ FIGURES = (
 )  # fmt: skip
 STEP_IDENTITY = {
     "quant.run.id": "0123456789abcdef",
+    "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
     "quant.step.name": "My calibration",
     "quant.step.kind": "Calibration",
     "quant.step.index": 3,
@@ -40,6 +41,7 @@ STEP_IDENTITY = {
 }
 RUN_IDENTITY = {
     "quant.run.id": "0123456789abcdef",
+    "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
     "quant.run.rank": 1,
     "quant.run.world_size": 2,
     "process.pid": 4711,

@@ -87,6 +87,7 @@ def test_a_reading_is_a_log_record_with_memory_and_the_open_steps(run: Run) -> N
             "quant.reading.taken", "My calibration", "INFO", BEGAN + 29 * SECOND,
             {
                 "quant.run.id": "0123456789abcdef",
+                "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
                 "process.pid": 4711,
                 "quant.run.rank": 1,
                 "quant.reading.elapsed": 29.0,
@@ -112,7 +113,7 @@ def test_a_reading_between_steps_says_so_by_having_none(run: Run) -> None:
     ((_, body, _, _, attributes),) = run.records()
     assert body == "quantization"
     assert {name for name in attributes if not name.startswith("quant.reading.")} == {
-        "quant.run.id", "process.pid", "quant.run.rank",
+        "quant.run.id", "quant.run.name", "process.pid", "quant.run.rank",
     }  # fmt: skip
 
 

@@ -61,8 +61,10 @@ USAGE = {
     "quant.gpu.memory.peak": 700,
 }
 CUSTOM = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
+NAME = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
+RUN_IDS = {"quant.run.id": "0123456789abcdef", **NAME}
 STEP_ATTRIBUTES = {
-    "quant.run.id": "0123456789abcdef",
+    **RUN_IDS,
     "quant.step.name": "My calibration",
     "quant.step.kind": "Calibration",
     "quant.step.index": 3,
@@ -83,12 +85,20 @@ COST = {
 }
 RUN_ATTRIBUTES = {
     "quant.run.id": "0123456789abcdef",
+    "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
     "quant.run.rank": 1,
     "quant.run.world_size": 2,
     "process.pid": 4711,
     "quant.memory.limit": 8000,
     "quant.memory.limit_source": "cgroup",
     "quant.run.steps": 1,
+}
+BEGAN_POINT = {
+    **NAME,
+    "quant.run.rank": 1,
+    "quant.input.name": "small",
+    "quant.calibration.method": "Percentile",
+    "quant.config.name": "XINT8",
 }
 DEVICES = {
     "quant.gpu.count": 2,
@@ -154,6 +164,7 @@ def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExpo
     send_run(SpansSink(RESOURCES), **UNMEASURED)  # type: ignore[arg-type] # of mixed types
     assert plain(by_name(spans)["Bare"].attributes) == {
         "quant.run.id": "0123456789abcdef",
+        "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
         "quant.step.name": "Bare",
         "quant.step.kind": "Bare",
         "quant.step.index": 4,
@@ -198,7 +209,7 @@ def test_the_span_of_a_failed_step_has_the_exception(spans: InMemorySpanExporter
 def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
     send_run(SpansSink(RESOURCES))
     good, bad = (span for span in spans.get_finished_spans() if span.name == "model cost")
-    run = {"quant.run.id": "0123456789abcdef"}
+    run = RUN_IDS
     identity = {"quant.model.role": "float", "quant.model.path": "m.onnx"}
     assert plain(good.attributes) == {**run, **identity, **COST}
     assert (good.start_time, good.end_time) == (BEGAN + SECOND, BEGAN + 2 * SECOND)
@@ -293,16 +304,25 @@ def test_live_metrics_end_with_the_run_and_the_others_stay(
     now: list[Reading | None] = [LATER]
     send_run(MetricsSink(RESOURCES, lambda: now[0], lambda step: None))
     now[0] = None
-    assert points_of(reader) == {**OF_STEPS, ("quant.step.active", "{step}"): [(STEP_LABELS, 0)]}
+    assert points_of(reader) == {
+        **OF_STEPS,
+        ("quant.step.active", "{step}"): [(STEP_LABELS, 0)],
+        ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        ("quant.run.memory.peak", "By"): [(NAME, 4000)],
+        ("quant.run.end", "s"): [(NAME, 1_700_000_002.0)],
+    }
 
 
 def test_live_metrics_show_the_present_figures_of_a_run(
     reader: InMemoryMetricReader,
 ) -> None:
-    sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None)
+    peaks = Peaks(figures={"memory": 3000})
+    sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None, peaks=lambda: peaks)
     sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
     sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
     assert points_of(reader) == {
+        ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        ("quant.run.memory.peak", "By"): [(NAME, 3000)],
         ("quant.step.active", "{step}"): [(STEP_LABELS, 1)],
         ("quant.run.memory.usage", "By"): [({}, 1200)],
         ("quant.run.memory.limit", "By"): [({}, 8000)],
@@ -358,6 +378,7 @@ def test_there_is_no_progress_without_the_readers_length(
     sink.samples_counted(STEP, 3)
     sink.samples_expected(replace(STEP, label="Empty"), 0)
     assert set(points_of(reader)) == {
+        ("quant.run.start", "s"),
         ("quant.step.active", "{step}"),
         ("quant.calibration.samples", "{sample}"),
     }
@@ -394,6 +415,8 @@ def test_a_figure_that_could_not_be_measured_has_no_metric_point(
     send_run(MetricsSink(RESOURCES, lambda: None, lambda step: None), **UNMEASURED)  # type: ignore[arg-type] # of mixed types
     found = {name for name, _ in points_of(reader)} - {"quant.step.active"}
     assert found == {
+        "quant.run.start",
+        "quant.run.end",
         "quant.step.duration",
         "quant.calibration.samples",
         "quant.calibration.progress",
@@ -437,6 +460,7 @@ def checkpoint(sequence: int, name: str, phase: str, elapsed: float) -> dict[str
         "quant.checkpoint.sequence": sequence,
         "quant.checkpoint.elapsed": elapsed,
         "quant.run.id": "0123456789abcdef",
+        "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
         "process.pid": 4711,
         "quant.run.rank": 1,
         "quant.checkpoint.memory_limit": 8000,
@@ -505,7 +529,7 @@ def of_devices(name: str, common: dict[str, Any]) -> list[tuple[Any, ...]]:
             f"{name}: {device['hw.id']}",
             "INFO",
             BEGAN + 2 * SECOND,
-            {"quant.run.id": "0123456789abcdef", **common, **device},
+            {**RUN_IDS, **common, **device},
         )
         for device in OF_DEVICES
     ]
@@ -542,6 +566,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             later,
             {
                 "quant.run.id": "0123456789abcdef",
+                "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
                 "quant.model.role": "float",
                 "quant.model.path": "m.onnx",
             },
@@ -551,7 +576,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             {"message": "m.onnx is cut short"},
             "WARN",
             later,
-            {"quant.run.id": "0123456789abcdef", "quant.model.role": "quantized"},
+            {**RUN_IDS, "quant.model.role": "quantized"},
         ),
         (event, "Mine", "INFO", later, {**checkpoint(3, "Mine", "point", 2.0), **AT_END}),
         *of_devices("End", {}),

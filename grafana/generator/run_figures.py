@@ -1,0 +1,56 @@
+"""Figures of whole runs, as PromQL: what the tables of runs show of each."""
+
+from __future__ import annotations
+
+from grafana.generator import names
+from otel_quant.telemetry import semconv
+
+RUN = names.RUN_NAME
+MODEL, METHOD = names.label(semconv.INPUT_NAME), names.label(semconv.CALIBRATION_METHOD)
+CONFIG = names.label(semconv.CONFIG_NAME)
+MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
+LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
+ACTIVE = names.series(semconv.STEP_ACTIVE)
+MOST_RUNS = 1000
+"""Runs that a table shows: the newest."""
+
+_START = f"max_over_time({names.series(semconv.RUN_START, names.CHOSEN)}[$__range])"
+_END = f"max_over_time({names.series(semconv.RUN_END, names.CHOSEN)}[$__range])"
+_PEAK = f"max_over_time({names.series(semconv.RUN_MEMORY_PEAK, names.CHOSEN)}[$__range])"
+_LATELY = f"last_over_time({names.series(semconv.RUN_START)}[5m])"
+_FAILED_STEPS = names.series(
+    semconv.STEP_DURATION, f'{names.label(semconv.ERROR_TYPE)}!=""', part="count"
+)
+# A run's own process is the first of those that have its name.
+_FIRST = f"bottomk by ({RUN}) (1, max by (job, instance, {RUN}) ({_START}))"
+_SEEN = f"timestamp({names.series(semconv.RUN_START, names.CHOSEN)})[$__range:1m]"
+
+BEGAN = (
+    f"topk({MOST_RUNS}, 1000 * bottomk by ({RUN}) (1,"
+    f" max by (job, {RUN}, {MODEL}, {METHOD}, {CONFIG}) ({_START})))"
+)
+"""Milliseconds since the epoch, with what is known of the run when it begins."""
+
+DURATION = (
+    f"1e9 * ((max by ({RUN}) ({_END}) or max by ({RUN}) (max_over_time({_SEEN})))"
+    f" - min by ({RUN}) ({_START}))"
+)
+"""Nanoseconds: to its end, or to when it was last heard of."""
+
+PEAK = f"max by ({RUN}) ({_PEAK})"
+LIMITS = f"max by ({RUN}) ({names.named(f'max_over_time({LIMIT}[$__range])', over_range=True)})"
+SHARE = f"{PEAK} / {LIMITS}"
+GPU = f"max by ({RUN}) ({names.named(f'max_over_time({names.series(semconv.RUN_GPU_MEMORY_USAGE)}[$__range])', over_range=True)})"
+# The run's own process counts those that it has started.
+DISK = f"max by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))', over_range=True)})"
+FAILED = f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over_range=True)}) > 0"
+"""Failed steps of the runs that have any."""
+
+_GOES_ON = f"({_FIRST} unless on (job, instance, {RUN}) {_END})"
+STATE = (
+    f"(({FAILED}) * 0 + 2)"
+    f" or max by ({RUN}) (({_GOES_ON} unless on (job, instance) {_LATELY}) * 0 + 3)"
+    f" or max by ({RUN}) (({_GOES_ON} and on (job, instance) {_LATELY}) * 0 + 1)"
+    f" or max by ({RUN}) ({_FIRST} * 0)"
+)
+"""0 ended, 1 running, 2 failed, 3 vanished."""

@@ -1,0 +1,62 @@
+"""Names a run for people: service, model and start time, or what OTEL_QUANT_RUN_NAME says.
+
+The name is given when the run begins and does not change, because log records have it from the
+first on, and a metric whose labels change is another series.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from otel_quant.records import AttributeValue, RunInfo
+from otel_quant.telemetry import semconv
+from otel_quant.telemetry.service_name import service_name
+
+CARRIER_KEY = "otel_quant_run_name"
+"""A child process finds the name under this key beside the trace context. In capitals it is
+OTEL_QUANT_RUN_NAME."""
+
+_FOLDERS = re.compile(r".*[/\\]")
+
+
+def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: int) -> RunInfo:
+    """Returns the description of a run that begins, with its name and its model.
+
+    Args:
+        info: What is known without a step.
+        attributes: Attributes of the step that begins the run; none where no step does.
+        time_ns: When it begins, in nanoseconds since the epoch.
+    """
+
+    def text(key: str) -> str | None:
+        value = attributes.get(key)
+        return value if isinstance(value, str) else None
+
+    path = text(semconv.INPUT_PATH)
+    model = model_name(path) if path is not None else None
+    words = (service_name(), model, _instant(info.launched_ns or time_ns))
+    return replace(
+        info,
+        name=info.name or " ".join(word for word in words if word),
+        model=model,
+        method=text(semconv.CALIBRATION_METHOD),
+        config=text(semconv.CONFIG_NAME),
+    )
+
+
+def model_name(path: str) -> str | None:
+    """Returns the last part of a model's path without `.onnx`; None if there is none.
+
+    Args:
+        path: A file, a folder or an identifier on a hub.
+    """
+    return _FOLDERS.sub("", path.rstrip("/\\")).removesuffix(".onnx") or None
+
+
+def _instant(time_ns: int) -> str:
+    """Returns a time in UTC. Milliseconds tell runs apart that a launcher begins together."""
+    moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,120 @@
+"""Shows the dashboards' panels as Grafana does, with Grafana's own library on the stores' answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.unit.stack.dashboards import Query, load, panels, query_of
+
+SHOW = Path(__file__).parent / "grafana" / "show_panels.cjs"
+TIME_RANGE = "from=now-6h&to=now"
+"""Of every link."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, or a series of a chart, as a person sees it.
+
+    Attributes:
+        name: Its title.
+        unit: Grafana's name of the unit.
+        values: Formatted.
+        links: Addresses, a list for each row that has any.
+    """
+
+    name: str
+    unit: str
+    values: list[str]
+    links: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A panel with what it shows.
+
+    Attributes:
+        panel: The panel in the dashboard's file.
+        frames: Its visible columns, for each table or series.
+    """
+
+    panel: dict[str, Any]
+    frames: list[list[Column]]
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of a table."""
+        (frame,) = self.frames
+        return frame
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing but the text that says so."""
+        nothing = self.panel.get("fieldConfig", {}).get("defaults", {}).get("noValue")
+        return not any(
+            value != nothing for frame in self.frames for one in frame for value in one.values
+        )
+
+    def rows(self, *names: str) -> list[tuple[str, ...]]:
+        """Returns the rows of a table, of some of its columns."""
+        by_name = {column.name: column.values for column in self.columns}
+        return list(zip(*(by_name[name] for name in names), strict=True))
+
+
+def show(
+    file: Path,
+    ask: Callable[[Query], list[Any]],
+    modules: str,
+    variables: Mapping[str, str],
+) -> dict[str, Shown]:
+    """Returns what the panels of a dashboard show, by title.
+
+    Args:
+        file: The dashboard.
+        ask: Returns what a store answers.
+        modules: Folder in which `@grafana/data` is installed.
+        variables: Values of the dashboard's variables, for links.
+    """
+    dashboard = load(file)
+    asked = [
+        {
+            "panel": panel,
+            "answers": [
+                {
+                    "refId": target["refId"],
+                    "store": target["datasource"]["type"],
+                    "target": target,
+                    "answer": ask(query_of(dashboard["title"], panel, target)),
+                }
+                for target in panel["targets"]
+            ],
+        }
+        for panel in panels(dashboard)
+        if panel["type"] != "traces"
+    ]
+    done = subprocess.run(
+        ["node", str(SHOW), modules],
+        input=json.dumps({"panels": asked, "variables": dict(variables)}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {
+        one["panel"]["title"]: Shown(
+            one["panel"],
+            [
+                [
+                    Column(column["name"], column["unit"], column["values"], column["links"])
+                    for column in frame
+                    if not column["hidden"]
+                ]
+                for frame in frames
+            ],
+        )
+        for one, frames in zip(asked, json.loads(done.stdout), strict=True)
+    }

@@ -1,0 +1,138 @@
+"""Sends many runs at once, each of them a process of its own with what every run sends."""
+
+from __future__ import annotations
+
+import time
+
+import grpc
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc as logs_grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_quant.telemetry import semconv
+
+PROGRAMS = 12
+MODELS = ("resnet50", "bert", "opt-125m")
+MIB = 1 << 20
+OTHER_FIGURES = {
+    semconv.RUN_MEMORY_USAGE: 700 * MIB,
+    semconv.RUN_MEMORY_LIMIT: 1000 * MIB,
+}
+RUNS_AT_A_TIME = 100
+
+
+def names(count: int) -> list[str]:
+    """Returns the names of the runs, the oldest first."""
+    return [f"program-{n % PROGRAMS} {MODELS[n % len(MODELS)]} run {n:04}" for n in range(count)]
+
+
+def send(port: int, count: int) -> None:
+    """Sends that many runs, each a second older than the next, to a Collector.
+
+    Args:
+        port: Port of the Collector for OTLP over gRPC.
+        count: How many.
+    """
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stubs = (
+            metrics_grpc.MetricsServiceStub(channel),
+            logs_grpc.LogsServiceStub(channel),
+            traces_grpc.TraceServiceStub(channel),
+        )
+        now = time.time_ns()
+        for first in range(0, count, RUNS_AT_A_TIME):
+            requests = (
+                metrics.ExportMetricsServiceRequest(),
+                logs.ExportLogsServiceRequest(),
+                traces.ExportTraceServiceRequest(),
+            )
+            for number in range(first, min(first + RUNS_AT_A_TIME, count)):
+                _add(*requests, number, names(count)[number], now - (count - number) * 10**9, now)
+            for stub, request in zip(stubs, requests, strict=True):
+                stub.Export(request, timeout=60)
+
+
+def _add(
+    measured: metrics.ExportMetricsServiceRequest,
+    logged: logs.ExportLogsServiceRequest,
+    traced: traces.ExportTraceServiceRequest,
+    number: int,
+    name: str,
+    began_ns: int,
+    now_ns: int,
+) -> None:
+    program, model, *_ = name.split()
+    resource = Resource(
+        attributes=_pairs({"service.name": program, "service.instance.id": f"process-{number}"})
+    )
+    of_run = {semconv.RUN_NAME: name}
+    trace_id, span_id = number.to_bytes(15, "big") + b"\1", number.to_bytes(7, "big") + b"\1"
+    ended_ns = began_ns + 5 * 10**8
+
+    points = measured.resource_metrics.add(resource=resource).scope_metrics.add()
+    start = {
+        **of_run,
+        semconv.INPUT_NAME: model,
+        semconv.CALIBRATION_METHOD: "Percentile",
+        semconv.RUN_TRACE_ID: trace_id.hex(),
+    }
+    for metric, value, attributes, unit in (
+        (semconv.RUN_START, began_ns / 1e9, start, "s"),
+        (semconv.RUN_END, ended_ns / 1e9, of_run, "s"),
+        (semconv.RUN_MEMORY_PEAK, 800 * MIB, of_run, "By"),
+        *((metric, value, {}, "By") for metric, value in OTHER_FIGURES.items()),
+    ):
+        gauge = points.metrics.add(name=metric, unit=unit).gauge
+        gauge.data_points.add(as_double=value, time_unix_nano=now_ns, attributes=_pairs(attributes))
+
+    records = logged.resource_logs.add(resource=resource).scope_logs.add()
+    for sequence, (checkpoint, phase, step, at) in enumerate(
+        (
+            ("Start", "start", None, began_ns),
+            ("Calibration Start", "start", "Calibration", began_ns),
+            ("Calibration End", "end", "Calibration", ended_ns),
+            ("End", "end", None, ended_ns),
+        )
+    ):
+        attributes = {
+            **of_run,
+            semconv.CHECKPOINT_NAME: checkpoint,
+            semconv.CHECKPOINT_PHASE: phase,
+            semconv.CHECKPOINT_SEQUENCE: sequence,
+            semconv.CHECKPOINT_MEMORY: 600 * MIB,
+        }
+        if step is not None:
+            attributes |= {semconv.STEP_KIND: step, semconv.STEP_NAME: step, semconv.STEP_INDEX: 0}
+        records.log_records.add(
+            time_unix_nano=at,
+            body=AnyValue(string_value=checkpoint),
+            attributes=_pairs(attributes),
+            trace_id=trace_id,
+            span_id=span_id,
+        )
+
+    traced.resource_spans.add(resource=resource).scope_spans.add().spans.add(
+        trace_id=trace_id,
+        span_id=span_id,
+        name=semconv.ROOT_SPAN,
+        start_time_unix_nano=began_ns,
+        end_time_unix_nano=ended_ns,
+        attributes=_pairs({**of_run, semconv.MEMORY_PEAK: 800 * MIB}),
+    )
+
+
+def _pairs(attributes: dict[str, str | int] | dict[str, str]) -> list[KeyValue]:
+    return [
+        KeyValue(
+            key=key,
+            value=AnyValue(int_value=value)
+            if isinstance(value, int)
+            else AnyValue(string_value=value),
+        )
+        for key, value in attributes.items()
+    ]

@@ -1,0 +1,80 @@
+"""A run of eleven minutes as a user has it: the SDK sends metrics once a minute."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.stack.conftest import HERE
+from tests.stack.grafana_panels import Shown, show
+from tests.stack.processes import CONFIGS, ROOT, Backends, collector, eventually, loki, prometheus
+from tests.stack.world import World
+from tests.unit.stack.dashboards import GRAFANA, Query
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+MINUTES = 11
+BEFORE_A_RATE = 2
+"""Minutes in which there is no second export yet that a rate could be made of, and a little more."""
+MINUTE = 60
+STEP = 5
+"""Seconds between two points of a chart that the tests ask for."""
+
+
+def test_charts_of_a_run_at_default_intervals_have_no_gaps(
+    binaries: dict[str, str], tmp_path: Path
+) -> None:
+    ports = Backends()
+    instead = OtlpReceiver(grpc_port=ports.tempo_otlp).start()
+    made = collector(binaries["otelcol-quant"], tmp_path, CONFIGS / "config.yaml", ports)
+    servers = [
+        prometheus(binaries["prometheus"], tmp_path, ports),
+        loki(binaries["loki"], tmp_path, ports),
+        made.server,
+    ]
+    try:
+        for server in servers:
+            server.start()
+        world = World(ports, time.time(), instead.spans)
+        program = Path(sys.executable).with_name("opentelemetry-instrument")
+        subprocess.run(
+            [program, sys.executable, HERE / "long_run.py", str(MINUTES * MINUTE)],
+            env={**os.environ, **made.environment, "PYTHONPATH": str(ROOT), "OTEL_SERVICE_NAME": "nightly"},
+            check=True,
+        )  # fmt: skip
+        ended = Query(("test", "end"), "A", "prometheus", "quant_run_end_seconds", instant=True)
+        eventually(lambda: world.ask(ended), "the run's end")
+        modules = str(Path(binaries["package-lock.json"]).parent)
+        shown = {
+            name: show(GRAFANA / "dashboards" / f"{name}.json", world.ask, modules, {"job": ".+"})
+            for name in ("run", "runs", "compare")
+        }
+    finally:
+        for server in servers:
+            server.kill()
+        instead.stop()
+    expected = (MINUTES - BEFORE_A_RATE) * MINUTE / STEP
+    charts = (
+        ("run", "Memory"), ("run", "Disk"), ("run", "CPU"), ("run", "Steps over time"),
+        ("runs", "Memory"), ("runs", "Share of the memory limit"), ("runs", "Error rate"),
+        ("compare", "Duration of ended steps"), ("compare", "Spread of durations"),
+    )  # fmt: skip
+    assert {chart: min(points(shown[chart[0]][chart[1]])) >= expected for chart in charts} == (
+        dict.fromkeys(charts, True)
+    )
+    ((state, steps),) = shown["runs"]["Runs"].rows("State", "Duration")
+    assert state == "ended"
+    assert steps.endswith("mins")
+
+
+def points(shown: Shown) -> list[int]:
+    """Returns how many points each line of a chart has, those of log records left out."""
+    return [
+        len(frame[-1].values) for frame in shown.frames if not frame[-1].name.startswith("readings")
+    ]

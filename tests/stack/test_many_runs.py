@@ -1,0 +1,108 @@
+"""With 600 runs in view, every panel still shows all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.stack.conftest import JOB, tempo_binary
+from tests.stack.grafana_panels import Shown, show
+from tests.stack.many_runs import names, send
+from tests.stack.processes import CONFIGS, Backends, collector, eventually, loki, prometheus, tempo
+from tests.stack.world import World
+from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, Query
+
+pytestmark = pytest.mark.servers
+
+RUNS = 600
+
+
+@pytest.fixture(scope="module")
+def world(binaries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("many")
+    ports = Backends()
+    instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
+    servers = [
+        prometheus(binaries["prometheus"], folder, ports),
+        loki(binaries["loki"], folder, ports),
+    ]
+    binary = tempo_binary()
+    if binary:
+        servers.append(tempo(binary, folder, ports))
+    else:
+        instead.start()
+    made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
+    servers.append(made.server)
+    try:
+        for server in servers:
+            server.start()
+        began = time.time() - RUNS - 60
+        send(made.grpc, RUNS)
+        world = World(ports, began, None if binary else instead.spans)
+        eventually(lambda: arrived(world) == {RUNS}, f"{RUNS} runs in Prometheus and Loki")
+        yield world
+    finally:
+        for server in servers:
+            server.kill()
+        instead.stop()
+
+
+def arrived(world: World) -> set[int]:
+    """Returns how many runs each store has."""
+    queries = (
+        Query(("test", "runs"), "A", "prometheus", "count(quant_run_memory_limit_bytes)", True),
+        Query(
+            ("test", "runs"), "A", "loki",
+            'count(sum by (quant_run_name) (count_over_time({service_name=~".+"} | quant_checkpoint_name="End" [1h])))',
+            True,
+        ),
+    )  # fmt: skip
+    answers = [world.ask(query) for query in queries]
+    return {int(answer[0]["value"][1]) if answer else 0 for answer in answers}
+
+
+def show_dashboard(
+    world: World, binaries: dict[str, str], file: Path, **chosen: str
+) -> dict[str, Shown]:
+    modules = str(Path(binaries["package-lock.json"]).parent)
+    return show(file, lambda query: world.ask(query, **chosen), modules, {"job": JOB, **chosen})
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_store_answers_with_all_runs_chosen(
+    world: World, binaries: dict[str, str], file: Path
+) -> None:
+    assert show_dashboard(world, binaries, file)  # a refusal of a store would raise
+
+
+def test_the_table_of_runs_has_every_one_with_its_model_and_method(
+    world: World, binaries: dict[str, str]
+) -> None:
+    shown = show_dashboard(world, binaries, GRAFANA / "dashboards" / "runs.json")
+    expected: list[tuple[Any, ...]] = [
+        (name, "ended", name.split()[0], name.split()[1], "Percentile", "500 ms", "800 MiB", "80%")
+        for name in reversed(names(RUNS))
+    ]
+    columns = (
+        "Run",
+        "State",
+        "Job",
+        "Model",
+        "Method",
+        "Duration",
+        "Peak memory",
+        "Share of limit",
+    )
+    assert shown["Runs"].rows(*columns) == expected
+    assert shown["Runs in view"].columns[-1].values == [str(RUNS)]
+    assert shown["Ended"].columns[-1].values == [str(RUNS)]
+
+
+def test_the_menu_has_every_run_the_newest_first(world: World) -> None:
+    (query,) = (query for query in QUERIES if query.place == ("Quantization runs", "run"))
+    assert world.ask(query) == list(reversed(names(RUNS)))

@@ -187,7 +187,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 def _live(name: str, brief: str) -> Series:
     """Returns the metric that shows a figure of each device during a run."""
-    return Series(Metric(f"quant.run.gpu.{name}", "observable_up_down_counter", "By", brief))
+    return Series(Metric(f"quant.run.gpu.{name}", "observable_gauge", "By", brief))
 
 
 _PEAK: Final = Metric(

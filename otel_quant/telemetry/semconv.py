@@ -276,8 +276,8 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS),
-    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
-    Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
+    Metric(STEP_ACTIVE, "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
+    Metric(RUN_MEMORY_LIMIT, "observable_gauge", "By", "Memory the process may use.", ()),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS),
     Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS),
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),

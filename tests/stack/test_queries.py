@@ -282,6 +282,24 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
     assert missing() == []
 
 
+def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None:
+    samples = Query(
+        ("test", "zeros"), "A", "prometheus",
+        '{__name__=~"quant_run_(gpu_)?memory_(usage|limit)_bytes"}[1h]', instant=True,
+    )  # fmt: skip
+    found = {
+        (series["metric"]["__name__"], float(value) > 0)
+        for series in world.ask(samples)
+        for _, value in series["values"]
+    }
+    assert found == {
+        ("quant_run_memory_usage_bytes", True),
+        ("quant_run_memory_limit_bytes", True),
+        ("quant_run_gpu_memory_usage_bytes", True),
+        ("quant_run_gpu_memory_limit_bytes", True),
+    }
+
+
 def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
     def up() -> bool:
         query = Query(("test", "up"), "A", "prometheus", "up == 1", instant=True)

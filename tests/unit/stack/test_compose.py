@@ -66,6 +66,17 @@ def test_every_port_is_bound_to_this_host(compose: dict[str, Any]) -> None:
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
+def test_the_collector_is_open_to_its_container_alone(compose: dict[str, Any]) -> None:
+    collector = compose["services"]["otelcol"]
+    opened = {key: value for key, value in collector["environment"].items() if "0.0.0.0" in value}
+    assert opened == {
+        "OTELCOL_OTLP_GRPC": "0.0.0.0:4317",
+        "OTELCOL_OTLP_HTTP": "0.0.0.0:4318",
+        "OTELCOL_HEALTH": "0.0.0.0:13133",
+        "OTELCOL_METRICS_HOST": "0.0.0.0",
+    }
+
+
 def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, Any]) -> None:
     mounts = [m.split(":") for s in compose["services"].values() for m in s.get("volumes", [])]
     paths = [source for source, *_ in mounts if source.startswith(".")]

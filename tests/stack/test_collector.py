@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tests.stack.conftest import JOB, Quantize, SendRun
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
+    ROOT,
     Backends,
     Collector,
     Secrets,
@@ -227,6 +230,44 @@ def test_a_killed_collector_loses_nothing_that_it_had_accepted(
     eventually(
         lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
         "the durations of the run's steps",
+    )
+
+
+@pytest.mark.slow
+def test_a_run_during_which_the_collector_is_away_longer_than_the_sdk_tries_arrives_whole(
+    start: StartCollector, stores: list[Server], ports: Backends, receiver: OtlpReceiver
+) -> None:
+    receiver.start()
+    for server in stores:
+        server.start()
+    made = start("config")
+    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
+    with subprocess.Popen(
+        [str(launcher), sys.executable, str(Path(__file__).with_name("stepping.py"))],
+        env={**os.environ, **made.environment, "PYTHONPATH": str(ROOT), "OTEL_SERVICE_NAME": JOB},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        eventually(lambda: receiver.spans_named("short"), "the first steps")
+        made.server.kill()
+        given_up: set[str] = set()
+        assert process.stderr is not None
+        while given_up < {"logs", "traces"}:
+            line = process.stderr.readline()
+            given_up |= {name for name in ("logs", "traces") if f"Failed to export {name}" in line}
+        made.server.start()
+        before = len(receiver.spans)
+        eventually(lambda: len(receiver.spans) > before, "spans after the outage")
+        count = int(process.communicate("")[0])
+    assert process.returncode == 0
+    whole = sorted(["quantization", *["short"] * count])
+    (root,) = receiver.spans_named("quantization")
+    eventually(lambda: span_names(receiver, root.trace_id) == whole, "the run's spans")
+    checkpoints_of_all = ["Start", *["short Start", "short End"] * count, "End"]
+    eventually(
+        lambda: checkpoints(ports, root.trace_id) == checkpoints_of_all, "the run's checkpoints"
     )
 
 

@@ -263,7 +263,7 @@ def test_a_run_during_which_the_collector_is_away_longer_than_the_sdk_tries_arri
         count = int(process.communicate("")[0])
     assert process.returncode == 0
     whole = sorted(["quantization", *["short"] * count])
-    (root,) = receiver.spans_named("quantization")
+    root = eventually(lambda: root_span(receiver), "the run's root span")
     eventually(lambda: span_names(receiver, root.trace_id) == whole, "the run's spans")
     checkpoints_of_all = ["Start", *["short Start", "short End"] * count, "End"]
     eventually(

@@ -145,9 +145,10 @@ class Server:
 
 @dataclass
 class Backends:
-    """Where the three stores listen and the Collector shows its metrics, running or not."""
+    """Where the servers listen and the Collector shows its metrics, running or not."""
 
     prometheus: int = field(default_factory=free_port)
+    alertmanager: int = field(default_factory=free_port)
     loki: int = field(default_factory=free_port)
     tempo: int = field(default_factory=free_port)
     tempo_otlp: int = field(default_factory=free_port)
@@ -163,7 +164,8 @@ def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
     text = text.replace("/etc/prometheus/rules/*.yaml", str(rules))
     text = re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", text)
     # The other servers are under other names and ports here.
-    for name, port in (("otelcol", 8888), ("tempo", 3200), ("loki", 3100)):
+    others = {"otelcol": 8888, "tempo": 3200, "loki": 3100, "alertmanager": 9093}
+    for name, port in others.items():
         text = text.replace(f"{name}:{port}", f"127.0.0.1:{getattr(ports, name)}")
     config = folder / "prometheus.yaml"
     config.write_text(text)
@@ -181,6 +183,34 @@ def prometheus_flags() -> list[str]:
     """Returns the flags of docker-compose.yml that are not about places."""
     text = (ROOT / "docker-compose.yml").read_text()
     return re.findall(r"^ +- (--(?:web\.enable|enable-feature)\S*)$", text, re.MULTILINE)
+
+
+def alertmanager(binary: str, folder: Path, ports: Backends, webhook: str) -> Server:
+    """Returns an Alertmanager that tells a webhook of alerts after a second.
+
+    Args:
+        binary: Its program.
+        folder: For its data.
+        ports: Where it is to listen.
+        webhook: URL.
+    """
+    file = folder / "webhook"
+    file.write_text(webhook)
+    text = (CONFIGS / "backends" / "alertmanager.yaml").read_text()
+    config = folder / "alertmanager.yaml"
+    config.write_text(
+        text.replace("/etc/alertmanager/webhook", str(file)).replace(
+            "group_wait: 10s", "group_wait: 1s"
+        )
+    )
+    return Server(
+        [
+            binary, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address=127.0.0.1:{ports.alertmanager}", "--cluster.listen-address=",
+        ],
+        f"http://127.0.0.1:{ports.alertmanager}/-/ready",
+        folder / "alertmanager.log",
+    )  # fmt: skip
 
 
 def loki(binary: str, folder: Path, ports: Backends) -> Server:

@@ -8,10 +8,13 @@ than it may, and there is neither here.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from tests.stack.processes import (
     PATIENCE,
     Backends,
     Collector,
+    alertmanager,
     collector,
     eventually,
     fetch,
@@ -56,6 +60,39 @@ EACH_MINUTE = ":1m]"
 TO_BE_KILLED = "to-be-killed"
 
 
+class Webhook:
+    """Somebody whom Alertmanager tells.
+
+    Attributes:
+        url: Where.
+        told: What it was told: names and services of alerts that fire.
+    """
+
+    def __init__(self) -> None:
+        told: set[tuple[str, str]] = set()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                for alert in message["alerts"]:
+                    if alert["status"] == "firing":
+                        told.add((alert["labels"]["alertname"], alert["labels"]["job"]))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.told = told
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
 @dataclass(frozen=True)
 class World:
     """What the queries are asked of.
@@ -64,6 +101,7 @@ class World:
         ports: Where the stores listen.
         began: Seconds since the epoch before the first run.
         spans: What the Collector sent where there is no Tempo; None where there is.
+        webhook: Whom Alertmanager tells.
         killed: The killed run's trace, from its first checkpoint.
         killed_at: Seconds since the epoch when it was killed.
         good: The good run's trace.
@@ -73,6 +111,7 @@ class World:
     ports: Backends
     began: float
     spans: list[Span] | None
+    webhook: Webhook
     killed: str = ""
     killed_at: float = 0.0
     good: str = ""
@@ -146,7 +185,9 @@ def world(
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     ports = Backends()
+    webhook = Webhook()
     servers = [
+        alertmanager(binaries["alertmanager"], folder, ports, webhook.url),
         prometheus(binaries["prometheus"], folder, ports),
         loki(binaries["loki"], folder, ports),
     ]
@@ -161,12 +202,13 @@ def world(
     try:
         for server in servers:
             server.start()
-        before = World(ports, time.time() - 1, None if binary else instead.spans)
+        before = World(ports, time.time() - 1, None if binary else instead.spans, webhook)
         yield run_all(before, made, quantize, send_run)
     finally:
         for server in servers:
             server.kill()
         instead.stop()
+        webhook.stop()
 
 
 def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun) -> World:
@@ -307,7 +349,7 @@ def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
 
     config = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
     scraped = {job["job_name"] for job in config["scrape_configs"]}
-    assert scraped == {"prometheus", "otelcol", "loki", "tempo"}
+    assert scraped == {"prometheus", "alertmanager", "otelcol", "loki", "tempo"}
     if world.spans is not None:
         scraped.remove("tempo")
     eventually(up, f"{scraped} are up")
@@ -331,6 +373,11 @@ def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) ->
         ["QuantizationMemoryNearLimit", "artificial", None, None],
         ["QuantizationStepFailed", JOB, "Calibration", "RuntimeError"],
     ]
+
+
+def test_alertmanager_tells_the_webhook_of_the_alerts_that_fire(world: World) -> None:
+    expected = {("QuantizationMemoryNearLimit", "artificial"), ("QuantizationStepFailed", JOB)}
+    eventually(lambda: world.webhook.told == expected, f"{expected}")
 
 
 @pytest.mark.parametrize(

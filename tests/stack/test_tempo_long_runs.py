@@ -19,7 +19,7 @@ from otel_quant.telemetry import semconv
 from tests.stack.conftest import NO_TEMPO, tempo_binary
 from tests.stack.processes import Backends, eventually, fetch, tempo
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = pytest.mark.servers
 
 MINUTE, HOUR = 60, 3600
 RUNS = {

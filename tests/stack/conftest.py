@@ -16,7 +16,9 @@ from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack.processes import PATIENCE, ROOT, Collector, Secrets, free_port, make_secrets
 
 HERE = Path(__file__).parent
-NOT_BUILT = "the servers are not built here: python scripts/servers/build.py builds them in minutes"
+NOT_BUILT = (
+    "the servers are not built here: python scripts/servers/build.py builds them (20 min or more)"
+)
 NO_TEMPO = "TEMPO_BIN names no Tempo 3.0 binary"
 
 

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Sized
 from typing import Any, Final
 
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, objects_within
 
 _log = logging.getLogger("otel_quant")
@@ -68,8 +70,8 @@ class Unsent:
             return self._send_kept()
 
     def send_again(self) -> None:
-        """Sends what is kept."""
-        with self._lock:
+        """Sends what is kept, without a span for the request, as the SDK's threads do."""
+        with self._lock, suppress_instrumentation():
             self._send_kept()
 
     def _send_kept(self) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_quant.telemetry import unsent
@@ -104,6 +105,16 @@ def test_a_batch_that_the_exporter_cannot_handle_is_not_kept() -> None:
     with pytest.raises(ValueError, match="unheard of"):
         exporter.export(["unheard of"])
     assert not kept.is_waiting
+
+
+def test_what_is_sent_again_is_no_request_that_instrumentations_see() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: False
+    exporter.export(["kept"])
+    exporter.takes = lambda batch: not is_instrumentation_enabled()
+    kept.send_again()
+    assert exporter.arrived == [["kept"]]
 
 
 def test_a_forked_child_has_nothing_of_its_parents() -> None:

@@ -81,7 +81,7 @@ def test_it_is_sent_while_the_run_goes_on(
         assert process.stdout is not None
         process.stdout.readline()
         assert otlp.wait_for(lambda it: len(it.records_of("quant.checkpoint.taken")) == 3, 60)
-        otlp.become(Mode.REFUSE)
+        otlp.become(Mode.UNAVAILABLE)
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
@@ -101,7 +101,7 @@ def test_it_is_sent_at_the_exit(workshop: Workshop, otlp: OtlpReceiver, protocol
         assert process.stdout is not None
         process.stdout.readline()
         assert otlp.wait_for(lambda it: len(it.records_of("quant.checkpoint.taken")) == 3, 60)
-        otlp.become(Mode.REFUSE)
+        otlp.become(Mode.UNAVAILABLE)
         process.stdin.write("\n")
         process.stdin.flush()
         wait_until_given_up(process)

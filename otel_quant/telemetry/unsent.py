@@ -62,12 +62,19 @@ class Unsent:
 
         Returns:
             The exporter's result.
+
+        Raises:
+            OSError: As the exporter raised it, once the batch is kept: in 1.38 those over HTTP
+                raise it if nothing listens at the endpoint, and the SDK logs it.
         """
         if not WORKAROUNDS.applied:
             return self._send(batch, **options)
         with self._lock:
             self._kept.append((batch, options))
-            return self._send_kept()
+            result = self._send_kept()
+        if isinstance(result, OSError):
+            raise result
+        return result
 
     def send_again(self) -> None:
         """Sends what is kept, without a span for the request, as the SDK's threads do."""
@@ -94,12 +101,16 @@ class Unsent:
         """Sends one of those that are kept; keeps it unless it was sent.
 
         Returns:
-            The exporter's result, and whether it was sent.
+            The exporter's result, or what it raised about the endpoint; and whether it was sent.
         """
         kept = self._kept[index]
-        del self._kept[index]  # if the exporter raises, it would do so again
-        result = self._send(kept[0], **kept[1])
-        is_sent = getattr(result, "name", "") != "FAILURE"
+        del self._kept[index]  # if the exporter raises anything else, it would do so again
+        result: Any
+        try:
+            result = self._send(kept[0], **kept[1])
+            is_sent = getattr(result, "name", "") != "FAILURE"
+        except OSError as error:
+            result, is_sent = error, False
         if not is_sent:
             (self._kept.append if index else self._kept.appendleft)(kept)
         return result, is_sent

@@ -94,6 +94,22 @@ def test_the_oldest_are_given_up_where_there_are_too_many(
     assert unsent.MOST == 8 * 512
 
 
+def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+
+    def refuse(batch: Any) -> bool:
+        raise ConnectionError("refused")
+
+    exporter.takes = refuse
+    with pytest.raises(ConnectionError, match="refused"):
+        exporter.export(["kept"])
+    kept.send_again()
+    exporter.takes = lambda batch: True
+    kept.send_again()
+    assert exporter.arrived == [["kept"]]
+
+
 def test_a_batch_that_the_exporter_cannot_handle_is_not_kept() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)

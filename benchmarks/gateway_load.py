@@ -42,10 +42,13 @@ from scripts.servers import build  # noqa: E402 - needs the checkout on the path
 from tests.stack.processes import (  # noqa: E402
     CONFIGS,
     Backends,
+    Collector,
+    Secrets,
     collector,
     eventually,
     fetch,
     free_port,
+    make_secrets,
     prometheus,
 )
 
@@ -158,54 +161,58 @@ def whole_export(kept: dict[str, list[bytes]]) -> bytes:
 def shape(kept: dict[str, list[bytes]]) -> dict[str, Any]:
     """Returns the counts and bytes of one run."""
     spans = records = 0
-    series = 0
     for raw in kept["traces"]:
         for resource in REQUESTS["traces"].FromString(raw).resource_spans:
             spans += sum(len(scope.spans) for scope in resource.scope_spans)
     for raw in kept["logs"]:
         for resource in REQUESTS["logs"].FromString(raw).resource_logs:
             records += sum(len(scope.log_records) for scope in resource.scope_logs)
-    for resource in REQUESTS["metrics"].FromString(whole_export(kept)).resource_metrics:
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                data = getattr(metric, metric.WhichOneof("data"))
-                for point in data.data_points:
-                    bounds = getattr(point, "explicit_bounds", ())
-                    series += len(bounds) + 3 if len(bounds) else 1
     return {
         "spans": spans,
         "trace_bytes": sum(map(len, kept["traces"])),
         "log_records": records,
         "log_bytes": sum(map(len, kept["logs"])),
-        "series": series,
         "metric_export_bytes": len(whole_export(kept)),
     }
 
 
-def replay(port: int, kind: str, kept: dict[str, list[bytes]], runs: int) -> None:
+def channel_to(made: Collector) -> tuple[grpc.Channel, list[tuple[str, str]]]:
+    """Returns a connection to a Collector, and the headers of a request."""
+    address = f"127.0.0.1:{made.grpc}"
+    if made.secrets is None:
+        return grpc.insecure_channel(address), []
+    credentials = grpc.ssl_channel_credentials(made.secrets.certificate.read_bytes())
+    headers = [("authorization", f"Bearer {made.secrets.token}")]
+    return grpc.secure_channel(address, credentials), headers
+
+
+def replay(made: Collector, kind: str, kept: dict[str, list[bytes]], runs: int) -> None:
     """Sends a run's requests of one kind, each time as another run."""
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    channel, headers = channel_to(made)
+    with channel:
         send = channel.unary_unary(METHODS[kind])
         chosen = kept[kind] if kind != "metrics" else [whole_export(kept)]
         parsed = [REQUESTS[kind].FromString(raw) for raw in chosen]
         for _ in range(runs):
             for request in parsed:
-                send(as_another_run(kind, request), timeout=30)
+                send(as_another_run(kind, request), timeout=30, metadata=headers)
 
 
-def undecided_bytes(binary: str, folder: Path, kept: dict[str, list[bytes]], runs: int) -> int:
+def undecided_bytes(
+    binary: str, folder: Path, secrets: Secrets, kept: dict[str, list[bytes]], runs: int
+) -> int:
     """Returns the gateway's memory for each trace whose root has not come, in bytes."""
     ports = Backends()
     server, _ = serve_grpc(ports.tempo_otlp, keep=False)
-    gateway = collector(binary, folder, CONFIGS / "gateway.yaml", ports, "undecided")
+    gateway = collector(binary, folder, CONFIGS / "gateway.yaml", ports, "undecided", secrets)
     gateway.server.start()
     assert gateway.server.process is not None
     process = psutil.Process(gateway.server.process.pid)
     open_runs = {"traces": [without_root(raw) for raw in kept["traces"]]}
     try:
-        replay(gateway.grpc, "traces", open_runs, 200)
+        replay(gateway, "traces", open_runs, 200)
         before = process.memory_info().rss
-        replay(gateway.grpc, "traces", open_runs, runs)
+        replay(gateway, "traces", open_runs, runs)
         return (process.memory_info().rss - before) // runs
     finally:
         gateway.server.kill()
@@ -223,10 +230,10 @@ def without_root(raw: bytes) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def series_bytes(
+def stored_series(
     binaries: dict[str, str], folder: Path, kept: dict[str, list[bytes]], runs: int
-) -> int:
-    """Returns Prometheus' memory for each active series, in bytes."""
+) -> dict[str, float]:
+    """Returns a run's series in Prometheus, and its memory for each of them, in bytes."""
     ports = Backends()
     store = prometheus(binaries["prometheus"], folder, ports)
     made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports, "single")
@@ -245,14 +252,18 @@ def series_bytes(
         return int(found[0]["value"][1]) if found else 0
 
     try:
-        replay(made.grpc, "metrics", kept, 50)
+        replay(made, "metrics", kept, 50)
         eventually(lambda: stored() >= 50 and head(), "the first runs' series")
         time.sleep(3)
         before, series = process.memory_info().rss, head()
-        replay(made.grpc, "metrics", kept, runs)
+        replay(made, "metrics", kept, runs)
         eventually(lambda: stored() >= runs + 50, "every run's series", 300)
         time.sleep(3)
-        return (process.memory_info().rss - before) // (head() - series)
+        added = head() - series
+        return {
+            "series_in_prometheus": round(added / runs, 1),
+            "prometheus_bytes_per_series": (process.memory_info().rss - before) // added,
+        }
     finally:
         made.server.kill()
         store.kill()
@@ -294,8 +305,9 @@ def main() -> None:
     if binary is None or "prometheus" not in binaries:
         sys.exit("the servers are not built here: python scripts/servers/build.py")
     with tempfile.TemporaryDirectory() as folder:
+        secrets = make_secrets(Path(folder))
         gateway = collector(
-            binary, Path(folder), CONFIGS / "gateway.yaml", ports, "gateway",
+            binary, Path(folder), CONFIGS / "gateway.yaml", ports, "gateway", secrets,
             OTELCOL_AFTER_ROOT="1s", OTELCOL_KEEP_PERCENT="100",
         )  # fmt: skip
         gateway.server.start()
@@ -304,16 +316,14 @@ def main() -> None:
         time.sleep(3)
         try:
             for kind in METHODS:
-                spent = cpu_seconds(
-                    process, functools.partial(replay, gateway.grpc, kind, kept, runs)
-                )
+                spent = cpu_seconds(process, functools.partial(replay, gateway, kind, kept, runs))
                 figures[f"cpu_ms_{kind}"] = round(1000 * spent / runs, 3)
         finally:
             gateway.server.kill()
-        figures["undecided_trace_bytes"] = undecided_bytes(binary, Path(folder), kept, runs * 5)
-        figures["prometheus_bytes_per_series"] = series_bytes(
-            binaries, Path(folder), kept, runs // 2
+        figures["undecided_trace_bytes"] = undecided_bytes(
+            binary, Path(folder), secrets, kept, runs * 5
         )
+        figures |= stored_series(binaries, Path(folder), kept, runs // 2)
     traces.stop(0)
     http.shutdown()
     print(json.dumps(figures, indent=2))

@@ -18,9 +18,10 @@ Part: TypeAlias = Literal["start", "end", "delta", "peak", "rate"]
 highest value in between, and the difference per second."""
 
 Instrument: TypeAlias = Literal[
-    "histogram", "counter", "gauge", "observable_gauge", "observable_up_down_counter",
-    "observable_counter",
-]  # fmt: skip
+    "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
+]
+"""No up-down counter: it has a time at which it began, and Prometheus with
+``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
 
 Probe: TypeAlias = Callable[[Collection[int]], Any]
 """Reads a resource, given the process ids of this process's descendants, parents first. Returns

@@ -8,7 +8,8 @@ from pathlib import Path
 from otel_quant.environment import VARIABLES
 from otel_quant.telemetry import catalog, semconv
 from otel_quant.telemetry.attributes import MOST_CUSTOM, MOST_OF_STEP
-from otel_quant.telemetry.delivery import SPACING
+from otel_quant.telemetry.delivery import RETRY, SPACING
+from otel_quant.telemetry.unsent import METRICS_COUNT_AS, MOST
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -68,6 +69,7 @@ step or the run are kept.
 | log records, ended spans | at once, every {spacing} s at most | when its processors send: with the SDK's batch processors after `OTEL_BLRP_SCHEDULE_DELAY` and `OTEL_BSP_SCHEDULE_DELAY` milliseconds (1000 and 5000, in older versions 5000 for both) |
 | metrics | once a minute (`OTEL_METRIC_EXPORT_INTERVAL`), and once after the first step has begun | when its readers export |
 | at the end of the program | everything, within `OTEL_QUANT_EXIT_TIMEOUT` | what its SDK sends at its shutdown |
+| what an endpoint did not take for `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s) | kept in memory and sent again after {retry} s, and at the end: of each exporter {most} spans or log records, or {exports} exports of metrics (an hour) | what its exporters do: OpenTelemetry's drop it |
 
 SIGTERM ends a Python program at once unless the program handles it, and otel-quant sets no handler
 for it; SIGKILL (of the kernel's out-of-memory killer too) cannot be handled. Both have the same effect:
@@ -111,6 +113,9 @@ def document() -> str:
             most_of_step=MOST_OF_STEP,
             most_custom=MOST_CUSTOM,
             spacing=SPACING,
+            retry=f"{RETRY:g}",
+            most=MOST,
+            exports=MOST // METRICS_COUNT_AS,
         ),
         "## Environment variables\n",
         _VARIABLES,

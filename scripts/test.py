@@ -88,7 +88,9 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
     )
     if builder is None and _build(programs, "--check"):
         command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
-        print(f"tests/stack is left out: build its servers, once, in minutes, with {command}")
+        print(
+            f"tests/stack is left out: build its servers, once, in 20 minutes or more, with {command}"
+        )
         return
     yield (
         "tests of the stack, four at a time",

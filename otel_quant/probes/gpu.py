@@ -200,7 +200,7 @@ def _activity(name: str, unit: str, brief: str, example: str) -> Figure:
 
 def _live(name: str, brief: str) -> Series:
     """Returns the metric that shows a figure of each device during a run."""
-    return Series(Metric(f"quant.run.gpu.{name}", "observable_up_down_counter", "By", brief))
+    return Series(Metric(f"quant.run.gpu.{name}", "observable_gauge", "By", brief))
 
 
 _PEAK: Final = Metric(

@@ -221,7 +221,7 @@ _GROWTH: Final = Metric(
     "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
 )
 _USAGE: Final = Metric(
-    "quant.run.memory.usage", "observable_up_down_counter", "By", "RSS of the process tree now."
+    "quant.run.memory.usage", "observable_gauge", "By", "RSS of the process tree now."
 )
 
 MEMORY: Final = Resource(

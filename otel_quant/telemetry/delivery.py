@@ -1,8 +1,9 @@
 """Sends what the sinks emitted: at once while the process runs, within a time limit at its exit.
 
 otel-quant owns no exporter. It asks the providers that automatic instrumentation made to flush,
-on threads of its own, because a flush takes as long as the endpoint takes. Providers that the
-program made are left to it: with those alone, nothing here does anything.
+on threads of its own, because a flush takes as long as the endpoint takes. What their exporters
+could not send is kept (`unsent.py`) and sent again. Providers that the program made are left to it:
+with those alone, nothing here does anything.
 
 The threads begin with the first run: at the exit of the interpreter, Python 3.12 and later start
 none. Of a run that begins at the exit, the SDK sends what there is as it shuts down.
@@ -13,17 +14,22 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from queue import SimpleQueue
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, close_inherited_connections
+from otel_quant.telemetry.unsent import Unsent, keep_unsent
 from otel_quant.threads import start_thread
 
 SPACING: Final = 0.25
 """Shortest time between two flushes, in seconds: short against the second that a killed run may
 lose. Without it 300 steps in 1.7 s make 700 requests rather than 35, and take 0.4 s of CPU more."""
+
+RETRY: Final = 5.0
+"""Seconds between two attempts to send what the exporters could not send."""
 
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
@@ -39,6 +45,7 @@ class Delivery:
         self._is_wanted = False
         self._has_begun = threading.Lock()  # held from the start of the threads on
         self._flushers: list[_Flusher] = []
+        self._unsent: dict[str, list[Unsent]] = {}  # by signal
         self._late: list[str] = []  # signals that the last wait left unsent
         self._given_up: set[str] = set()
         self._flushing = threading.Lock()
@@ -55,7 +62,7 @@ class Delivery:
             self._wanted.put(None)
         if self._has_begun.acquire(blocking=False):
             start_thread(self._run, "otel-quant-delivery")
-            flushers = [_Flusher(signal) for signal in AUTOMATIC_PROVIDERS]
+            flushers = [_Flusher(signal, self._force_flush) for signal in AUTOMATIC_PROVIDERS]
             self._flushers = [flusher for flusher in flushers if flusher.is_running]
 
     def drain(self, timeout: float) -> bool:
@@ -134,6 +141,9 @@ class Delivery:
         """Starts over: the parent's thread and connections are not the child's."""
         with FAULTS.kept_in("connections of the parent process"):
             close_inherited_connections(AUTOMATIC_PROVIDERS.values())
+        for unsent in self._unsent.values():
+            for each in unsent:
+                each.forget()
         self._wanted = SimpleQueue()
         self._is_wanted = False
         self._has_begun = threading.Lock()
@@ -142,9 +152,17 @@ class Delivery:
         self._is_over = False
 
     def _run(self) -> None:
+        with FAULTS.kept_in("exporters"):
+            for signal, provider in AUTOMATIC_PROVIDERS.items():
+                if signal not in self._unsent:
+                    self._unsent[signal] = keep_unsent(provider)
         is_new = True
         while True:
-            self._wanted.get()
+            try:
+                self._wanted.get(timeout=RETRY)
+            except Empty:
+                if not any(each.is_waiting for unsent in self._unsent.values() for each in unsent):
+                    continue
             self._is_wanted = False
             self._flush("logs", "traces")
             time.sleep(SPACING)
@@ -158,8 +176,16 @@ class Delivery:
         with self._flushing:
             for signal in signals:
                 if signal in AUTOMATIC_PROVIDERS and not self._is_over:
-                    _force_flush(signal)
+                    self._force_flush(signal)
         self._answers = True
+
+    def _force_flush(self, signal: str) -> None:
+        with FAULTS.kept_in(f"delivery of {signal}"):
+            # A provider that the program has shut down says False: its exporter sends no more.
+            if AUTOMATIC_PROVIDERS[signal].force_flush() is not False:
+                for unsent in self._unsent.get(signal, ()):
+                    if unsent.is_waiting:
+                        unsent.send_again()
 
 
 class _Flusher:
@@ -167,14 +193,16 @@ class _Flusher:
 
     Args:
         signal: The signal of the provider.
+        force_flush: Flushes the provider of a signal.
 
     Attributes:
         signal: The same.
         is_running: Whether the thread could be started.
     """
 
-    def __init__(self, signal: str) -> None:
+    def __init__(self, signal: str, force_flush: Callable[[str], None]) -> None:
         self.signal = signal
+        self._force_flush = force_flush
         self._asked: SimpleQueue[threading.Event] = SimpleQueue()
         self.is_running = start_thread(self._run, f"otel-quant-flush-{signal}") is not None
 
@@ -187,10 +215,5 @@ class _Flusher:
     def _run(self) -> None:
         while True:
             flushed = self._asked.get()
-            _force_flush(self.signal)
+            self._force_flush(self.signal)
             flushed.set()
-
-
-def _force_flush(signal: str) -> None:
-    with FAULTS.kept_in(f"delivery of {signal}"):
-        AUTOMATIC_PROVIDERS[signal].force_flush()

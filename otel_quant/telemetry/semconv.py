@@ -390,11 +390,11 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS),
-    Metric(STEP_ACTIVE, "observable_up_down_counter", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
+    Metric(STEP_ACTIVE, "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
     Metric(RUN_START, "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME)),
     Metric(RUN_MEMORY_PEAK, "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,)),
     Metric(RUN_END, "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,)),
-    Metric(RUN_MEMORY_LIMIT, "observable_up_down_counter", "By", "Memory the process may use.", ()),
+    Metric(RUN_MEMORY_LIMIT, "observable_gauge", "By", "Memory the process may use.", ()),
     Metric(CALIBRATION_SAMPLES, "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS),
     Metric(CALIBRATION_PROGRESS, "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS),
     Metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step.", STEP_LABELS),

@@ -4,9 +4,10 @@
     python scripts/servers/build.py --list     # prints where each is, as JSON; builds nothing
     python scripts/servers/build.py --check    # exit status 0 if all are built, else 1; silent
 
-Collector, Prometheus with promtool, and Loki come from their Go modules, in the versions
-that docker-compose.yml pins; beside them the schema of compose files, actionlint for the
-workflows of GitHub Actions, and the library that Grafana shows panels with (it needs Node.js). They go to the folder that OTEL_QUANT_SERVERS names (default
+Collector, Prometheus with promtool, Loki, and Alertmanager with amtool come from their Go modules,
+in the versions that docker-compose.yml pins; beside them the schema of compose files, actionlint for
+the workflows of GitHub Actions, and the library that Grafana shows panels with (it needs Node.js).
+They go to the folder that OTEL_QUANT_SERVERS names (default
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
 
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,12 +56,15 @@ class Server:
         binaries: Files that the build makes.
         detail: Go build tags, or the module to fetch. With the source's content it makes
             the digest.
+        page: A file of the module that its releases are built with and its repository lacks, as
+            module and path. A page that says so is put there: the tests need no other.
     """
 
     name: str
     source: Path | None
     binaries: tuple[str, ...]
     detail: str = ""
+    page: tuple[str, str] = ("", "")
 
     def folder(self) -> Path:
         """Returns where the build's files are, or will be."""
@@ -78,13 +83,20 @@ PROMETHEUS = Server(
     "prometheus", HERE / "prometheus" / "go.mod", ("prometheus", "promtool"), "remove_all_sd"
 )
 LOKI = Server("loki", HERE / "loki" / "go.mod", ("loki",))
+ALERTMANAGER = Server(
+    "alertmanager",
+    HERE / "alertmanager" / "go.mod",
+    ("alertmanager", "amtool"),
+    page=("github.com/prometheus/alertmanager", "ui/app/dist/index.html"),
+)
 COMPOSE_SCHEMA = Server("compose-schema", None, ("compose-spec.json",), SCHEMA_MODULE)
 ACTIONLINT = Server(
     "actionlint", None, ("actionlint",), "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 )
 GRAFANA_DATA = Server("grafana-data", HERE / "grafana" / "package.json", ("package-lock.json",))
 """Grafana's own library, from npm: what a panel makes of a store's answer."""
-SERVERS = (COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA, COLLECTOR, PROMETHEUS, LOKI)
+SERVERS = (LOKI, PROMETHEUS, COLLECTOR, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA)
+"""In the order of building, two at a time: what takes longest is first."""
 
 
 def cache() -> Path:
@@ -147,11 +159,10 @@ def run(command: list[str], what: str, *, cwd: Path | None = None, **variables: 
     return done.stdout
 
 
-def build(server: Server, scratch: Path) -> None:
-    """Builds one server's files into a folder of its own."""
+def build(server: Server, scratch: Path, binary: str) -> None:
+    """Builds one server's files into a folder of its own, with a Go."""
     out = scratch / "out"
     out.mkdir()
-    binary = go()
     if server is ACTIONLINT:
         install = [binary, "install", "-trimpath", "-ldflags=-s -w", server.detail]
         run(install, server.name, GOBIN=str(out))
@@ -176,6 +187,8 @@ def build(server: Server, scratch: Path) -> None:
         shutil.move(scratch / "src" / "otelcol-quant", out)
     else:
         shutil.copy(server.source, scratch / "go.mod")
+        if server.page[0]:
+            add_page(binary, *server.page, scratch)
         arguments = [
             "-trimpath",
             f"-tags={server.detail}",
@@ -186,6 +199,19 @@ def build(server: Server, scratch: Path) -> None:
         ]
         run([binary, "build", *arguments], server.name, cwd=scratch)
     out.rename(server.folder())
+
+
+def add_page(go_binary: str, module: str, path: str, scratch: Path) -> None:
+    """Has a build use a copy of a module with a page that the module lacks."""
+    said = run([go_binary, "list", "-m", "-json", module], module, cwd=scratch)
+    copy = scratch / "module"
+    shutil.copytree(json.loads(said)["Dir"], copy, copy_function=shutil.copyfile)
+    for folder, _, _ in os.walk(copy):
+        Path(folder).chmod(0o755)  # Go's module cache is read-only
+    page = copy / path
+    page.parent.mkdir(parents=True)
+    page.write_text("This build has no web pages.\n")
+    run([go_binary, "mod", "edit", f"-replace={module}={copy}"], module, cwd=scratch)
 
 
 @contextmanager
@@ -219,15 +245,21 @@ def main() -> int:
     with one_at_a_time():
         for left_over in cache().glob("building-*"):  # by a build that was ended
             shutil.rmtree(left_over)
-        for server in SERVERS:
-            if server.is_built():
-                continue
-            began = time.monotonic()
-            say(f"building {', '.join(server.binaries)} (minutes, once)")
-            with tempfile.TemporaryDirectory(dir=cache(), prefix="building-") as scratch:
-                build(server, Path(scratch))
-            say(f"{server.name} took {time.monotonic() - began:.0f} s")
+        binary = go()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda server: build_if_missing(server, binary), SERVERS))
     return 0
+
+
+def build_if_missing(server: Server, go_binary: str) -> None:
+    """Builds a server, and says how long it took."""
+    if server.is_built():
+        return
+    began = time.monotonic()
+    say(f"building {', '.join(server.binaries)} (once)")
+    with tempfile.TemporaryDirectory(dir=cache(), prefix="building-") as scratch:
+        build(server, Path(scratch), go_binary)
+    say(f"{server.name} took {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ import pytest
 
 from scripts.servers import build
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.stack.processes import PATIENCE, ROOT, Collector, free_port
+from tests.stack.processes import PATIENCE, ROOT, Collector, Secrets, free_port, make_secrets
 
 HERE = Path(__file__).parent
-NOT_BUILT = "the servers are not built here: python scripts/servers/build.py builds them in minutes"
+NOT_BUILT = (
+    "the servers are not built here: python scripts/servers/build.py builds them (20 min or more)"
+)
 NO_TEMPO = "TEMPO_BIN names no Tempo 3.0 binary"
 
 
@@ -47,6 +49,12 @@ def receiver() -> Iterator[OtlpReceiver]:
     made = OtlpReceiver(grpc_port=free_port())
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
+    """Returns what gateways ask for and agents have."""
+    return make_secrets(tmp_path_factory.mktemp("secrets"))
 
 
 JOB = "stack-test"

@@ -145,9 +145,10 @@ class Server:
 
 @dataclass
 class Backends:
-    """Where the three stores listen and the Collector shows its metrics, running or not."""
+    """Where the servers listen and the Collector shows its metrics, running or not."""
 
     prometheus: int = field(default_factory=free_port)
+    alertmanager: int = field(default_factory=free_port)
     loki: int = field(default_factory=free_port)
     tempo: int = field(default_factory=free_port)
     tempo_otlp: int = field(default_factory=free_port)
@@ -163,7 +164,8 @@ def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
     text = text.replace("/etc/prometheus/rules/*.yaml", str(rules))
     text = re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", text)
     # The other servers are under other names and ports here.
-    for name, port in (("otelcol", 8888), ("tempo", 3200), ("loki", 3100)):
+    others = {"otelcol": 8888, "tempo": 3200, "loki": 3100, "alertmanager": 9093}
+    for name, port in others.items():
         text = text.replace(f"{name}:{port}", f"127.0.0.1:{getattr(ports, name)}")
     config = folder / "prometheus.yaml"
     config.write_text(text)
@@ -181,6 +183,34 @@ def prometheus_flags() -> list[str]:
     """Returns the flags of docker-compose.yml that are not about places."""
     text = (ROOT / "docker-compose.yml").read_text()
     return re.findall(r"^ +- (--(?:web\.enable|enable-feature)\S*)$", text, re.MULTILINE)
+
+
+def alertmanager(binary: str, folder: Path, ports: Backends, webhook: str) -> Server:
+    """Returns an Alertmanager that tells a webhook of alerts after a second.
+
+    Args:
+        binary: Its program.
+        folder: For its data.
+        ports: Where it is to listen.
+        webhook: URL.
+    """
+    file = folder / "webhook"
+    file.write_text(webhook)
+    text = (CONFIGS / "backends" / "alertmanager.yaml").read_text()
+    config = folder / "alertmanager.yaml"
+    config.write_text(
+        text.replace("/etc/alertmanager/webhook", str(file)).replace(
+            "group_wait: 10s", "group_wait: 1s"
+        )
+    )
+    return Server(
+        [
+            binary, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address=127.0.0.1:{ports.alertmanager}", "--cluster.listen-address=",
+        ],
+        f"http://127.0.0.1:{ports.alertmanager}/-/ready",
+        folder / "alertmanager.log",
+    )  # fmt: skip
 
 
 def loki(binary: str, folder: Path, ports: Backends) -> Server:
@@ -221,6 +251,47 @@ def tempo(binary: str, folder: Path, ports: Backends) -> Server:
     )
 
 
+@dataclass(frozen=True)
+class Secrets:
+    """A gateway's certificate, its key and its token, made as docs/scaling.md says.
+
+    Attributes:
+        folder: Where they are.
+    """
+
+    folder: Path
+
+    @property
+    def token(self) -> str:
+        """Returns the token."""
+        return (self.folder / "token").read_text().strip()
+
+    @property
+    def certificate(self) -> Path:
+        """Returns the certificate's file."""
+        return self.folder / "tls.crt"
+
+    @property
+    def of_collectors(self) -> dict[str, str]:
+        """Returns the variables of gateways and agents."""
+        return {
+            "OTELCOL_TLS_CERT": str(self.certificate),
+            "OTELCOL_TLS_KEY": str(self.folder / "tls.key"),
+            "OTELCOL_GATEWAY_CA": str(self.certificate),
+            "OTELCOL_TOKEN_FILE": str(self.folder / "token"),
+        }
+
+
+def make_secrets(folder: Path) -> Secrets:
+    """Makes a certificate for 127.0.0.1 and a token, with the commands of docs/scaling.md."""
+    (commands,) = re.findall(
+        r"```\n( *openssl .+?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL
+    )
+    commands = commands.replace("DNS:gateway", "IP:127.0.0.1")
+    subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
+    return Secrets(folder)
+
+
 @dataclass
 class Collector:
     """A Collector with one of the committed configurations.
@@ -230,16 +301,24 @@ class Collector:
         grpc: Port for OTLP over gRPC.
         http: Port for OTLP over HTTP.
         metrics: Port of its own metrics.
+        secrets: What a program needs that reports to it; None for one that asks for nothing.
     """
 
     server: Server
     grpc: int
     http: int
     metrics: int
+    secrets: Secrets | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """Returns what makes the SDK report to this Collector."""
+        if self.secrets is not None:
+            return {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"https://127.0.0.1:{self.grpc}",
+                "OTEL_EXPORTER_OTLP_CERTIFICATE": str(self.secrets.certificate),
+                "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {self.secrets.token}",
+            }
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.grpc}",
             "OTEL_EXPORTER_OTLP_INSECURE": "true",
@@ -255,7 +334,13 @@ class Collector:
 
 
 def collector(
-    binary: str, folder: Path, config: Path, ports: Backends, name: str = "otelcol", **extra: str
+    binary: str,
+    folder: Path,
+    config: Path,
+    ports: Backends,
+    name: str = "otelcol",
+    secrets: Secrets | None = None,
+    **extra: str,
 ) -> Collector:
     grpc, http, health = (free_port() for _ in range(3))
     metrics = ports.otelcol if name == "otelcol" else free_port()
@@ -269,6 +354,7 @@ def collector(
         "OTELCOL_TEMPO": f"127.0.0.1:{ports.tempo_otlp}",
         "OTELCOL_LOKI": f"http://127.0.0.1:{ports.loki}/otlp",
         "OTELCOL_PROMETHEUS": f"http://127.0.0.1:{ports.prometheus}/api/v1/otlp",
+        **(secrets.of_collectors if secrets else {}),
         **extra,
     }
     server = Server(
@@ -277,4 +363,5 @@ def collector(
         folder / f"{name}.log",
         environment,
     )
-    return Collector(server, grpc, http, metrics)
+    asks = "cert_file:" in config.read_text()
+    return Collector(server, grpc, http, metrics, secrets if asks else None)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 import yaml
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Span
 from tests.stack.artificial_run import STEPS
@@ -16,8 +21,10 @@ from tests.stack.conftest import JOB, Quantize, SendRun
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
+    ROOT,
     Backends,
     Collector,
+    Secrets,
     Server,
     collector,
     eventually,
@@ -43,13 +50,15 @@ def ports(receiver: OtlpReceiver) -> Backends:
 
 
 @pytest.fixture
-def start(binaries: dict[str, str], tmp_path: Path, ports: Backends) -> Iterator[StartCollector]:
+def start(
+    binaries: dict[str, str], tmp_path: Path, ports: Backends, secrets: Secrets
+) -> Iterator[StartCollector]:
     """Yields what starts a Collector with one of the configurations."""
     started: list[Collector] = []
 
     def make(config: Path | str, name: str = "otelcol", **extra: str) -> Collector:
         path = CONFIGS / f"{config}.yaml" if isinstance(config, str) else config
-        made = collector(binaries["otelcol-quant"], tmp_path, path, ports, name, **extra)
+        made = collector(binaries["otelcol-quant"], tmp_path, path, ports, name, secrets, **extra)
         made.server.start()
         started.append(made)
         return made
@@ -125,7 +134,7 @@ def test_each_configuration_is_valid(name: str, binaries: dict[str, str], tmp_pa
 
 @pytest.mark.parametrize("name", NAMES)
 def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollector) -> None:
-    made = start(name, OTELCOL_GATEWAY_HOST="localhost", OTELCOL_GATEWAY_PORT=str(free_port()))
+    made = start(name, OTELCOL_GATEWAY_HOST="127.0.0.1", OTELCOL_GATEWAY_PORT=str(free_port()))
     # The health check succeeds a moment before the log has the line.
     eventually(lambda: "Everything is ready" in made.server.log.read_text(), "the log's last line")
     log = made.server.log.read_text()
@@ -157,11 +166,10 @@ def test_a_real_quantization_arrives_whole_in_every_store(
         ),
         "one span for each step of the checkpoints",
     )
-    # What the run left out about its host is filled in; the connector counts its spans.
+    # What the run left out about its host is filled in; nothing else is counted of its spans.
     for query, value in (
         (f'sum(quant_step_duration_seconds_count{{job="{JOB}"}})', len(steps)),
         ('count(quant_run_memory_usage_bytes{host_name="quant-host"})', 1),
-        ('traces_span_metrics_calls_total{span_name="Calibration"}', 1),
     ):
         eventually(lambda q=query, v=value: sample(ports, q) == [v], f"{query} == {value}")
 
@@ -222,6 +230,44 @@ def test_a_killed_collector_loses_nothing_that_it_had_accepted(
     eventually(
         lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
         "the durations of the run's steps",
+    )
+
+
+@pytest.mark.slow
+def test_a_run_during_which_the_collector_is_away_longer_than_the_sdk_tries_arrives_whole(
+    start: StartCollector, stores: list[Server], ports: Backends, receiver: OtlpReceiver
+) -> None:
+    receiver.start()
+    for server in stores:
+        server.start()
+    made = start("config")
+    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
+    with subprocess.Popen(
+        [str(launcher), sys.executable, str(Path(__file__).with_name("stepping.py"))],
+        env={**os.environ, **made.environment, "PYTHONPATH": str(ROOT), "OTEL_SERVICE_NAME": JOB},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        eventually(lambda: receiver.spans_named("short"), "the first steps")
+        made.server.kill()
+        given_up: set[str] = set()
+        assert process.stderr is not None
+        while given_up < {"logs", "traces"}:
+            line = process.stderr.readline()
+            given_up |= {name for name in ("logs", "traces") if f"Failed to export {name}" in line}
+        made.server.start()
+        before = len(receiver.spans)
+        eventually(lambda: len(receiver.spans) > before, "spans after the outage")
+        count = int(process.communicate("")[0])
+    assert process.returncode == 0
+    whole = sorted(["quantization", *["short"] * count])
+    root = eventually(lambda: root_span(receiver), "the run's root span")
+    eventually(lambda: span_names(receiver, root.trace_id) == whole, "the run's spans")
+    checkpoints_of_all = ["Start", *["short Start", "short End"] * count, "End"]
+    eventually(
+        lambda: checkpoints(ports, root.trace_id) == checkpoints_of_all, "the run's checkpoints"
     )
 
 
@@ -349,3 +395,69 @@ def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
             lambda t=trace: span_names(receiver, t) == FAILED_RUN,
             f"failed run {trace}",
         )
+
+
+OK, UNAUTHENTICATED = grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED
+
+
+def asked_with(collector: Collector, *headers: tuple[str, str]) -> grpc.StatusCode:
+    """Returns how a gateway answers an export with these headers, over TLS."""
+    assert collector.secrets is not None
+    credentials = grpc.ssl_channel_credentials(collector.secrets.certificate.read_bytes())
+    with grpc.secure_channel(f"127.0.0.1:{collector.grpc}", credentials) as channel:
+        return answer(channel, *headers)
+
+
+def answer(channel: grpc.Channel, *headers: tuple[str, str]) -> grpc.StatusCode:
+    export = TraceServiceStub(channel).Export  # type: ignore[no-untyped-call]
+    try:
+        export(ExportTraceServiceRequest(), metadata=headers, timeout=20)
+    except grpc.RpcError as error:
+        return error.code()  # type: ignore[no-any-return, attr-defined]
+    return OK
+
+
+def test_a_gateway_takes_what_comes_with_its_token_over_tls_and_nothing_else(
+    start: StartCollector, secrets: Secrets
+) -> None:
+    gateway = start("gateway")
+    assert asked_with(gateway, ("authorization", f"Bearer {secrets.token}")) is OK
+    assert asked_with(gateway, ("authorization", "Bearer wrong")) is UNAUTHENTICATED
+    assert asked_with(gateway) is UNAUTHENTICATED
+    with grpc.insecure_channel(f"127.0.0.1:{gateway.grpc}") as channel:
+        assert answer(channel, ("authorization", f"Bearer {secrets.token}")) is (
+            grpc.StatusCode.UNAVAILABLE
+        )
+
+
+@pytest.mark.parametrize("has_it", [True, False], ids=["right", "wrong"])
+def test_an_agent_is_heard_by_a_gateway_if_its_token_is_right(
+    has_it: bool, start: StartCollector, receiver: OtlpReceiver, send_run: SendRun, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text("wrong\n")
+    receiver.start()
+    gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s")
+    agent = start(
+        "agent",
+        "agent",
+        OTELCOL_GATEWAY_HOST="127.0.0.1",
+        OTELCOL_GATEWAY_PORT=str(gateway.grpc),
+        **({} if has_it else {"OTELCOL_TOKEN_FILE": str(wrong)}),
+    )
+    trace = send_run(agent.environment, "failed", "--seconds=0.5")
+    if has_it:
+        eventually(lambda: span_names(receiver, trace) == FAILED_RUN, "the run's spans")
+    else:
+        eventually(
+            lambda: "Unauthenticated" in agent.server.log.read_text(), "the refusal in the log"
+        )
+        assert receiver.spans == []
+
+
+@pytest.mark.parametrize("missing", ["OTELCOL_TLS_CERT", "OTELCOL_TLS_KEY", "OTELCOL_TOKEN_FILE"])
+def test_a_gateway_without_a_certificate_a_key_or_a_token_does_not_start(
+    missing: str, start: StartCollector
+) -> None:
+    with pytest.raises(AssertionError, match=r"no such file or directory"):
+        start("gateway", **{missing: "/nowhere"})

@@ -14,17 +14,27 @@ import pytest
 import yaml
 
 from tests.stack.conftest import NO_TEMPO, tempo_binary
-from tests.stack.processes import ROOT, Backends, Server, eventually, loki, prometheus, tempo
+from tests.stack.processes import (
+    ROOT,
+    Backends,
+    Server,
+    alertmanager,
+    eventually,
+    loki,
+    prometheus,
+    tempo,
+)
 
 pytestmark = pytest.mark.servers
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 START: dict[str, Callable[[str, Path, Backends], Server]] = {
     "prometheus": prometheus,
+    "alertmanager": lambda *where: alertmanager(*where, "http://127.0.0.1/"),
     "loki": loki,
     "tempo": tempo,
 }
-PORTS = {"prometheus": "9090", "loki": "3100", "tempo": "3200"}
+PORTS = {"prometheus": "9090", "alertmanager": "9093", "loki": "3100", "tempo": "3200"}
 
 
 @pytest.mark.parametrize("name", START)

@@ -31,6 +31,7 @@ from tests.stack.processes import (
     PATIENCE,
     Backends,
     Collector,
+    alertmanager,
     collector,
     eventually,
     fetch,
@@ -38,6 +39,7 @@ from tests.stack.processes import (
     prometheus,
     tempo,
 )
+from tests.stack.webhook import Webhook
 from tests.stack.world import World
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 
@@ -75,7 +77,9 @@ def world(
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     ports = Backends()
+    webhook = Webhook()
     servers = [
+        alertmanager(binaries["alertmanager"], folder, ports, webhook.url),
         prometheus(binaries["prometheus"], folder, ports),
         loki(binaries["loki"], folder, ports),
     ]
@@ -90,12 +94,14 @@ def world(
     try:
         for server in servers:
             server.start()
-        before = World(ports, time.time() - 1, None if binary else instead.spans)
+        sent = None if binary else instead.spans
+        before = World(ports, time.time() - 1, sent, webhook=webhook)
         yield run_all(before, made, quantize, send_run)
     finally:
         for server in servers:
             server.kill()
         instead.stop()
+        webhook.stop()
 
 
 def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun) -> World:
@@ -215,6 +221,24 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
     assert missing() == []
 
 
+def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None:
+    samples = Query(
+        ("test", "zeros"), "A", "prometheus",
+        '{__name__=~"quant_run_(gpu_)?memory_(usage|limit)_bytes"}[1h]', instant=True,
+    )  # fmt: skip
+    found = {
+        (series["metric"]["__name__"], float(value) > 0)
+        for series in world.ask(samples)
+        for _, value in series["values"]
+    }
+    assert found == {
+        ("quant_run_memory_usage_bytes", True),
+        ("quant_run_memory_limit_bytes", True),
+        ("quant_run_gpu_memory_usage_bytes", True),
+        ("quant_run_gpu_memory_limit_bytes", True),
+    }
+
+
 def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
     def up() -> bool:
         query = Query(("test", "up"), "A", "prometheus", "up == 1", instant=True)
@@ -222,7 +246,7 @@ def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
 
     config = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
     scraped = {job["job_name"] for job in config["scrape_configs"]}
-    assert scraped == {"prometheus", "otelcol", "loki", "tempo"}
+    assert scraped == {"prometheus", "alertmanager", "otelcol", "loki", "tempo"}
     if world.spans is not None:
         scraped.remove("tempo")
     eventually(up, f"{scraped} are up")
@@ -246,6 +270,11 @@ def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) ->
         ["QuantizationMemoryNearLimit", "artificial", None, None],
         ["QuantizationStepFailed", JOB, "Calibration", "RuntimeError"],
     ]
+
+
+def test_alertmanager_tells_the_webhook_of_the_alerts_that_fire(world: World) -> None:
+    expected = {("QuantizationMemoryNearLimit", "artificial"), ("QuantizationStepFailed", JOB)}
+    eventually(lambda: world.webhook.told == expected, f"{expected}")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.fixtures.otlp_receiver import Span
 from tests.stack import traceql
 from tests.stack.conftest import JOB
 from tests.stack.processes import Backends, fetch
+from tests.stack.webhook import Webhook
 from tests.unit.stack.dashboards import Query
 
 RATE_INTERVAL = "240s"
@@ -36,6 +37,7 @@ class World:
         good: The good run's trace.
         instance: The good run's service.instance.id.
         names: Names of the runs, by service.instance.id.
+        webhook: Whom Alertmanager tells; None without one.
     """
 
     ports: Backends
@@ -46,6 +48,7 @@ class World:
     good: str = ""
     instance: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    webhook: Webhook | None = None
 
     def ask(self, query: Query, at: float | None = None, **variables: str) -> list[Any]:
         """Returns the rows or series that a query gives, as Grafana would ask it.

@@ -187,7 +187,6 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
         "histogram": ("histogram", None),
         "counter": ("sum", True),
         "gauge": ("gauge", None),
-        "observable_up_down_counter": ("sum", False),
         "observable_counter": ("sum", True),
         "observable_gauge": ("gauge", None),
     }

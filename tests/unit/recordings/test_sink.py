@@ -139,7 +139,8 @@ print(json.dumps([json.loads(span.to_json()) for span in exporter.get_finished_s
         span = spans[step.name]
         assert f"0x{step.span_id}" == span["context"]["span_id"]
         assert f"0x{step.parent_span_id}" == span["parent_id"]
-        known = {**as_json(step.attributes), "quant.run.id": run_.id}
+        of_run = {"quant.run.id": run_.id, "quant.run.name": recorded["quant.run.name"]}
+        known = {**as_json(step.attributes), **of_run}
         assert span["attributes"] == known
 
 

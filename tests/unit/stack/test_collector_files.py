@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "collector"
-SECTIONS = ("receivers", "processors", "connectors", "exporters", "extensions")
+SECTIONS = ("receivers", "processors", "exporters", "extensions")
 NAMES = ("config", "agent", "gateway")
 
 # Component type in a configuration -> last part of its module's path.
@@ -20,12 +20,12 @@ MODULES = {
     "memory_limiter": "memorylimiterprocessor",
     "resource_detection": "resourcedetectionprocessor",
     "tail_sampling": "tailsamplingprocessor",
-    "span_metrics": "spanmetricsconnector",
     "otlp_grpc": "otlpexporter",
     "otlp_http": "otlphttpexporter",
     "load_balancing": "loadbalancingexporter",
     "health_check": "healthcheckextension",
     "file_storage": "filestorage",
+    "bearertokenauth": "bearertokenauthextension",
 }
 
 
@@ -87,6 +87,38 @@ def test_metrics_are_retried_for_as_long_as_prometheus_takes_them() -> None:
     retried = load("config")["exporters"]["otlp_http/prometheus"]["retry_on_failure"]
     window = prometheus["storage"]["tsdb"]["out_of_order_time_window"]
     assert window == retried["max_elapsed_time"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_asks_nobody_who_they_are_listens_on_this_host_only(name: str) -> None:
+    config = load(name)
+    text = (CONFIGS / f"{name}.yaml").read_text()
+    listeners = {
+        "OTELCOL_HEALTH": "localhost:13133",
+        "OTELCOL_METRICS_HOST": "localhost",
+        "OTELCOL_OTLP_GRPC": "localhost:4317",
+        "OTELCOL_OTLP_HTTP": "localhost:4318",
+    }
+    if name == "gateway":
+        del listeners["OTELCOL_OTLP_HTTP"]
+        listeners["OTELCOL_OTLP_GRPC"] = "0.0.0.0:4317"
+        grpc = config["receivers"]["otlp"]["protocols"]["grpc"]
+        assert grpc["auth"] == {"authenticator": "bearertokenauth"}
+        assert grpc["tls"].keys() >= {"cert_file", "key_file"}
+    found = re.findall(r"\$\{env:(OTELCOL_(?:HEALTH|METRICS_HOST|OTLP_\w+)):-(\S+)\}", text)
+    assert dict(found) == listeners
+    endpoints = re.findall(r"^ +(?:endpoint|host|hostname): (.+)$", text, re.MULTILINE)
+    assert [endpoint for endpoint in endpoints if not endpoint.startswith("${env:")] == []
+
+
+def test_an_agent_shows_its_token_and_checks_the_gateways_certificate() -> None:
+    exporters = load("agent")["exporters"]
+    for found in (exporters["otlp_grpc/gateway"], exporters["load_balancing"]["protocol"]["otlp"]):
+        assert found["auth"] == {"authenticator": "bearertokenauth"}
+        assert found["tls"] == {
+            "ca_file": "${env:OTELCOL_GATEWAY_CA:-}",
+            "server_name_override": "${env:OTELCOL_GATEWAY_HOST:-gateway}",
+        }
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -42,10 +42,14 @@ def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> N
     _, minor, patch = prometheus.split(".")
     release = f"v{int(minor) // 100}.{int(minor) % 100}.{patch}"
     loki = required("github.com/grafana/loki/v3", (SERVERS / "loki" / "go.mod").read_text())
-    assert {name: images[name] for name in ("otelcol", "prometheus", "loki")} == {
+    alertmanager = required(
+        "github.com/prometheus/alertmanager", (SERVERS / "alertmanager" / "go.mod").read_text()
+    )
+    assert {name: images[name] for name in ("otelcol", "prometheus", "loki", "alertmanager")} == {
         "otelcol": manifest["dist"]["version"],
         "prometheus": release,
         "loki": loki,
+        "alertmanager": f"v{alertmanager}",
     }
 
 
@@ -65,6 +69,17 @@ def test_every_port_is_bound_to_this_host(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert ports
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_the_collector_is_open_to_its_container_alone(compose: dict[str, Any]) -> None:
+    collector = compose["services"]["otelcol"]
+    opened = {key: value for key, value in collector["environment"].items() if "0.0.0.0" in value}
+    assert opened == {
+        "OTELCOL_OTLP_GRPC": "0.0.0.0:4317",
+        "OTELCOL_OTLP_HTTP": "0.0.0.0:4318",
+        "OTELCOL_HEALTH": "0.0.0.0:13133",
+        "OTELCOL_METRICS_HOST": "0.0.0.0",
+    }
 
 
 def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, Any]) -> None:
@@ -89,6 +104,34 @@ def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
 def test_only_the_collector_has_no_healthcheck_of_its_own(compose: dict[str, Any]) -> None:
     without = [name for name, s in lasting(compose).items() if "healthcheck" not in s]
     assert without == ["otelcol"]
+
+
+def test_grafana_needs_no_internet_and_changes_none_of_its_plugins(compose: dict[str, Any]) -> None:
+    grafana = compose["services"]["grafana"]
+    version = tuple(map(int, grafana["image"].rsplit(":", 1)[1].split(".")))
+    assert version >= (13, 2, 3)  # before, a data source whose update failed was not registered
+    environment = grafana["environment"]
+    assert {
+        key: value for key, value in environment.items() if re.match("GF_(PLUGINS|ANALYTICS|NEWS)", key)
+    } == {
+        "GF_PLUGINS_PREINSTALL_AUTO_UPDATE": "false",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED": "true",
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_NEWS_NEWS_FEED_ENABLED": "false",
+    }  # fmt: skip
+    assert environment["GF_SECURITY_DISABLE_GRAVATAR"] == "true"
+
+
+def test_alerts_go_to_a_webhook_that_the_environment_names(compose: dict[str, Any]) -> None:
+    config = yaml.safe_load((ROOT / "collector/backends/alertmanager.yaml").read_text())
+    (receiver,) = config["receivers"]
+    assert receiver["name"] == config["route"]["receiver"]
+    (mounted,) = compose["services"]["alertmanager"]["configs"]
+    assert receiver["webhook_configs"] == [{"url_file": mounted["target"]}]
+    assert "${ALERT_WEBHOOK:-" in compose["configs"][mounted["source"]]["content"]
 
 
 def test_visitors_of_grafana_can_only_view(compose: dict[str, Any]) -> None:

@@ -28,8 +28,9 @@ def number(pattern: str) -> float:
 TRACES = number("| traces | # |")
 LOGS = number("| logs | # |")
 EXPORT = number("| one export of metrics | #, every 60 s")
-SERIES = number("| series in Prometheus | #, most")
+SERIES = number("| series in Prometheus | #, most of them")
 SERIES_BYTES = number("| Prometheus memory, an active series | # |")
+RULE_BYTES = number("| Prometheus memory, a series that the rules look back at | # |")
 CPU_TRACES = number("| gateway CPU, all traces of a run | # |")
 CPU_LOGS = number("| gateway CPU, all logs of a run | # (")
 CPU_EXPORT = number("| gateway CPU, one export of metrics | # |")
@@ -48,13 +49,23 @@ def test_runs_a_day_follow_from_the_cpu_time_of_a_run(length: str, minutes: int)
     assert runs == pytest.approx(SHARE_OF_A_CORE * DAY_MS / cpu, rel=0.05)
 
 
-def test_the_runs_that_prometheus_holds_follow_from_their_series() -> None:
-    assert number("334 x 1.7 kB = # for each") == pytest.approx(SERIES * SERIES_BYTES, rel=0.1)
-    held = 1536 * MIB / (SERIES * SERIES_BYTES)
-    day = number("runs in three hours, # a day")
-    assert number(": # runs in three hours") == pytest.approx(held, rel=0.1)
-    assert day == pytest.approx(8 * held, rel=0.1)
-    assert number("there are fewer than # a day") == day
+def test_the_runs_of_a_day_follow_from_the_memory_of_their_series() -> None:
+    of_a_name, besides = map(
+        int,
+        re.search(r"(\d+) for each of the seven names here, and (\d+) besides", TEXT).groups(),  # type: ignore[union-attr]
+    )
+    assert 7 * of_a_name + besides == SERIES
+    assert number("433 x 1.8 kB = # for each") == pytest.approx(SERIES * SERIES_BYTES, rel=0.1)
+    looked_back_at = 2 * 7 * 14
+    assert number("14 days of them # for each run a day") == looked_back_at
+    in_memory = SERIES * SERIES_BYTES / 8  # three hours are an eighth of a day
+    looked_back = looked_back_at * RULE_BYTES
+    day = number("**# runs a day** with the 2 GiB")
+    assert day == pytest.approx(1536 * MIB / (in_memory + looked_back), rel=0.05)
+    assert number("the same memory holds # runs a day") == pytest.approx(
+        1536 * MIB / in_memory, rel=0.05
+    )
+    assert number("and there are fewer than # a day") == day
     stored = re.search(
         r"([\d,]+) runs a day are ([\d.]+) GB of traces and ([\d.]+) GB of logs", TEXT
     )
@@ -62,6 +73,33 @@ def test_the_runs_that_prometheus_holds_follow_from_their_series() -> None:
     assert float(stored[1].replace(",", "")) == day
     assert float(stored[2]) == pytest.approx(day * TRACES / 1e9, rel=0.15)
     assert float(stored[3]) == pytest.approx(day * LOGS / 1e9, rel=0.15)
+    assert number("# for each run a day, in 3 hours") == pytest.approx(SERIES / 8, rel=0.02)
+
+
+def test_the_settings_for_other_stores_are_those_of_the_files() -> None:
+    backends = {
+        name: yaml.safe_load((ROOT / "collector" / "backends" / f"{name}.yaml").read_text())
+        for name in ("prometheus", "tempo")
+    }
+    mimir, tempo = (
+        yaml.safe_load(block)
+        for block in re.findall(
+            r"```yaml\n(.+?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL
+        )
+    )
+    ours = backends["prometheus"]
+    limits = mimir["limits"]
+    promoted = ours["otlp"]["promote_resource_attributes"]
+    assert limits["promote_otel_resource_attributes"].split(",") == promoted
+    window = ours["storage"]["tsdb"]["out_of_order_time_window"]
+    assert limits["out_of_order_time_window"] == window
+    exemplars = ours["storage"]["exemplars"]["max_exemplars"]
+    assert limits["max_global_exemplars_per_user"] == exemplars
+    slack = tempo["live_store"]["wal"]["ingestion_time_range_slack"]
+    assert slack == backends["tempo"]["live_store"]["wal"]["ingestion_time_range_slack"]
+    assert tempo["block_builder"]["wal"]["ingestion_time_range_slack"] == slack
+    for section in ("query_frontend", "backend_worker"):
+        assert tempo[section] == backends["tempo"][section]
 
 
 def test_what_the_queues_and_the_gateways_hold_follows_from_the_configurations() -> None:

@@ -1,0 +1,114 @@
+"""What the rules that look back 14 days cost Prometheus. For docs/scaling.md.
+
+    python benchmarks/baseline_rule.py [--series 200000]
+
+Blocks with that many series of quant_step_duration_seconds (a sum and a count for each step of each
+run, spread over 14 days, ten samples a series) are made with promtool. The real Prometheus then
+evaluates the committed rules; its CPU time and its memory are the kernel's figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts.servers import build  # noqa: E402 - needs the checkout on the path
+from tests.stack.processes import Backends, fetch, prometheus  # noqa: E402
+
+DAYS = 14
+STEPS = [f"Step {number}" for number in range(10)]
+SAMPLES = 10
+JOBS = 20
+
+
+def samples(series: int, now: int) -> Iterator[str]:
+    """Yields the lines of a file in the OpenMetrics format, a metric at a time as it asks."""
+    runs = series // (2 * len(STEPS))
+    for part in ("sum", "count"):
+        name = f"quant_step_duration_seconds_{part}"
+        yield f"# TYPE {name} gauge\n"
+        for run in range(runs):
+            ended = now - DAYS * 86400 * (runs - run) // (runs + 1)
+            for step in STEPS:
+                labels = f'job="job{run % JOBS}",instance="run-{run}",quant_step_kind="{step}"'
+                value = 1 if part == "count" else 60 + run % 30
+                for minute in reversed(range(SAMPLES)):
+                    yield f"{name}{{{labels}}} {value} {ended - 60 * minute}\n"
+    yield "# EOF\n"
+
+
+def main() -> None:
+    """Prints the figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--series", type=int, default=200_000)
+    series = parser.parse_args().series
+    binaries = {name: path for name, path in build.listing().items() if path}
+    if "prometheus" not in binaries:
+        sys.exit("the servers are not built here: python scripts/servers/build.py")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = folder / "samples.txt"
+        with text.open("w") as file:
+            file.writelines(samples(series, int(time.time())))
+        subprocess.run(
+            # As long as those that Prometheus makes of blocks of 2 hours in time.
+            [binaries["promtool"], "tsdb", "create-blocks-from", "--max-block-duration=54h",
+             "openmetrics", str(text), str(folder / "prometheus")],
+            check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        text.unlink()
+        print(json.dumps(measured(binaries["prometheus"], folder, series), indent=2))
+
+
+def measured(binary: str, folder: Path, series: int) -> dict[str, float]:
+    """Returns what an evaluation of each rule takes, and Prometheus' memory before and at most."""
+    server = prometheus(binary, folder, ports := Backends())
+    rules = folder / "rules.yaml"
+    recorded = {
+        rule["record"]: rule["expr"]
+        for group in yaml.safe_load(rules.read_text())["groups"]
+        for rule in group["rules"]
+        if "record" in rule
+    }
+    rules.write_text("groups: []\n")  # evaluated here instead, where it can be measured
+    server.start()
+    assert server.process is not None
+    process = psutil.Process(server.process.pid)
+    figures: dict[str, float] = {
+        "series": series,
+        "rss_before_mib": process.memory_info().rss >> 20,
+    }
+    try:
+        for name, expression in recorded.items():
+            began, before = time.monotonic(), process.cpu_times()
+            found = fetch(
+                f"http://127.0.0.1:{ports.prometheus}/api/v1/query", query=expression, timeout="60s"
+            )["data"]["result"]
+            after = process.cpu_times()
+            figures |= {
+                f"{name} results": len(found),
+                f"{name} seconds": round(time.monotonic() - began, 2),
+                f"{name} cpu_seconds": after.user + after.system - before.user - before.system,
+            }
+        high = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+        assert high
+        return figures | {"rss_highest_mib": int(high[1]) >> 10}
+    finally:
+        server.kill()
+
+
+if __name__ == "__main__":
+    main()

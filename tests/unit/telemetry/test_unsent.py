@@ -1,0 +1,153 @@
+"""Which batches are kept, in which order they are sent, and which are given up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_quant.telemetry import unsent
+from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
+from otel_quant.telemetry.unsent import Unsent
+
+LOST = (
+    "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "
+    "(4096 spans or log records, 64 exports of metrics)"
+)
+
+
+class Exporter(SpanExporter):
+    """An exporter to an endpoint that takes what `takes` says, and is noted."""
+
+    def __init__(self) -> None:
+        self.takes: Callable[[Any], bool] = lambda batch: True
+        self.arrived: list[Any] = []
+
+    def export(self, spans: Any) -> SpanExportResult:
+        if not self.takes(spans):
+            return SpanExportResult.FAILURE
+        self.arrived.append(spans)
+        return SpanExportResult.SUCCESS
+
+
+@pytest.fixture(autouse=True)
+def _applied() -> Iterator[None]:
+    WORKAROUNDS.apply()
+    yield
+    WORKAROUNDS.undo()
+
+
+def test_what_was_kept_is_sent_in_order_before_what_is_new() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: False
+    assert [exporter.export([number]) for number in range(3)] == [SpanExportResult.FAILURE] * 3
+    assert kept.is_waiting
+    exporter.takes = lambda batch: True
+    assert exporter.export([3]) is SpanExportResult.SUCCESS
+    assert exporter.arrived == [[0], [1], [2], [3]]
+    assert not kept.is_waiting
+
+
+def test_a_batch_that_is_refused_for_itself_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: batch != ["refused"]
+    for batch in (["refused"], ["next"], ["refused"], ["last"]):
+        exporter.export(batch)
+    assert exporter.arrived == [["next"], ["last"]]
+    assert not kept.is_waiting
+    assert caplog.record_tuples == [("otel_quant", logging.WARNING, LOST)]
+
+
+def test_an_endpoint_that_comes_back_between_two_attempts_loses_no_batch() -> None:
+    exporter = Exporter()
+    Unsent(exporter)
+    answers = iter([False, False, True, True])  # the first; the first again, the second, the first
+    exporter.takes = lambda batch: next(answers)
+    exporter.export(["first"])
+    exporter.export(["second"])
+    assert sorted(exporter.arrived) == [["first"], ["second"]]
+
+
+def test_the_oldest_are_given_up_where_there_are_too_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: False
+    for number in range(10):
+        exporter.export([number] * 512)
+    metrics = [object() for _ in range(8)]  # with as many exports of metrics as 512 records
+    for each in metrics:
+        exporter.export(each)
+    exporter.takes = lambda batch: True
+    kept.send_again()
+    assert exporter.arrived == [*([number] * 512 for number in range(3, 10)), *metrics]
+    assert caplog.record_tuples == [("otel_quant", logging.WARNING, LOST)]
+    assert unsent.MOST == 8 * 512
+
+
+def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+
+    def refuse(batch: Any) -> bool:
+        raise ConnectionError("refused")
+
+    exporter.takes = refuse
+    with pytest.raises(ConnectionError, match="refused"):
+        exporter.export(["kept"])
+    kept.send_again()
+    exporter.takes = lambda batch: True
+    kept.send_again()
+    assert exporter.arrived == [["kept"]]
+
+
+def test_a_batch_that_the_exporter_cannot_handle_is_not_kept() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+
+    def fail(batch: Any) -> bool:
+        raise ValueError(batch)
+
+    exporter.takes = fail
+    with pytest.raises(ValueError, match="unheard of"):
+        exporter.export(["unheard of"])
+    assert not kept.is_waiting
+
+
+def test_what_is_sent_again_is_no_request_that_instrumentations_see() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: False
+    exporter.export(["kept"])
+    exporter.takes = lambda batch: not is_instrumentation_enabled()
+    kept.send_again()
+    assert exporter.arrived == [["kept"]]
+
+
+def test_a_forked_child_has_nothing_of_its_parents() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: False
+    exporter.export(["parent's"])
+    kept.forget()
+    exporter.takes = lambda batch: True
+    exporter.export(["child's"])
+    assert exporter.arrived == [["child's"]]
+
+
+def test_after_uninstrument_the_exporter_is_as_before() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    WORKAROUNDS.undo()
+    exporter.takes = lambda batch: False
+    exporter.export(["dropped"])
+    assert not kept.is_waiting

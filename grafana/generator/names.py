@@ -11,7 +11,10 @@ import re
 
 from otel_quant.telemetry import catalog, semconv
 
-_UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}  # the last on gauges only
+_UNITS = {
+    "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
+    "1": "_ratio",  # on gauges only
+}  # fmt: skip
 _SUFFIXES = {
     "histogram": ("_bucket", "_sum", "_count"),
     "counter": ("_total",),

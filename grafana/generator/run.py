@@ -25,6 +25,9 @@ GPU_PEAK = names.series(semconv.STEP_GPU_MEMORY_PEAK)
 DEVICE = names.label(semconv.HW_ID)
 RANK = names.label(semconv.RUN_RANK)
 CPU = names.series(semconv.STEP_CPU_TIME)
+TIME_LEFT = names.series(semconv.FORECAST_TIME_LEFT)
+FORECAST = names.series(semconv.FORECAST_MEMORY)
+GPU_FORECAST = names.series(semconv.FORECAST_GPU_MEMORY)
 SECONDS = names.series(semconv.STEP_DURATION, part="sum")
 
 
@@ -82,8 +85,10 @@ def dashboard() -> builders.Dashboard:
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )
         .annotation(_checkpoints())
+        .annotation(_warnings())
         .with_panel(_now())
         .with_panel(_progress())
+        .with_panel(_time_left())
         .with_panel(_samples())
         .with_panel(_rate())
         .with_panel(_earlier())
@@ -95,7 +100,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_cpu())
         .with_panel(_trace())
         .with_panel(_log())
-        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks()))
+        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks(), *_gpu_activity()))
     )  # fmt: skip
 
 
@@ -103,6 +108,13 @@ def _checkpoints() -> panels.Marks:
     return panels.Marks(
         "Checkpoints", panels.LOKI, panels.LOGS_OF_RUNS, panels.BLUE,
         titleFormat=f"{{{{{names.label(semconv.CHECKPOINT_NAME)}}}}}", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
+    )  # fmt: skip
+
+
+def _warnings() -> panels.Marks:
+    return panels.Marks(
+        "Warnings", panels.LOKI, f'{panels.RECORDS} | severity_text = "WARN"', panels.RED,
+        titleFormat="{{__line__}}", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
     )  # fmt: skip
 
 
@@ -122,6 +134,15 @@ def _progress() -> panels.Panel:
         "percentunit",
         panels.promql(f"max by ({STEP}) ({names.named(PROGRESS)})", f"{{{{{STEP}}}}}"),
     ).no_value("the reader does not say")  # fmt: skip
+
+
+def _time_left() -> panels.Panel:
+    return panels.figure(
+        "Time left",
+        "Estimate of the time until the last calibration sample, from how long the newest ones took. Empty where the reader does not say how many it has.",
+        "s",
+        panels.promql(f"max by ({STEP}) ({names.named(TIME_LEFT)})", f"{{{{{STEP}}}}}"),
+    ).no_value("no calibration is open, or the reader does not say")  # fmt: skip
 
 
 def _samples() -> panels.Panel:
@@ -164,10 +185,11 @@ def _memory() -> panels.Panel:
     return (
         panels.chart(
             "Memory",
-            "Memory of the process tree, of each rank where there are several, with its limit; the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one says how big a run was that was killed.",
+            "Memory of the process tree, of each rank where there are several, with its limit; the forecast is what it would be after the last calibration sample if it goes on growing as it does (estimated; only where it grows); the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one says how big a run was that was killed.",
             "bytes",
             panels.promql(f"max by ({RANK}) ({names.named(MEMORY, labels=(RANK,))})", f"memory {{{{{RANK}}}}}", "memory"),
             panels.promql(f"max ({names.named(LIMIT)})", "limit", "limit"),
+            panels.promql(f"max ({names.named(FORECAST)})", "forecast", "forecast"),
             panels.logql(
                 f"max by ({RANK}) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))",
                 "readings",
@@ -175,6 +197,7 @@ def _memory() -> panels.Panel:
         )
         .span(24).height(11)
         .override_by_name("limit", panels.looks(color={"mode": "fixed", "fixedColor": panels.RED}, custom__lineStyle={"fill": "dash", "dash": [10, 10]}, custom__fillOpacity=0))
+        .override_by_name("forecast", panels.looks(color={"mode": "fixed", "fixedColor": panels.YELLOW}, custom__lineStyle={"fill": "dot", "dash": [2, 6]}, custom__fillOpacity=0))
         .override_by_regexp("readings.*", panels.looks(custom__drawStyle="points", custom__pointSize=7))
     )  # fmt: skip
 
@@ -198,7 +221,24 @@ def _gpu() -> panels.Panel:
         "bytes",
         panels.promql(f"max by ({DEVICE}) ({names.named(GPU)})", f"{{{{{DEVICE}}}}}", "used"),
         panels.promql(f"max by ({DEVICE}) ({names.named(GPU_LIMIT)})", f"limit {{{{{DEVICE}}}}}", "limit"),
+        panels.promql(f"max by ({DEVICE}) ({names.named(GPU_FORECAST)})", f"forecast {{{{{DEVICE}}}}}", "forecast"),
     ).no_value("The run sees no GPU")  # fmt: skip
+
+
+def _gpu_activity() -> list[panels.Panel]:
+    shown = (
+        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", "utilization"),
+        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", "power"),
+        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", "temperature"),
+        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", "clock"),
+    )  # fmt: skip
+    return [
+        panels.chart(
+            title, description, unit,
+            panels.promql(f"max by ({DEVICE}) ({names.named(names.series(f'quant.run.gpu.{name}'))})", f"{{{{{DEVICE}}}}}"),
+        ).span(12).no_value("The run sees no GPU, or it does not tell")
+        for title, description, unit, name in shown
+    ]  # fmt: skip
 
 
 def _gpu_peaks() -> panels.Panel:

@@ -42,7 +42,9 @@ READ_BETWEEN = 37 * GIB
 """Memory in use between two checkpoints of a calibration, more than at any of them."""
 LIBRARY = {semconv.LIBRARY_NAME: "amd-quark"}
 GPU = {semconv.HW_ID: "GPU-8f6d7a52"}
-GPU_METRICS = [m.name for m in catalog.METRICS if m.name.startswith("quant.run.gpu.")]
+GPU_METRICS = [
+    m.name for m in catalog.METRICS if m.name.startswith(("quant.run.gpu.", "quant.forecast.gpu."))
+]
 PARSE = {"int": int, "double": float, "boolean": lambda text: text == "true", "string": str}
 VARIABLE_PARTS = {"<name>": "accuracy", "<type>": "int8"}
 
@@ -110,6 +112,8 @@ class ArtificialRun:
             "quant.run.cache.disk.usage": lambda _: [Observation(self.memory // 4)],
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
+            semconv.FORECAST_TIME_LEFT: self.observe_forecast,
+            semconv.FORECAST_MEMORY: self.observe_forecast,
         }
         made = {}
         for metric in catalog.METRICS:
@@ -134,6 +138,10 @@ class ArtificialRun:
         if self.samples:
             share = min(self.samples / 1000, 1.0)
             yield Observation(share, labels_of("Calibration"))
+
+    def observe_forecast(self, _: CallbackOptions) -> Iterable[Observation]:
+        if self.samples:
+            yield Observation(self.memory, labels_of("Calibration"))
 
     def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.arguments.gpu:

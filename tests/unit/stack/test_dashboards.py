@@ -15,7 +15,10 @@ import yaml
 from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, SOURCES, load, panels
 
 ids = [file.stem for file in FILES]
-UNITS = {"none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso"}
+UNITS = {
+    "none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso", "watt", "celsius",
+    "hertz",
+}  # fmt: skip
 LINT = yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
 
 

@@ -16,9 +16,11 @@ PROMETHEUS_LABELS = {"job", "instance", "host_name", "le"}
 ALERTS = {"ALERTS_FOR_STATE", "alertname", "severity"}
 OF_THE_STACK = {"up", "exporter"}
 """And what begins with `otelcol_`: what the servers say of themselves."""
-LOKI_LABELS = {"service_name", "service_instance_id", "trace_id"}
+LOKI_LABELS = {"service_name", "service_instance_id", "severity_text", "trace_id"}
 
-UNITS = {"By": "_bytes", "s": "_seconds", "1": "_ratio"}
+UNITS = {
+    "By": "_bytes", "s": "_seconds", "1": "_ratio", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
+}  # fmt: skip
 ENDINGS = {
     "histogram": ("_bucket", "_sum", "_count"),
     "counter": ("_total",),

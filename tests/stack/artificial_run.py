@@ -141,7 +141,7 @@ class ArtificialRun:
 
     def observe_forecast(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.samples:
-            yield Observation(self.memory, labels_of("Calibration"))
+            yield Observation(self.memory * 2, labels_of("Calibration"))
 
     def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.arguments.gpu:
@@ -183,6 +183,20 @@ class ArtificialRun:
             )
         )
 
+    def warning(self, step: str) -> None:
+        self.logger.emit(
+            LogRecord(
+                timestamp=time.time_ns(),
+                severity_number=SeverityNumber.WARN,
+                severity_text=SeverityNumber.WARN.name,
+                body=f"{step}: memory grows",
+                attributes=examples("forecast", self.arguments.gpu)
+                | self.name
+                | {semconv.STEP_NAME: step},
+                event_name=semconv.FORECAST_EVENT,
+            )
+        )
+
     def step(self, index: int, name: str) -> None:
         arguments = self.arguments
         attributes = (
@@ -212,6 +226,7 @@ class ArtificialRun:
                     time.sleep(0.05)
                 if name == "Calibration":
                     self.reading(name)
+                    self.warning(name)
                 if name == "Calibration" and arguments.outcome == "killed":
                     self.wait_to_be_killed()
                 if name == "Quantization (Static)" and arguments.outcome == "failed":

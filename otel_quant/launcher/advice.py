@@ -9,7 +9,7 @@ from typing import Final
 from otel_quant.launcher.shortage import Where
 from otel_quant.recordings.model import Advice, RecordedRun, RecordedStep
 from otel_quant.records import GpuReading
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import size
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 

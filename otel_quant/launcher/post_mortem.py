@@ -15,7 +15,7 @@ from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Level
 from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import size
 
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""

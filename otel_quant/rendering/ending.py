@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from otel_quant.recordings.model import Ending
-from otel_quant.rendering.sizes import size
 from otel_quant.rendering.table import printable
+from otel_quant.rendering.units import size
 
 
 def ending_lines(ending: Ending) -> list[str]:

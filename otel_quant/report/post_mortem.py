@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.recordings.model import Advice, Ending, Recording
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import WITHIN, counted, cut, duration_text, share_text, size
 from otel_quant.report.tables import FactList
-from otel_quant.report.units import WITHIN, counted, cut, duration_text, share_text
 
 _LONGEST: Final = 300
 _MOST: Final = 8

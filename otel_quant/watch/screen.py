@@ -12,7 +12,7 @@ from rich.text import Text
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording, State
 from otel_quant.rendering.table import printable
-from otel_quant.rendering.units import clock_text, duration_text, size_text
+from otel_quant.rendering.units import clock_text, duration_text, size
 from otel_quant.telemetry import semconv
 from otel_quant.watch import words
 from otel_quant.watch.figures import (
@@ -121,7 +121,7 @@ def _cells(recording: Recording, line: StepLine, bar: int) -> tuple[Text, ...]:
     return (
         Text.assemble("  " * line.depth, (mark, style), " ", words.name(recording, line)),
         Text(duration_text(end - step.start)),
-        Text(size_text(peak) if peak is not None else "", style="dim"),
+        Text(size(peak) if peak is not None else "", style="dim"),
         _progress(line, bar),
     )
 
@@ -156,7 +156,7 @@ def _curve(recording: Recording, width: int) -> Iterator[Text]:
     top = max(highest, limit) if near and limit is not None else highest
     for row in range(_CURVE_ROWS, 0, -1):
         blocks = "".join(_block(value, top, row) for value in values)
-        label = f"{size_text(top):>{_AXIS - 1}} " if row == _CURVE_ROWS else " " * _AXIS
+        label = f"{size(top):>{_AXIS - 1}} " if row == _CURVE_ROWS else " " * _AXIS
         is_limit = near and row == _CURVE_ROWS
         yield Text.assemble((label, "dim"), (blocks, "cyan"), (_LIMIT, "red") if is_limit else "")
     length = (max(curve.curve.buckets) + 1) * curve.curve.length / 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.rendering.ending import ending_lines
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import size
 
 
 def test_a_killed_calibration_is_told_in_a_few_lines() -> None:

@@ -15,7 +15,9 @@ from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Level
 from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.rendering.forecast import forecast_of
 from otel_quant.rendering.units import size
+from otel_quant.telemetry import semconv
 
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
@@ -57,6 +59,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         limit=limit,
         limit_source=source,
         growth=growth,
+        forecast=_forecast(victim, step),
         gpus=seen.gpus,
     )
     return dataclasses.replace(
@@ -237,6 +240,14 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if after[0] > before[0]
     ]
     return round(statistics.median(slopes))
+
+
+def _forecast(victim: Victim, step: RecordedStep | None) -> int | None:
+    """Returns memory after the last sample, in bytes, as the newest forecast of the process has it."""
+    if victim.run is None or step is None:
+        return None
+    found = forecast_of(victim.run, step).get(semconv.FORECAST_MEMORY)
+    return found if isinstance(found, int) else None
 
 
 def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording
+from otel_quant.rendering.forecast import forecast_lines
 from otel_quant.rendering.units import (
     WITHIN,
     clock_text,
@@ -94,6 +95,7 @@ def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Ch
             *_peak_sentence(recording, peak),
             *_time(recording, subject),
             *_written(recording, subject, charts),
+            *(f"{line}." for line in forecast_lines(recording)),
         ),
         meters=tuple(meters),
     )

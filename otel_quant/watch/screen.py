@@ -11,6 +11,7 @@ from rich.text import Text
 
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording, State
+from otel_quant.rendering.forecast import exceeded, time_left
 from otel_quant.rendering.table import printable
 from otel_quant.rendering.units import clock_text, duration_text, size
 from otel_quant.telemetry import semconv
@@ -132,7 +133,7 @@ def _progress(line: StepLine, bar: int) -> Text:
         return Text(printable(step.error or ""), style="red")
     texts = [words.samples(step)]
     if step.state == "running":
-        texts.append(words.time_left(line))
+        texts.append(time_left(line.forecast))
     text = Text(", ".join(filter(None, texts)))
     if not step.expected_samples or step.samples is None or not bar:
         return text
@@ -175,7 +176,7 @@ def _usage(recording: Recording) -> Iterator[Text]:
         if use.now is not None or use.peak is not None:
             yield Text.assemble((f"{use.name:13}", "bold"), words.usage(use))
     for line in step_lines(recording):
-        text = words.forecast(line) if line.is_open else ""
+        text = exceeded(line.forecast) if line.is_open else ""
         if text:
             yield Text(f"{words.name(recording, line)}: {text}", style="bold red")
 

@@ -41,33 +41,6 @@ def samples(step: RecordedStep) -> str:
     return f"sample {step.samples or 0:,}{of}"
 
 
-def time_left(line: StepLine) -> str:
-    """Returns the time left of a step as its forecast says; empty without one."""
-    last = line.run.last
-    if last is None or not last.open_steps or last.open_steps[-1] != line.step.index:
-        return ""
-    left = number(last.attributes, semconv.FORECAST_TIME_LEFT)
-    return f"about {duration_text(left)} left" if left is not None else ""
-
-
-def forecast(line: StepLine) -> str:
-    """Returns a forecast above the limit; empty if there is none."""
-    last = line.run.last
-    if last is None or not last.open_steps or last.open_steps[-1] != line.step.index:
-        return ""
-    for what, stem in (
-        ("memory", "quant.forecast.memory."),
-        ("GPU memory", "quant.forecast.gpu.memory."),
-    ):
-        at_end, limit = (number(last.attributes, stem + part) for part in ("at_end", "limit"))
-        if at_end is not None and limit is not None and at_end > limit:
-            return (
-                f"{what} would be {size(at_end)} after the last sample (estimated); "
-                f"the limit is {size(limit)}"
-            )
-    return ""
-
-
 def usage(use: Usage) -> str:
     """Returns figures in words: ``7.52 GB, peak 8.10 GB, limit 16.0 GB (50.6 % of it)``."""
     texts = [size(use.now)] if use.now is not None else []

@@ -122,7 +122,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         disk=(("written by the program", 3100 * MB),),
         advice=(
             Advice(
-                text="Give it more memory: with 200 MB for each sample, all 512 need about 113 GB.",
+                text="Give it more memory: all 512 samples need about 113 GB (estimated).",
                 source="this recording: growth of memory with each sample",
             ),
             Advice(

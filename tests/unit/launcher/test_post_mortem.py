@@ -13,7 +13,14 @@ from otel_quant.launcher.observation import LastSeen, Observation
 from otel_quant.launcher.post_mortem import ending_of
 from otel_quant.recordings.curve import Curve
 from otel_quant.recordings.curve_file import RecordedCurve
-from otel_quant.recordings.model import Advice, Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import (
+    Advice,
+    Ending,
+    LastReading,
+    RecordedRun,
+    RecordedStep,
+    Recording,
+)
 from otel_quant.records import GpuReading, Limits
 
 MB = 1_000_000
@@ -197,6 +204,17 @@ def causes() -> Iterator[Any]:
             "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code that gets no memory ends so",
         ),
         id="bad_alloc under ulimit -v",
+    )
+
+
+def test_what_would_have_sufficed_is_what_the_forecast_said() -> None:
+    forecast = {"quant.forecast.memory.at_end": 20_000 * MB}
+    last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
+    killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
+    ending = ending_of(killed, recording(run(calibration(), last=last)))
+    assert ending.advice[0] == Advice(
+        text="Give it more memory: all 512 samples need about 22.0 GB (estimated).",
+        source="this recording: growth of memory with each sample",
     )
 
 

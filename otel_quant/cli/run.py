@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from otel_quant.environment import (
     OTEL_QUANT_SAMPLE_INTERVAL,
 )
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.recordings.layout import OUTPUT
 from otel_quant.rendering.table import printable
 
 _OWN_FAILURE: Final = 125
@@ -26,6 +28,9 @@ _OWN_FAILURE: Final = 125
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127
 """Exit codes of shells."""
+
+_VIEW_ENDS: Final = 10.0
+"""Seconds that the live view has for its last look."""
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
@@ -38,6 +43,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the recording, new or empty (default: otel-quant-<script>-<date>-<time>)",
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="show the live view; the program's output goes to output.log in the recording",
+    )
     parser.add_argument("--no-report", action="store_true", help="make no report.html")
     parser.add_argument(
         "--no-command",
@@ -83,9 +93,11 @@ def _run(options: argparse.Namespace) -> int:
     environ = program_environment(folder, _settings(options))
     began_ns = time.time_ns()
     try:
-        program = Program(arguments, environ)
+        with _output(folder, options.watch) as output:
+            program = Program(arguments, environ, output)
     except OSError as error:
         take_notes(folder)
+        (folder / OUTPUT).unlink(missing_ok=True)
         if options.out is None:
             folder.rmdir()
         raise _not_started(arguments[0], error) from error
@@ -97,10 +109,12 @@ def _run(options: argparse.Namespace) -> int:
     hold = held.append  # returns nothing, so that the record goes no further
     log.addFilter(hold)  # type: ignore[arg-type]
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
-    ending = program.wait()
+    with _shown(folder, options.watch) as while_stopped:
+        ending = program.wait(while_stopped)
+        with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
+            recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
         try:
-            recording.finish(ending)
             text = _text(folder, take_notes(folder))
             if not options.no_report:
                 text += _report(folder)
@@ -112,6 +126,45 @@ def _run(options: argparse.Namespace) -> int:
         except (KeyboardInterrupt, BrokenPipeError):
             pass  # the program is over; what is missing can be had from the recording later
     return end_as(ending)
+
+
+@contextmanager
+def _output(folder: Path, is_watched: bool) -> Iterator[int | None]:
+    """Opens the file for the program's output; gives None where that stays ours."""
+    if not is_watched:
+        yield None
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    descriptor = os.open(folder / OUTPUT, flags, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Shows the recording during a block; gives what makes room on the screen meanwhile."""
+    if not is_watched:
+        yield nullcontext
+        return
+    from otel_quant.threads import start_thread
+    from otel_quant.watch.follow import LiveView
+
+    view = LiveView(folder, sys.stderr)
+
+    def show() -> None:
+        with FAULTS.kept_in("live view"):
+            view.show()
+
+    thread = start_thread(show, "otel-quant view")
+    try:
+        yield view.paused
+    finally:
+        view.end()
+        if thread is not None:
+            with suppress(KeyboardInterrupt):
+                thread.join(_VIEW_ENDS)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:

@@ -180,6 +180,8 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
 
 def _text(folder: Path, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
+    import dataclasses
+
     from otel_quant.launcher.python_notes import why_no_step
     from otel_quant.recordings.reader import read
     from otel_quant.rendering.ending import ending_lines
@@ -187,6 +189,9 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
 
     recording = read(_near(folder))
     if any(run.steps for run in recording.runs):
+        # What models cost is in the report: of many models it would take the steps off the screen.
+        runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
+        recording = dataclasses.replace(recording, runs=runs)
         lines = [report({os.fspath(folder): recording}, "table")]
     else:
         why = printable(why_no_step(notes))

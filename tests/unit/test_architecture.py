@@ -198,7 +198,8 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
         if part_of(module) in ("cli", "rendering", "launcher")
         for target in imports_of(module)
     }
-    assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
+    shared = {"recordings.largest_processes"}  # with the launcher, which writes too
+    assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading | shared
 
 
 @pytest.mark.parametrize("part", ["instruments", "rendering", "report"])

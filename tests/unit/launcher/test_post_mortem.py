@@ -279,6 +279,21 @@ def test_of_several_ranks_the_one_that_died_first_is_told() -> None:
     assert ending.where == "Calibration, sample 37 of 512"
 
 
+def test_of_ranks_that_died_between_two_readings_the_one_that_wrote_last_did_not_die_first() -> (
+    None
+):
+    ranks = [run(calibration(), id=str(n), pid=CHILD + n, rank=n, world_size=2) for n in range(2)]
+    ending = ending_of(
+        seen(
+            exit_code=1,
+            last_seen={CHILD + rank: last_seen(5000 * MB, 4.4) for rank in range(2)},
+            last_words_ns={CHILD: BEGAN + 4_450_000_000, CHILD + 1: BEGAN + 4_410_000_000},
+        ),
+        recording(*ranks),
+    )
+    assert ending.process == "rank 1 (process 201)"
+
+
 def test_the_exception_of_one_rank_is_told_before_the_ranks_that_are_stopped_for_it() -> None:
     failed = calibration(end=4.2, error="MemoryError")
     ending = ending_of(

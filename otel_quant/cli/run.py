@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
 from otel_quant.environment import (
@@ -21,6 +21,9 @@ from otel_quant.environment import (
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.recordings.layout import OUTPUT
 from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Ending
 
 _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
@@ -109,15 +112,16 @@ def _run(options: argparse.Namespace) -> int:
     hold = held.append  # returns nothing, so that the record goes no further
     log.addFilter(hold)  # type: ignore[arg-type]
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
+    ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
         ending = program.wait(while_stopped)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
-            recording.finish(ending)
+            ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
         try:
-            text = _text(folder, take_notes(folder))
+            text = _text(folder, ended, take_notes(folder))
             if not options.no_report:
-                text += _report(folder)
+                text += _report(folder, ended)
             if not options.quiet:
                 log.removeFilter(hold)  # type: ignore[arg-type]
                 for record in held:
@@ -178,7 +182,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def _text(folder: Path, notes: Sequence[str]) -> str:
+def _text(folder: Path, ended: Ending | None, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     import dataclasses
 
@@ -187,7 +191,7 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
-    recording = read(_near(folder))
+    recording = read(_near(folder), ended)
     if any(run.steps for run in recording.runs):
         # What models cost is in the report: of many models it would take the steps off the screen.
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
@@ -203,7 +207,7 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
     return "\n".join([*lines, f"recording: {printable(os.fspath(_near(folder)))}"])
 
 
-def _report(folder: Path) -> str:
+def _report(folder: Path, ended: Ending | None) -> str:
     """Makes the report; returns a line that says where, or why there is none."""
     from otel_quant.recordings.layout import REPORT
     from otel_quant.recordings.reader import read
@@ -215,7 +219,7 @@ def _report(folder: Path) -> str:
     from otel_quant.report.file import write
 
     try:
-        write(folder / REPORT, render(read(folder)))
+        write(folder / REPORT, render(read(folder, ended)))
     except OSError as error:
         return f"\nreport:    none, {error}"
     return f"\nreport:    {printable(os.fspath(_near(folder / REPORT)))}"

@@ -57,11 +57,8 @@ class Program:
     def __init__(
         self, arguments: Sequence[str], environ: Mapping[str, str], output: int | None = None
     ) -> None:
-        self._taken = {
-            number
-            for number in signal.valid_signals()
-            if number not in _NOT_PASSED_ON and signal.getsignal(number) is not signal.SIG_IGN
-        } | {signal.SIGCHLD}
+        # Ignored ones too: the program may have a handler for them later.
+        self._taken = (signal.valid_signals() - _NOT_PASSED_ON) | {signal.SIGCHLD}
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._witness = GroupWitness()

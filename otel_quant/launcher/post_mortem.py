@@ -22,6 +22,10 @@ from otel_quant.telemetry import semconv
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
 
+_SOON: Final = 1.0
+"""Seconds after the harm within which the program has ended because of it: what it has reached
+afterwards, as a launcher of ranks does that cleans up, is not what was held then."""
+
 _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
 """Points of a calibration's progress from which its growth is taken."""
@@ -148,7 +152,8 @@ def _memory_then(
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
         return _highest_before(victim.time, recording)  # the exception has freed it since
-    if seen.mark is not None:
+    ended = (seen.time_ns - recording.began_ns) / 1e9
+    if seen.mark is not None and ended - victim.time < _SOON:
         return with_mark(last, seen.mark)
     if last is None:
         return None

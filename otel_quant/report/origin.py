@@ -63,6 +63,7 @@ _NAMES: Final = {
     "quant.vcs.dirty": "uncommitted changes",
     "quant.calibration.method": "calibration",
     "quant.config.name": "configuration",
+    "quant.run.world_size": "ranks",
     "quant.input.path": "model read",
     "quant.input.size": "size of it",
 }

@@ -279,6 +279,19 @@ def test_of_several_ranks_the_one_that_died_first_is_told() -> None:
     assert ending.where == "Calibration, sample 37 of 512"
 
 
+def test_what_the_program_has_reached_long_after_a_rank_was_killed_is_not_what_was_held() -> None:
+    ending = ending_of(
+        seen(
+            exit_code=1,
+            last_seen={CHILD: last_seen(5000 * MB, 2.0), PROGRAM: last_seen(600 * MB, 4.9)},
+            signals={CHILD: signal.SIGKILL},
+            mark=6000 * MB,
+        ),
+        recording(run(calibration(), pid=CHILD, rank=0)),
+    )
+    assert (ending.process, ending.memory) == ("rank 0 (process 200)", 5000 * MB)
+
+
 def test_of_ranks_that_died_between_two_readings_the_one_that_wrote_last_did_not_die_first() -> (
     None
 ):

@@ -106,11 +106,11 @@ def _facts(recording: Recording, run: RecordedRun) -> Record:
         facts["calibration_samples"] = sum(samples)
     seen = _seen_by_launcher(recording)
     if run.end is None and seen is not None and len(recording.runs) == 1:
-        limit = facts.get("memory_limit_mb")
+        limit = known.get(semconv.MEMORY_LIMIT)
         facts |= {
             "tree_peak_memory_mb": round(seen / _MIB, 2),
             "tree_peak_memory_source": "sampled",
-            **({"memory_limit_share": round(seen / _MIB / limit, 4)} if limit else {}),
+            **({"memory_limit_share": round(seen / limit, 4)} if isinstance(limit, int) else {}),
         }
     if run.end is not None:
         facts["ended"] = f"with {run.error}" if run.error else "without an exception"

@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError
 from otel_quant.environment import (
@@ -18,7 +19,11 @@ from otel_quant.environment import (
     OTEL_QUANT_SAMPLE_INTERVAL,
 )
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.recordings.layout import OUTPUT
 from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Ending
 
 _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
@@ -26,6 +31,9 @@ _OWN_FAILURE: Final = 125
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127
 """Exit codes of shells."""
+
+_VIEW_ENDS: Final = 10.0
+"""Seconds that the live view has for its last look."""
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
@@ -38,6 +46,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the recording, new or empty (default: otel-quant-<script>-<date>-<time>)",
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="show the live view; the program's output goes to output.log in the recording",
+    )
     parser.add_argument("--no-report", action="store_true", help="make no report.html")
     parser.add_argument(
         "--no-command",
@@ -83,9 +96,11 @@ def _run(options: argparse.Namespace) -> int:
     environ = program_environment(folder, _settings(options))
     began_ns = time.time_ns()
     try:
-        program = Program(arguments, environ)
+        with _output(folder, options.watch) as output:
+            program = Program(arguments, environ, output)
     except OSError as error:
         take_notes(folder)
+        (folder / OUTPUT).unlink(missing_ok=True)
         if options.out is None:
             folder.rmdir()
         raise _not_started(arguments[0], error) from error
@@ -97,13 +112,16 @@ def _run(options: argparse.Namespace) -> int:
     hold = held.append  # returns nothing, so that the record goes no further
     log.addFilter(hold)  # type: ignore[arg-type]
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
-    ending = program.wait()
+    ended: Ending | None = None
+    with _shown(folder, options.watch) as while_stopped:
+        ending = program.wait(while_stopped)
+        with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
+            ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
         try:
-            recording.finish(ending)
-            text = _text(folder, take_notes(folder))
+            text = _text(folder, ended, take_notes(folder))
             if not options.no_report:
-                text += _report(folder)
+                text += _report(folder, ended)
             if not options.quiet:
                 log.removeFilter(hold)  # type: ignore[arg-type]
                 for record in held:
@@ -112,6 +130,45 @@ def _run(options: argparse.Namespace) -> int:
         except (KeyboardInterrupt, BrokenPipeError):
             pass  # the program is over; what is missing can be had from the recording later
     return end_as(ending)
+
+
+@contextmanager
+def _output(folder: Path, is_watched: bool) -> Iterator[int | None]:
+    """Opens the file for the program's output; gives None where that stays ours."""
+    if not is_watched:
+        yield None
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    descriptor = os.open(folder / OUTPUT, flags, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Shows the recording during a block; gives what makes room on the screen meanwhile."""
+    if not is_watched:
+        yield nullcontext
+        return
+    from otel_quant.threads import start_thread
+    from otel_quant.watch.follow import LiveView
+
+    view = LiveView(folder, sys.stderr)
+
+    def show() -> None:
+        with FAULTS.kept_in("live view"):
+            view.show()
+
+    thread = start_thread(show, "otel-quant view")
+    try:
+        yield view.paused
+    finally:
+        view.end()
+        if thread is not None:
+            with suppress(KeyboardInterrupt):
+                thread.join(_VIEW_ENDS)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
@@ -125,15 +182,20 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def _text(folder: Path, notes: Sequence[str]) -> str:
+def _text(folder: Path, ended: Ending | None, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
+    import dataclasses
+
     from otel_quant.launcher.python_notes import why_no_step
     from otel_quant.recordings.reader import read
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
-    recording = read(_near(folder))
+    recording = read(_near(folder), ended)
     if any(run.steps for run in recording.runs):
+        # What models cost is in the report: of many models it would take the steps off the screen.
+        runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
+        recording = dataclasses.replace(recording, runs=runs)
         lines = [report({os.fspath(folder): recording}, "table")]
     else:
         why = printable(why_no_step(notes))
@@ -145,7 +207,7 @@ def _text(folder: Path, notes: Sequence[str]) -> str:
     return "\n".join([*lines, f"recording: {printable(os.fspath(_near(folder)))}"])
 
 
-def _report(folder: Path) -> str:
+def _report(folder: Path, ended: Ending | None) -> str:
     """Makes the report; returns a line that says where, or why there is none."""
     from otel_quant.recordings.layout import REPORT
     from otel_quant.recordings.reader import read
@@ -157,7 +219,7 @@ def _report(folder: Path) -> str:
     from otel_quant.report.file import write
 
     try:
-        write(folder / REPORT, render(read(folder)))
+        write(folder / REPORT, render(read(folder, ended)))
     except OSError as error:
         return f"\nreport:    none, {error}"
     return f"\nreport:    {printable(os.fspath(_near(folder / REPORT)))}"

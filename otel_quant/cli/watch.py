@@ -19,7 +19,7 @@ def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from otel_quant.recordings.layout import newest_in
-    from otel_quant.watch.follow import follow
+    from otel_quant.watch.follow import LiveView
 
     path = Path(options.recording) if options.recording else newest_in(Path())
     if path is None:
@@ -28,7 +28,7 @@ def _run(options: argparse.Namespace) -> int:
             "makes one, or its path"
         )
     try:
-        follow(path, sys.stdout, once=options.once)
+        LiveView(path, sys.stdout, once=options.once).show()
     except OSError as error:
         raise UserError(f"{printable(str(path))}: {error.strerror or error}") from error
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Final
 from otel_quant.launcher.shortage import Where
 from otel_quant.recordings.model import Advice, RecordedRun, RecordedStep
 from otel_quant.records import GpuReading
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import size
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 
@@ -31,6 +31,7 @@ class Situation:
         limit: The limit in force, in bytes.
         limit_source: Its source.
         growth: Growth of memory with each sample, in bytes.
+        forecast: Memory after the last sample as the program's own forecast has it, in bytes.
         gpus: The GPUs at the last reading.
     """
 
@@ -41,6 +42,7 @@ class Situation:
     limit: int | None = None
     limit_source: str | None = None
     growth: int | None = None
+    forecast: int | None = None
     gpus: tuple[GpuReading, ...] = ()
 
     def attribute(self, name: str) -> str:
@@ -69,6 +71,8 @@ class Situation:
     @property
     def expected(self) -> float | None:
         """Memory at the last sample if it goes on growing, in bytes; None if that is not known."""
+        if self.where == "host" and self.forecast is not None:
+            return self.forecast
         step = self.step
         if step is None or not step.expected_samples or not self._grows or self.memory is None:
             return None
@@ -142,7 +146,7 @@ ROWS: Final = (
     ),
     _Row(
         lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
-        lambda s: f"Give it more memory: with {size(s.growth or 0)} for each sample, all {s.step.expected_samples if s.step else 0} need about {size((s.expected or 0) * _SPARE)}.",
+        lambda s: f"Give it more memory: all {s.step.expected_samples if s.step else 0} samples need about {size((s.expected or 0) * _SPARE)} (estimated).",
         _RECORDING,
     ),
     _Row(

@@ -46,6 +46,8 @@ class Observation:
             control groups of the program; None where no counter can be read.
         oom_counter: The counter that says so.
         signals: Signals that ended child processes, as far as they were seen, by process id.
+        last_words_ns: When child processes wrote into the recording for the last time, by process id,
+            in nanoseconds since the epoch.
         gpus: The GPUs at the last reading.
         written: Bytes that the process tree sent to storage.
     """
@@ -62,6 +64,7 @@ class Observation:
     oom_kills: int | None = None
     oom_counter: str | None = None
     signals: Mapping[int, int] = field(default_factory=dict)
+    last_words_ns: Mapping[int, int] = field(default_factory=dict)
     gpus: tuple[GpuReading, ...] = ()
     written: int | None = None
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.launcher.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.launcher.observation import LastSeen, Observation, with_mark
 from otel_quant.launcher.post_mortem import ending_of, plain_ending
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program_tree import ProgramTree, TreeReading, signal_of
-from otel_quant.launcher.surroundings import Surroundings, cache_growth
+from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
 from otel_quant.probes.sampler import Sampler
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Number
 from otel_quant.recordings.curve_file import CurveFile
+from otel_quant.recordings.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.recordings.layout import curve_path
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
@@ -215,6 +215,7 @@ class Observer:
             oom_kills=kills[0] if kills is not None else None,
             oom_counter=str(kills[1]) if kills is not None else None,
             signals=self._signals,
+            last_words_ns=last_words_ns(self._folder),
             gpus=last.gpus if last is not None else (),
             written=last.disk.write if last is not None and last.disk is not None else None,
         )

@@ -15,10 +15,16 @@ from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Level
 from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.forecast import forecast_of
+from otel_quant.rendering.units import size
+from otel_quant.telemetry import semconv
 
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
+
+_SOON: Final = 1.0
+"""Seconds after the harm within which the program has ended because of it: what it has reached
+afterwards, as a launcher of ranks does that cleans up, is not what was held then."""
 
 _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
@@ -57,6 +63,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         limit=limit,
         limit_source=source,
         growth=growth,
+        forecast=_forecast(victim, step),
         gpus=seen.gpus,
     )
     return dataclasses.replace(
@@ -145,7 +152,8 @@ def _memory_then(
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
         return _highest_before(victim.time, recording)  # the exception has freed it since
-    if seen.mark is not None:
+    ended = (seen.time_ns - recording.began_ns) / 1e9
+    if seen.mark is not None and ended - victim.time < _SOON:
         return with_mark(last, seen.mark)
     if last is None:
         return None
@@ -237,6 +245,14 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if after[0] > before[0]
     ]
     return round(statistics.median(slopes))
+
+
+def _forecast(victim: Victim, step: RecordedStep | None) -> int | None:
+    """Returns memory after the last sample, in bytes, as the newest forecast of the process has it."""
+    if victim.run is None or step is None:
+        return None
+    found = forecast_of(victim.run, step).get(semconv.FORECAST_MEMORY)
+    return found if isinstance(found, int) else None
 
 
 def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:

@@ -13,7 +13,8 @@ import errno
 import os
 import resource
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -47,17 +48,17 @@ class Program:
     Args:
         arguments: The program, looked up in ``PATH``, and its arguments.
         environ: Its environment.
+        output: Descriptor of the file that its output and errors go to; None for ours.
 
     Raises:
         OSError: It does not exist (``FileNotFoundError``) or cannot be run.
     """
 
-    def __init__(self, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._taken = {
-            number
-            for number in signal.valid_signals()
-            if number not in _NOT_PASSED_ON and signal.getsignal(number) is not signal.SIG_IGN
-        } | {signal.SIGCHLD}
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], output: int | None = None
+    ) -> None:
+        # Ignored ones too: the program may have a handler for them later.
+        self._taken = (signal.valid_signals() - _NOT_PASSED_ON) | {signal.SIGCHLD}
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._witness = GroupWitness()
@@ -69,7 +70,7 @@ class Program:
         if self.pid == 0:
             if ignores_ends:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            _become(list(arguments), environ, self._mask, failure)
+            _become(list(arguments), environ, self._mask, failure, output)
         os.close(failure)
         with os.fdopen(failed, "rb") as pipe:
             number = pipe.read()
@@ -79,12 +80,17 @@ class Program:
             raise OSError(int(number), os.strerror(int(number)), arguments[0])
         _let_go_of_input_and_output()
 
-    def wait(self) -> Ending:
+    def wait(
+        self, while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Ending:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         The terminal's input and output stay the program's: nothing is read or written here.
+
+        Args:
+            while_stopped: Makes what this process is within while it is stopped.
         """
-        while (ending := self._ending()) is None:
+        while (ending := self._ending(while_stopped)) is None:
             arrived = signal.sigwaitinfo(self._taken)
             if arrived.si_signo == signal.SIGCHLD or arrived.si_pid in (self.pid, os.getpid()):
                 continue
@@ -99,7 +105,7 @@ class Program:
         self._witness.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
-    def _ending(self) -> Ending | None:
+    def _ending(self, while_stopped: Callable[[], AbstractContextManager[None]]) -> Ending | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
@@ -111,7 +117,8 @@ class Program:
                 return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
             if self._is_stopped() and signal.SIGCONT not in signal.sigpending():
-                _stop(os.WSTOPSIG(status))
+                with while_stopped():
+                    _stop(os.WSTOPSIG(status))
 
     def _is_stopped(self) -> bool:
         state = Path(f"/proc/{self.pid}/stat")
@@ -132,6 +139,7 @@ def _become(
     environ: Mapping[str, str],
     mask: Iterable[int],
     failure: int,
+    output: int | None,
 ) -> NoReturn:
     """Turns this process, a fork, into the program, or writes the error's number and ends."""
     try:
@@ -141,6 +149,9 @@ def _become(
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if output is not None:
+            os.dup2(output, 1)
+            os.dup2(output, 2)
         try:
             os.execvpe(arguments[0], arguments, environ)  # noqa: S606 # what the user asks for
         except OSError as error:

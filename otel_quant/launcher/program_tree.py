@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.probes.cpu import CpuProbe
@@ -19,9 +18,6 @@ from otel_quant.probes.tree import descendants
 from otel_quant.records import CpuReading, DiskReading, GpuReading
 
 _Reading = TypeVar("_Reading")
-
-_LONGEST_NAME: Final = 60
-_INTERPRETERS: Final = ("python", "bash", "sh", "dash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,36 +100,6 @@ class ProgramTree:
         self._gpus.close()
 
 
-def name_of(pid: int) -> str | None:
-    """Returns a process's name as a person would say it: ``python3 train.py``.
-
-    Args:
-        pid: The process.
-
-    Returns:
-        The program without its folder, for an interpreter with its script or module; None if the
-        process is gone.
-    """
-    try:
-        words = read_process(pid, "cmdline").decode(errors="replace").split("\0")
-    except OSError:
-        return None
-    return short_name(words)
-
-
-def short_name(words: Sequence[str]) -> str | None:
-    """Returns the name of a process with this command line; None for an empty one.
-
-    Args:
-        words: Program and arguments.
-    """
-    program = PurePath(words[0]).name
-    if not program:
-        return None
-    script = _script(words[1:]) if program.startswith(_INTERPRETERS) else None
-    return f"{program} {script}"[:_LONGEST_NAME] if script else program[:_LONGEST_NAME]
-
-
 def signal_of(pid: int) -> int | None:
     """Returns the signal that ended a process that was not waited for; None for none.
 
@@ -145,20 +111,6 @@ def signal_of(pid: int) -> int | None:
     except (OSError, IndexError, ValueError):
         return None
     return status & 0x7F or None
-
-
-def _script(arguments: Sequence[str]) -> str | None:
-    """Returns the script or module that an interpreter runs; what follows `-c` is not shown."""
-    for position, argument in enumerate(arguments):
-        if position and arguments[position - 1] in ("-W", "-X"):
-            continue  # the value of an option
-        if argument == "-m":
-            return " ".join(arguments[position : position + 2])
-        if argument == "-c":
-            return argument
-        if argument and not argument.startswith("-"):
-            return PurePath(argument).name
-    return None
 
 
 def _unless_gone(

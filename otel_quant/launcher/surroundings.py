@@ -80,6 +80,23 @@ def cache_growth(folder: Path) -> int | None:
     return max(found, default=None)
 
 
+def last_words_ns(folder: Path) -> dict[int, int]:
+    """Returns when each process wrote its state for the last time: each sample is written there.
+
+    Args:
+        folder: The recording.
+
+    Returns:
+        Nanoseconds since the epoch, by process id.
+    """
+    found: dict[int, int] = {}
+    for path in folder.glob(state_path(folder, "*").name):
+        pid = path.name.split(".")[1].partition("-")[0]
+        if pid.isdigit():
+            found[int(pid)] = max(found.get(int(pid), 0), path.stat().st_mtime_ns)
+    return found
+
+
 def _address_space(pid: int) -> int | None:
     if sys.platform != "linux":
         return None

@@ -53,7 +53,11 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
         # Workers of a program that is killed may be open too, but have come to no harm before.
         run = own or _newest([run for run in recording.runs if _open(run)])
         return Victim(seen.pid, seen.signal, run, _open(run), end)
-    victims = sorted(_harmed(seen, recording, end), key=lambda victim: victim.time)
+    # Of several the others may have been ended because of the first.
+    victims = sorted(
+        _harmed(seen, recording, end),
+        key=lambda victim: (victim.signal in _ENDS_WORKERS, victim.time),
+    )
     if victims:
         return victims[0]
     if not seen.exit_code:
@@ -71,8 +75,7 @@ def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Vic
             number = seen.signals.get(run.pid or 0) or _signal_of_child(seen)
             # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
             if steps and (seen.exit_code or _is_harm(number, seen)):
-                last = seen.last_seen.get(run.pid or 0)
-                time = (last.time_ns - recording.began_ns) / 1e9 if last is not None else end
+                time = _last_alive(run.pid or 0, seen, recording, end)
                 yield Victim(run.pid, number, run, steps, time)
         elif seen.exit_code and (failed := _failed(run)):
             yield Victim(run.pid, None, run, failed, failed[-1].end or run.end)
@@ -81,6 +84,17 @@ def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Vic
             last = seen.last_seen.get(pid)
             if last is not None:  # it was large
                 yield Victim(pid, number, None, (), (last.time_ns - recording.began_ns) / 1e9)
+
+
+def _last_alive(pid: int, seen: Observation, recording: Recording, end: float) -> float:
+    """Returns the last moment at which a process is known to have lived.
+
+    Between two readings several may have died; what they have written meanwhile tells them apart.
+    """
+    last = seen.last_seen.get(pid)
+    if last is None:
+        return end
+    return (max(last.time_ns, seen.last_words_ns.get(pid, 0)) - recording.began_ns) / 1e9
 
 
 def _is_harm(number: int | None, seen: Observation) -> bool:

@@ -13,6 +13,7 @@ SCHEMA: Final = 1
 MANIFEST: Final = "manifest.json"
 PROFILE: Final = "quark_profile.yaml"
 REPORT: Final = "report.html"
+OUTPUT: Final = "output.log"
 
 _EVENTS: Final = "events.{}.jsonl"
 _CURVE: Final = "curve.{}.jsonl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import threading
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Final
 from otel_quant.recordings import series
 from otel_quant.recordings.curve import Number
 from otel_quant.recordings.curve_file import CurveFile
-from otel_quant.records import CpuReading, DiskReading, MemoryReading, Reading
+from otel_quant.recordings.largest_processes import LargestProcesses
+from otel_quant.records import CpuReading, DiskReading, Reading
 
-_MOST_PROCESSES: Final = 5
-"""Processes that have a series of their own; each takes room in every bucket of the curve."""
+_LOOK_NS: Final = 1_000_000_000
+"""Nanoseconds between two looks at which processes are the largest."""
 
 
 class OwnCurve:
@@ -32,7 +32,8 @@ class OwnCurve:
     def __init__(self, path: Path, first: Reading, interval: float) -> None:
         self._file = CurveFile(path, first.time_ns, first.clock_ns, interval)
         self._first = first
-        self._names: dict[int, str] = {}
+        self._largest = LargestProcesses(os.getpid())
+        self._looked_ns = 0
         # The sampler may add its last reading while the run ends.
         self._lock = threading.RLock()
         self.flush(first)
@@ -49,7 +50,13 @@ class OwnCurve:
         levels: dict[str, Number] = {}
         if reading.memory is not None:
             levels[series.MEMORY] = reading.memory.tree_rss
-            levels |= self._processes(reading.memory)
+            children = {pid: rss for pid, rss, _ in reading.memory.children}
+            processes = {os.getpid(): reading.memory.rss, **children}
+            if reading.clock_ns - self._looked_ns >= _LOOK_NS:
+                self._looked_ns = reading.clock_ns
+                self._largest.look(processes)
+            for name, rss in self._largest.series(processes).items():
+                levels[series.PROCESS + name] = rss
         for gpu in reading.gpus:
             levels[series.gpu_used(gpu.index)] = gpu.used
             if gpu.process_used is not None:
@@ -78,17 +85,6 @@ class OwnCurve:
         self._lock = threading.RLock()
         self._file.forget()
 
-    def _processes(self, memory: MemoryReading) -> dict[str, Number]:
-        """Returns RSS of the main process and of its largest children; none without children."""
-        if not memory.children:
-            return {}
-        largest = heapq.nlargest(_MOST_PROCESSES, memory.children, key=lambda child: child[1])
-        for pid in (os.getpid(), *(pid for pid, _, _ in largest)):
-            if pid not in self._names and len(self._names) < _MOST_PROCESSES:
-                self._names[pid] = f"{series.PROCESS}{_name_of(pid)} ({pid})"
-        used = {os.getpid(): memory.rss, **{pid: rss for pid, rss, _ in memory.children}}
-        return {name: used[pid] for pid, name in self._names.items() if pid in used}
-
 
 def _totals(first: Reading, reading: Reading) -> dict[str, Number]:
     totals: dict[str, Number] = {}
@@ -101,10 +97,3 @@ def _totals(first: Reading, reading: Reading) -> dict[str, Number]:
         used = cpu.user + cpu.system - cpu_before.user - cpu_before.system
         totals[series.CPU] = max(0.0, round(used, 3))
     return totals
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() or "process"
-    except OSError:
-        return "process"

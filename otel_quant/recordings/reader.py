@@ -21,11 +21,12 @@ from otel_quant.telemetry import semconv
 _LAUNCHER: Final = "launcher"
 
 
-def read(path: Path) -> Recording:
+def read(path: Path, ending: Ending | None = None) -> Recording:
     """Reads a recording.
 
     Args:
         path: Its folder, or a ``quark_profile.yaml``: ours or Quark's own, complete or not.
+        ending: How the program ended, where the manifest does not say so: the disk may be full.
 
     Returns:
         The recording; of one that is being made, what is known so far.
@@ -36,13 +37,13 @@ def read(path: Path) -> Recording:
         NewerSchemaError: A newer otel-quant has written it.
     """
     if path.is_dir():
-        return _read_folder(path)
+        return _read_folder(path, ending)
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
 
     return read_profile(path)
 
 
-def _read_folder(folder: Path) -> Recording:
+def _read_folder(folder: Path, ending: Ending | None) -> Recording:
     processes = layout.processes_in(folder)
     made = manifest.load(folder)
     launcher = layout.curve_path(folder, _LAUNCHER)
@@ -56,7 +57,7 @@ def _read_folder(folder: Path) -> Recording:
     if not isinstance(began_ns, int):
         problems.append(f"{layout.MANIFEST} is missing or has been cut")
         began_ns = _earliest(folder, processes)
-    ending = manifest.ending_of(made)
+    ending = manifest.ending_of(made) or ending
     runs: list[RecordedRun] = []
     curves: dict[str, RecordedCurve] = {}
     latest = 0.0

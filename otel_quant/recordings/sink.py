@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.forecast.warnings import NewWarnings
 from otel_quant.recording.failures import message_of
 from otel_quant.recording.sink import Sink
 from otel_quant.recordings import layout, manifest
@@ -32,7 +33,7 @@ from otel_quant.records import (
     StepRecord,
     error_type,
 )
-from otel_quant.telemetry import semconv
+from otel_quant.telemetry import forecasts, semconv
 from otel_quant.telemetry.attributes import (
     FigureAttributes,
     custom_value,
@@ -61,6 +62,7 @@ class _OpenStep:
     expected: int | None = None
     told: int = 0  # samples in the last event
     told_ns: int = 0
+    warning: dict[str, Any] = field(default_factory=dict)  # of the forecast
 
 
 class RecordingSink(Sink):
@@ -98,6 +100,7 @@ class RecordingSink(Sink):
         self._curve: OwnCurve | None = None
         self._made_manifest = False
         self._has_failed = False
+        self._warnings = NewWarnings()
         self._heartbeat_ns = 0
         self._newest: tuple[int, int, Mapping[str, Any]] = 0, 0, {}
         # Reentrant: a signal handler may close a step while another is being written.
@@ -110,6 +113,7 @@ class RecordingSink(Sink):
         reading = checkpoint.reading
         self._run, self._run_ids = run, self._ids_of(None)
         self._steps = {}
+        self._warnings.clear()
         self._newest = reading.time_ns, reading.clock_ns, {}
         self._heartbeat_ns = reading.clock_ns
         if self._events is None and not self._has_failed:
@@ -202,7 +206,7 @@ class RecordingSink(Sink):
         run = self._run
         if run is None:
             return
-        self._steps.pop(record.info.index, None)
+        known = self._steps.pop(record.info.index, None)
         error = record.error
         self._write(
             "step.ended",
@@ -215,6 +219,7 @@ class RecordingSink(Sink):
                         record.start, record.end, record.peaks, run.limits.memory
                     ),
                     **progress_of(record),
+                    **(known.warning if known is not None else {}),
                 },
                 "samples": record.samples,
                 "items": record.items,
@@ -292,6 +297,9 @@ class RecordingSink(Sink):
         with self._lock:
             self._newest = reading.time_ns, reading.clock_ns, attributes
             self._write_state()
+        for step, growth in self._warnings.of(progress):
+            if step.info.index in self._steps:
+                self._steps[step.info.index].warning |= forecasts.attributes_of(growth)
         for step in progress.steps:
             self._tell_samples(step.info.index, reading)
         if reading.clock_ns - self._heartbeat_ns >= _HEARTBEAT:

@@ -1,12 +1,19 @@
-"""How a program ended, in a few lines: printed by the launcher, `show` and the report."""
+"""How a program ended, in words: for the launcher, `show` and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from otel_quant.recordings.model import Ending
-from otel_quant.rendering.sizes import size
 from otel_quant.rendering.table import printable
+from otel_quant.rendering.units import WITHIN, counted, cut, share_text, size
+
+_LONGEST: Final = 300
+_LONGEST_NAME: Final = 80
+_MOST: Final = 8
+
+_CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
 
 def ending_lines(ending: Ending) -> list[str]:
@@ -18,30 +25,71 @@ def ending_lines(ending: Ending) -> list[str]:
     Returns:
         Lines without line breaks: the first says what happened, the others are indented.
     """
-    if not _is_worth_telling(ending):
+    if not is_worth_telling(ending):
         return []
-    return [printable(_headline(ending)), *(f"  {printable(line)}" for line in _details(ending))]
+    facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
+    return [
+        printable(headline(ending)),
+        *(f"  {printable(f'{name}: {text}')}" for name, text in facts),
+    ]
 
 
-def _is_worth_telling(ending: Ending) -> bool:
+def is_worth_telling(ending: Ending) -> bool:
+    """Returns whether there is more to say than an exit code.
+
+    Args:
+        ending: How the program ended.
+    """
     return bool(ending.signal or ending.process or ending.open_steps or ending.error)
 
 
-def _headline(ending: Ending) -> str:
+def headline(ending: Ending) -> str:
+    """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``.
+
+    Args:
+        ending: How the program ended.
+    """
     if ending.process is not None:
         by = f" was killed by {ending.process_signal}" if ending.process_signal else " died"
-        what = f"{ending.process}{by}; the program {_exit(ending)}"
-    elif ending.signal is not None:
-        what = f"the program was killed by {ending.signal}"
-    elif ending.error is not None:
-        what = f"the program failed with {ending.error}"
+        what = f"{cut(ending.process, _LONGEST)}{by}; the program {_exit(ending)}"
+    elif ending.signal is None and ending.error is not None:
+        what = f"the program failed with {cut(ending.error, _LONGEST)}"
     else:
         what = f"the program {_exit(ending)}"
     if ending.out_of_memory == "known":
         what += ": out of memory"
     elif ending.out_of_memory == "guessed":
         what += ": out of memory, probably"
-    return what if ending.where is None else f"{what}, in {ending.where}"
+    return what if ending.where is None else f"{what}, in {cut(ending.where, _LONGEST)}"
+
+
+def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
+    """Yields what is known beside that, each with its name, without the advice.
+
+    Args:
+        ending: How the program ended.
+    """
+    if ending.evidence is not None:
+        name = _CERTAIN.get(ending.out_of_memory or "", "because")
+        yield name, cut(ending.evidence, _LONGEST)
+    if len(ending.open_steps) > 1:
+        yield (
+            "open steps",
+            _listed([cut(each, _LONGEST_NAME) for each in ending.open_steps], WITHIN),
+        )
+    if ending.memory is not None or ending.memory_limit is not None:
+        yield "memory", _memory(ending)
+    for name, sizes in (("largest", ending.processes), ("disk", ending.disk)):
+        if sizes:
+            yield (
+                name,
+                _listed([f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in sizes], ", "),
+            )
+
+
+def _advice(ending: Ending) -> Iterator[str]:
+    for advice in ending.advice:
+        yield f"{advice.text} [{advice.source}]"
 
 
 def _exit(ending: Ending) -> str:
@@ -50,28 +98,18 @@ def _exit(ending: Ending) -> str:
     return f"ended with exit code {ending.exit_code}"
 
 
-def _details(ending: Ending) -> Iterator[str]:
-    if ending.evidence is not None:
-        known = {"known": "known from", "guessed": "guessed from"}
-        yield f"{known.get(ending.out_of_memory or '', 'because')}: {ending.evidence}"
-    if len(ending.open_steps) > 1:
-        yield f"open steps: {' > '.join(ending.open_steps)}"
-    if ending.memory is not None or ending.memory_limit is not None:
-        yield f"memory: {_memory(ending)}"
-    if ending.processes:
-        yield f"largest: {', '.join(f'{name} {size(rss)}' for name, rss in ending.processes)}"
-    if ending.disk:
-        yield f"disk: {', '.join(f'{name} {size(taken)}' for name, taken in ending.disk)}"
-    for advice in ending.advice:
-        yield f"would help: {advice.text} [{advice.source}]"
-
-
 def _memory(ending: Ending) -> str:
-    parts = [size(ending.memory)] if ending.memory is not None else ["unknown"]
-    if ending.memory_limit is not None:
+    text = size(ending.memory) if ending.memory is not None else "unknown"
+    if ending.memory_limit:
         source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
-        parts.append(f"of {size(ending.memory_limit)}{source}")
-    text = " ".join(parts)
+        share = f"{share_text(ending.memory / ending.memory_limit)} of " if ending.memory else ""
+        text += f", {share}the limit of {size(ending.memory_limit)}{source}"
     if ending.memory_per_sample:
         text += f", {size(ending.memory_per_sample)} more with each sample"
     return text
+
+
+def _listed(texts: Sequence[str], between: str) -> str:
+    more = len(texts) - _MOST
+    shown = between.join(texts[:_MOST])
+    return f"{shown} and {counted(more, 'more').removesuffix('s')}" if more > 0 else shown

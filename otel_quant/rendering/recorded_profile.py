@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from otel_quant.profile.reader import Profile, Record
 from otel_quant.recordings.model import LastReading, RecordedRun, Recording
+from otel_quant.recordings.series import MEMORY
 from otel_quant.telemetry import semconv
 
 _MIB: Final = 1 << 20
@@ -103,6 +104,14 @@ def _facts(recording: Recording, run: RecordedRun) -> Record:
     samples = [step.samples for step in run.steps if step.samples]
     if samples:
         facts["calibration_samples"] = sum(samples)
+    seen = _seen_by_launcher(recording)
+    if run.end is None and seen is not None and len(recording.runs) == 1:
+        limit = known.get(semconv.MEMORY_LIMIT)
+        facts |= {
+            "tree_peak_memory_mb": round(seen / _MIB, 2),
+            "tree_peak_memory_source": "sampled",
+            **({"memory_limit_share": round(seen / limit, 4)} if isinstance(limit, int) else {}),
+        }
     if run.end is not None:
         facts["ended"] = f"with {run.error}" if run.error else "without an exception"
         facts |= _in_mib(known, {semconv.MEMORY_PEAK: "tree_peak_memory_mb"})
@@ -113,6 +122,16 @@ def _facts(recording: Recording, run: RecordedRun) -> Record:
             if name in known:
                 facts[key] = known[name]
     return facts
+
+
+def _seen_by_launcher(recording: Recording) -> float | None:
+    """Returns the highest memory of the program that the launcher knows of, in bytes."""
+    curve = recording.curves.get("launcher")
+    buckets = curve.curve.buckets.values() if curve is not None else ()
+    seen: list[float] = [each.levels[MEMORY].highest for each in buckets if MEMORY in each.levels]
+    if recording.ending is not None and recording.ending.memory is not None:
+        seen.append(recording.ending.memory)
+    return max(seen, default=None)
 
 
 def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> Record:

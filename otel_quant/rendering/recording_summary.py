@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_quant.recordings.model import Ending, Recording
+from otel_quant.recordings.model import Recording
 from otel_quant.rendering.document import Facts, Lines, Part
-
-_MIB: Final = 1 << 20
+from otel_quant.rendering.ending import ending_lines
+from otel_quant.rendering.forecast import forecast_lines
 
 _STATES: Final[Mapping[str, str]] = {
     "running": "is running",
@@ -22,10 +22,17 @@ _STATES: Final[Mapping[str, str]] = {
 
 def summary_parts(recording: Recording) -> Iterator[Part]:
     """Yields what is printed of a recording before its runs."""
-    rows = [("recording", f"{_STATES[recording.state]}, {recording.duration:,.1f} s")]
-    if recording.ending is not None:
-        rows += _ending(recording.ending)
-    yield Facts(tuple(rows), str(recording.path))
+    state = f"{_STATES[recording.state]}, {recording.duration:,.1f} s"
+    ending = recording.ending
+    if ending is not None and ending.exit_code is not None:
+        state += f", exit code {ending.exit_code}"
+    yield Facts((("recording", state),), str(recording.path))
+    told = ending_lines(ending) if ending is not None else ()
+    if told:
+        yield Lines(tuple(told))
+    forecast = forecast_lines(recording)
+    if forecast:
+        yield Lines(tuple(forecast))
     if recording.problems:
         yield Lines(recording.problems)
     if not recording.runs:
@@ -41,26 +48,3 @@ def summary_data(recording: Recording) -> dict[str, Any]:
         "problems": list(recording.problems),
         **({"ending": dataclasses.asdict(recording.ending)} if recording.ending else {}),
     }
-
-
-def _ending(ending: Ending) -> Iterator[tuple[str, str]]:
-    how = ending.signal or f"exit code {ending.exit_code}"
-    if ending.out_of_memory is not None:
-        how += f", out of memory ({ending.out_of_memory})"
-    yield "ended by", how
-    for name, text in (("because", ending.evidence), ("in", ending.where)):
-        if text:
-            yield name, text
-    if ending.memory is not None:
-        source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
-        limit = (
-            f", limit {ending.memory_limit / _MIB:,.1f} MiB{source}" if ending.memory_limit else ""
-        )
-        yield "memory then", f"{ending.memory / _MIB:,.1f} MiB{limit}"
-    if ending.memory_per_sample is not None:
-        yield "for each sample", f"{ending.memory_per_sample / _MIB:+,.1f} MiB"
-    for title, sizes in (("processes", ending.processes), ("disk", ending.disk)):
-        if sizes:
-            yield title, ", ".join(f"{name} {size / _MIB:,.1f} MiB" for name, size in sizes)
-    for advice in ending.advice:
-        yield "what would help", f"{advice.text} [{advice.source}]"

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
+MB: Final = 10**6
+GB: Final = 10**9
 
-_SIZES: Final = ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+WITHIN: Final = " > "
+"""Between the name of a step and that of one within it."""
+
+_SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _DIGITS: Final = 3
 
 
-def size_text(value: float) -> str:
-    """Returns a number of bytes: ``7.52 GiB``."""
-    for unit, name in _SIZES:
-        if abs(value) >= unit:
-            return f"{digits_text(value / unit)} {name}"
-    return f"{value:.0f} B"
+def size(number: float) -> str:
+    """Returns bytes with a decimal unit and three digits: ``7.53 GB``.
+
+    Args:
+        number: Bytes; may be negative.
+    """
+    position, left = 0, abs(float(number))
+    while left >= 999.5 and position < len(_SIZES) - 1:
+        left, position = left / 1000, position + 1
+    digits = 0 if position == 0 or left >= 99.95 else 1 if left >= 9.995 else 2
+    return f"{'-' if number < 0 else ''}{left:.{digits}f} {_SIZES[position]}"
 
 
 def count_text(value: float) -> str:

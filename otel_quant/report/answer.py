@@ -11,20 +11,21 @@ from typing import Final
 
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording
-from otel_quant.rendering.sizes import size
-from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, number, text
-from otel_quant.report.bands import ShownStep, shown_steps, step_at
-from otel_quant.report.charts import Chart
-from otel_quant.report.grid import LAUNCHER
-from otel_quant.report.subject import Subject, memory_limit, process_name
-from otel_quant.report.units import (
+from otel_quant.rendering.forecast import forecast_lines
+from otel_quant.rendering.units import (
     WITHIN,
     clock_text,
     counted,
     cut,
     duration_text,
     share_text,
+    size,
 )
+from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, number, text
+from otel_quant.report.bands import ShownStep, shown_steps, step_at
+from otel_quant.report.charts import Chart
+from otel_quant.report.grid import LAUNCHER
+from otel_quant.report.subject import Subject, memory_limit, process_name
 from otel_quant.telemetry import semconv
 
 _LONGEST_NAME: Final = 120
@@ -94,6 +95,7 @@ def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Ch
             *_peak_sentence(recording, peak),
             *_time(recording, subject),
             *_written(recording, subject, charts),
+            *(f"{line}." for line in forecast_lines(recording)),
         ),
         meters=tuple(meters),
     )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from otel_quant.rendering.units import cut
 from otel_quant.report.bands import ShownStep
 from otel_quant.report.grid import Values
-from otel_quant.report.units import cut
 
 Unit = Literal["bytes", "bytes/s", "cores", "samples"]
 Style = Literal["main", "second", "stacked", "lowest"]

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_quant.recordings.model import Recording
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import MB, count_text, counted, cut, share_text, size
 from otel_quant.report.attributes import number, value_text
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import MB, count_text, counted, cut, share_text
 
 _ROLES: Final = ("float", "quantized")
 _PRECISION: Final = "precision."

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.recordings.model import Recording
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import cut, size
 from otel_quant.report.attributes import value_text
 from otel_quant.report.subject import Subject
 from otel_quant.report.tables import FactList
-from otel_quant.report.units import cut
 from otel_quant.telemetry import semconv
 
 _LONGEST: Final = 1_000
@@ -64,6 +63,7 @@ _NAMES: Final = {
     "quant.vcs.dirty": "uncommitted changes",
     "quant.calibration.method": "calibration",
     "quant.config.name": "configuration",
+    "quant.run.world_size": "ranks",
     "quant.input.path": "model read",
     "quant.input.size": "size of it",
 }

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.recordings.model import State
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import clock_text, count_text, cut, digits_text, size
 from otel_quant.report.bands import ROWS, ShownStep
 from otel_quant.report.charts import Chart, Unit
 from otel_quant.report.grid import Values
-from otel_quant.report.units import clock_text, count_text, cut, digits_text
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200

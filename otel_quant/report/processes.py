@@ -8,11 +8,11 @@ from statistics import median
 from typing import Final
 
 from otel_quant.recordings.model import RecordedRun, Recording, State
+from otel_quant.rendering.units import MB, cut, duration_text, share_text
 from otel_quant.report.attributes import number
 from otel_quant.report.step_table import STATES
 from otel_quant.report.subject import by_process, process_name
 from otel_quant.report.tables import Column, PageTable, Row
-from otel_quant.report.units import MB, cut, duration_text, share_text
 from otel_quant.telemetry import semconv
 
 _MOST_PROCESSES: Final = 128

@@ -9,6 +9,7 @@ from typing import Final
 from otel_quant.recordings import series
 from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import Attributes, RecordedRun, RecordedStep, Recording
+from otel_quant.rendering.forecast import forecast_of
 from otel_quant.telemetry import semconv
 
 LAUNCHER: Final = "launcher"
@@ -32,6 +33,11 @@ class StepLine:
     def is_open(self) -> bool:
         """Whether it has not ended."""
         return self.step.end is None
+
+    @property
+    def forecast(self) -> Attributes:
+        """What its forecast says."""
+        return forecast_of(self.run, self.step)
 
 
 @dataclass(frozen=True, slots=True)

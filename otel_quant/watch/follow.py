@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
+from otel_quant.recordings.layout import OUTPUT
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.watch.plain import PlainView
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 _EVERY: Final = 1.0
 """Seconds between two looks."""
@@ -20,73 +26,104 @@ _SHARE: Final = 10
 
 _LAST_ROWS: Final = 60
 
-OUTPUT: Final = "output.log"
 _TAIL: Final = 8192
 """Bytes of the output that are read."""
 
 
-def follow(path: Path, out: TextIO, *, once: bool = False) -> None:
-    """Shows a recording until it is over, or Ctrl-C.
+class LiveView:
+    """Shows a recording until it is over.
 
     Args:
         path: The recording.
         out: Where to show it: a screen if it is a terminal, else lines.
         once: Whether to show what there is now, and no more.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is no recording, or a newer one.
     """
-    try:
-        if not out.isatty() or os.environ.get("TERM") == "dumb":
-            view = PlainView()
-            for recording in _looks(path, lambda: None, once):
-                for line in view.lines(recording):
-                    print(line, file=out, flush=True)
-        else:
-            _on_a_terminal(path, out, once)
-    except KeyboardInterrupt:
-        pass  # whoever looks has seen enough
 
+    def __init__(self, path: Path, out: TextIO, *, once: bool = False) -> None:
+        self._path, self._out, self._once = path, out, once
+        self._ended = threading.Event()
+        self._live: Live | None = None
 
-def _on_a_terminal(path: Path, out: TextIO, once: bool) -> None:
-    from rich.console import Console
-    from rich.live import Live
+    def show(self) -> None:
+        """Shows it until it is over, until :meth:`end` or Ctrl-C.
 
-    from otel_quant.watch.screen import screen
-
-    console = Console(file=out)
-    newest: Recording | None = None
-    log: list[str] = []
-
-    def draw() -> None:
-        # Again and again: the terminal may have another size.
-        if newest is not None:
-            live.update(screen(newest, *console.size, log), refresh=True)
-
-    with Live(console=console, auto_refresh=False, screen=not once, transient=True) as live:
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It is no recording, or a newer one.
+        """
         try:
-            for recording in _looks(path, draw, once):
-                newest = recording
-                log = last_lines(path / OUTPUT)
-                draw()
+            if not self._out.isatty() or os.environ.get("TERM") == "dumb":
+                view = PlainView()
+                for recording in self._looks(lambda: None):
+                    for line in view.lines(recording):
+                        print(line, file=self._out, flush=True)
+            else:
+                self._on_a_terminal()
         except KeyboardInterrupt:
-            pass
-    if newest is not None:  # what stays when the screen is gone
-        console.print(screen(newest, console.width, _LAST_ROWS, log))
+            pass  # whoever looks has seen enough
 
+    def end(self) -> None:
+        """Has :meth:`show`, on another thread, look for the last time now."""
+        self._ended.set()
 
-def _looks(path: Path, between: Callable[[], None], once: bool) -> Iterator[Recording]:
-    while True:
-        began = time.monotonic()
-        recording = read(path)
-        yield recording
-        if once or recording.state != "running":
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves the screen as it was for a block, in which this process is stopped."""
+        live = self._live
+        if live is None or not live.is_started:
+            yield
             return
-        until = time.monotonic() + max(_EVERY, _SHARE * (time.monotonic() - began))
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(0.25, left))
-            between()
+        live.stop()
+        try:
+            yield
+        finally:
+            live.start()
+
+    def _on_a_terminal(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        from otel_quant.watch.screen import screen
+
+        console = Console(file=self._out)
+        newest: Recording | None = None
+        log: list[str] = []
+
+        def draw() -> None:
+            # Again and again: the terminal may have another size.
+            if newest is not None:
+                live.update(screen(newest, *console.size, log), refresh=True)
+
+        with Live(
+            console=console,
+            auto_refresh=False,
+            screen=not self._once,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            self._live = live
+            try:
+                for recording in self._looks(draw):
+                    newest = recording
+                    log = last_lines(self._path / OUTPUT)
+                    draw()
+            except KeyboardInterrupt:
+                pass
+        if newest is not None:  # what stays when the screen is gone
+            console.print(screen(newest, console.width, _LAST_ROWS, log))
+
+    def _looks(self, between: Callable[[], None]) -> Iterator[Recording]:
+        while True:
+            began = time.monotonic()
+            is_last = self._once or self._ended.is_set()
+            recording = read(self._path)
+            yield recording
+            if is_last or recording.state != "running":
+                return
+            until = time.monotonic() + max(_EVERY, _SHARE * (time.monotonic() - began))
+            while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(0.25, left)):
+                between()
 
 
 def last_lines(path: Path) -> list[str]:

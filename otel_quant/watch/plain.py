@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from otel_quant.recordings.model import Recording
+from otel_quant.rendering.forecast import exceeded, time_left
 from otel_quant.rendering.units import duration_text
 from otel_quant.watch import words
 from otel_quant.watch.figures import memory, step_lines
@@ -54,7 +55,11 @@ class PlainView:
         texts: list[str] = []
         for line in step_lines(recording):
             if line.is_open and line.step.state == "running":
-                parts = (words.samples(line.step), words.time_left(line), words.forecast(line))
+                parts = (
+                    words.samples(line.step),
+                    time_left(line.forecast),
+                    exceeded(line.forecast),
+                )
                 texts.append(", ".join(filter(None, (words.name(recording, line), *parts))))
         return "; ".join((*texts, f"memory {words.usage(memory(recording))}"))
 

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from otel_quant.recordings import series
 from otel_quant.recordings.model import Recording, State
+from otel_quant.rendering.forecast import exceeded, time_left
 from otel_quant.rendering.table import printable
-from otel_quant.rendering.units import clock_text, duration_text, size_text
+from otel_quant.rendering.units import clock_text, duration_text, size
 from otel_quant.telemetry import semconv
 from otel_quant.watch import words
 from otel_quant.watch.figures import (
@@ -121,7 +122,7 @@ def _cells(recording: Recording, line: StepLine, bar: int) -> tuple[Text, ...]:
     return (
         Text.assemble("  " * line.depth, (mark, style), " ", words.name(recording, line)),
         Text(duration_text(end - step.start)),
-        Text(size_text(peak) if peak is not None else "", style="dim"),
+        Text(size(peak) if peak is not None else "", style="dim"),
         _progress(line, bar),
     )
 
@@ -132,7 +133,7 @@ def _progress(line: StepLine, bar: int) -> Text:
         return Text(printable(step.error or ""), style="red")
     texts = [words.samples(step)]
     if step.state == "running":
-        texts.append(words.time_left(line))
+        texts.append(time_left(line.forecast))
     text = Text(", ".join(filter(None, texts)))
     if not step.expected_samples or step.samples is None or not bar:
         return text
@@ -156,7 +157,7 @@ def _curve(recording: Recording, width: int) -> Iterator[Text]:
     top = max(highest, limit) if near and limit is not None else highest
     for row in range(_CURVE_ROWS, 0, -1):
         blocks = "".join(_block(value, top, row) for value in values)
-        label = f"{size_text(top):>{_AXIS - 1}} " if row == _CURVE_ROWS else " " * _AXIS
+        label = f"{size(top):>{_AXIS - 1}} " if row == _CURVE_ROWS else " " * _AXIS
         is_limit = near and row == _CURVE_ROWS
         yield Text.assemble((label, "dim"), (blocks, "cyan"), (_LIMIT, "red") if is_limit else "")
     length = (max(curve.curve.buckets) + 1) * curve.curve.length / 1000
@@ -175,7 +176,7 @@ def _usage(recording: Recording) -> Iterator[Text]:
         if use.now is not None or use.peak is not None:
             yield Text.assemble((f"{use.name:13}", "bold"), words.usage(use))
     for line in step_lines(recording):
-        text = words.forecast(line) if line.is_open else ""
+        text = exceeded(line.forecast) if line.is_open else ""
         if text:
             yield Text(f"{words.name(recording, line)}: {text}", style="bold red")
 

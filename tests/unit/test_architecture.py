@@ -41,7 +41,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "recording": SHARED | {"forecast", "probes"},
     "telemetry": SHARED | {"environment", "forecast", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
-    "recordings": SHARED | {"environment", "probes", "profile", "recording", "telemetry"},
+    "recordings": SHARED
+    | {"environment", "forecast", "probes", "profile", "recording", "telemetry"},
     "launcher": SHARED
     | {"environment", "probes", "recording", "recordings", "rendering", "telemetry"},
     "runtime": SHARED
@@ -197,7 +198,8 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
         if part_of(module) in ("cli", "rendering", "launcher")
         for target in imports_of(module)
     }
-    assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
+    shared = {"recordings.largest_processes"}  # with the launcher, which writes too
+    assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading | shared
 
 
 @pytest.mark.parametrize("part", ["instruments", "rendering", "report"])

@@ -191,3 +191,16 @@ def test_a_signal_that_is_ignored_from_outside_stays_ignored(launched: Launched)
     os.killpg(process.pid, signal.SIGHUP)
     assert process.communicate()[0] == "alive\n"
     assert process.returncode == 0
+
+
+def test_a_signal_that_was_ignored_reaches_a_program_that_handles_it(launched: Launched) -> None:
+    numbers = [int(signal.SIGINT), int(signal.SIGQUIT)]
+    before = [
+        signal.signal(number, signal.SIG_IGN) for number in numbers
+    ]  # as a shell's `&` has it
+    try:
+        process, _ = start(launched, TELLING.format(numbers=numbers))
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert told_of(process, numbers, process.send_signal) == numbers

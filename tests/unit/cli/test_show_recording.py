@@ -40,6 +40,7 @@ def killed(path: Path) -> RecordedFolder:
         61,
         [{"index": step, "samples": 37, "expected": 512}],
         **{"quant.reading.memory": 7500 * MIB, "quant.reading.memory_peak": 7600 * MIB},
+        **{"quant.forecast.memory.at_end": 103 * 10**9, "quant.forecast.memory.limit": 8000 * MIB},
     )
     process.gone()
     return folder
@@ -61,7 +62,7 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
             out_of_memory="known",
             evidence="oom_kill rose from 0 to 1",
             where="Calibration, sample 37 of 512",
-            memory=7600 * MIB,
+            memory=7700 * MIB,
             memory_limit=8000 * MIB,
             memory_limit_source="cgroup",
             memory_per_sample=200 * MIB,
@@ -72,14 +73,15 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
     monkeypatch.setattr("time.time", lambda: 1_700_000_061.0 + 300)
     assert show(capsys, str(folder.path)).splitlines() == [
         str(folder.path),
-        "recording        was killed, 62.0 s",
-        "ended by         SIGKILL, out of memory (known)",
-        "because          oom_kill rose from 0 to 1",
-        "in               Calibration, sample 37 of 512",
-        "memory then      7,600.0 MiB, limit 8,000.0 MiB (cgroup)",
-        "for each sample  +200.0 MiB",
-        "processes        python (4711) 7,600.0 MiB",
-        "what would help  fewer samples [a table]",
+        "recording  was killed, 62.0 s",
+        "",
+        "the program was killed by SIGKILL: out of memory, in Calibration, sample 37 of 512",
+        "  known from: oom_kill rose from 0 to 1",
+        "  memory: 8.07 GB, 96.2 % of the limit of 8.39 GB (cgroup), 210 MB more with each sample",
+        "  largest: python (4711) 7.97 GB",
+        "  would help: fewer samples [a table]",
+        "",
+        "Calibration: memory would be 103 GB after the last sample (estimated); the limit is 8.39 GB",
         "",
         "STEP         START  TIME  TIME  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS",
         "                 s     s     %        MiB      MiB      MiB       MiB         %",
@@ -89,7 +91,7 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
         "ValueError: no",
         "Calibration   3.00     -     -      153.0        -        -         -      93.8  open",
         "",
-        "memory peak   at least 7,600.0 MiB, 95.0 % of the limit",
+        "memory peak   7,700.0 MiB, 96.2 % of the limit",
         "memory limit  8,000.0 MiB (of the control group)",
         "calibration   37 samples (batches)",
         "command       x.py --n 1",
@@ -130,8 +132,7 @@ def test_a_recording_without_a_run_says_so(
     folder.ended(Ending(time=2.0, exit_code=3))
     assert show(capsys, str(folder.path)).splitlines() == [
         str(folder.path),
-        "recording  has failed, 2.0 s",
-        "ended by   exit code 3",
+        "recording  has failed, 2.0 s, exit code 3",
         "",
         "no run: the program has opened no step",
     ]

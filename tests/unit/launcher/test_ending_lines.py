@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.rendering.ending import ending_lines
-from otel_quant.rendering.sizes import size
+from otel_quant.rendering.units import size
 
 
 def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
@@ -27,7 +27,7 @@ def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
         "the program was killed by SIGKILL: out of memory, in Calibration, sample 37 of 512",
         "  known from: the kernel's out-of-memory killer struck once: oom_kill in memory.events",
         "  open steps: Quantization (Static) > Calibration",
-        "  memory: 7.53 GB of 8.00 GB (cgroup), 188 MB more with each sample",
+        "  memory: 7.53 GB, 94.1 % of the limit of 8.00 GB (cgroup), 188 MB more with each sample",
         "  largest: python3 q.py (7) 7.40 GB, python3 w.py (8) 130 MB",
         "  disk: written by the program 3.10 GB",
         "  would help: Use fewer calibration samples. [this recording]",

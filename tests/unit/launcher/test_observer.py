@@ -12,8 +12,8 @@ import pytest
 
 from otel_quant.launcher.observer import Observer
 from otel_quant.launcher.program import Program
-from otel_quant.launcher.program_tree import short_name
 from otel_quant.recordings.curve_file import RecordedCurve, read_curve
+from otel_quant.recordings.largest_processes import short_name
 from otel_quant.recordings.model import Ending
 
 MB = 1_000_000

@@ -13,7 +13,14 @@ from otel_quant.launcher.observation import LastSeen, Observation
 from otel_quant.launcher.post_mortem import ending_of
 from otel_quant.recordings.curve import Curve
 from otel_quant.recordings.curve_file import RecordedCurve
-from otel_quant.recordings.model import Advice, Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import (
+    Advice,
+    Ending,
+    LastReading,
+    RecordedRun,
+    RecordedStep,
+    Recording,
+)
 from otel_quant.records import GpuReading, Limits
 
 MB = 1_000_000
@@ -122,7 +129,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         disk=(("written by the program", 3100 * MB),),
         advice=(
             Advice(
-                text="Give it more memory: with 200 MB for each sample, all 512 need about 113 GB.",
+                text="Give it more memory: all 512 samples need about 113 GB (estimated).",
                 source="this recording: growth of memory with each sample",
             ),
             Advice(
@@ -200,6 +207,17 @@ def causes() -> Iterator[Any]:
     )
 
 
+def test_what_would_have_sufficed_is_what_the_forecast_said() -> None:
+    forecast = {"quant.forecast.memory.at_end": 20_000 * MB}
+    last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
+    killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
+    ending = ending_of(killed, recording(run(calibration(), last=last)))
+    assert ending.advice[0] == Advice(
+        text="Give it more memory: all 512 samples need about 22.0 GB (estimated).",
+        source="this recording: growth of memory with each sample",
+    )
+
+
 @pytest.mark.parametrize(("observation", "expected"), list(causes()))
 def test_what_is_known_and_what_is_guessed_are_told_apart(
     observation: Observation, expected: tuple[str | None, str | None]
@@ -259,6 +277,34 @@ def test_of_several_ranks_the_one_that_died_first_is_told() -> None:
     assert (ending.process, ending.process_signal) == ("rank 1 (process 201)", "SIGKILL")
     assert (ending.signal, ending.exit_code, ending.out_of_memory) == (None, 1, "known")
     assert ending.where == "Calibration, sample 37 of 512"
+
+
+def test_what_the_program_has_reached_long_after_a_rank_was_killed_is_not_what_was_held() -> None:
+    ending = ending_of(
+        seen(
+            exit_code=1,
+            last_seen={CHILD: last_seen(5000 * MB, 2.0), PROGRAM: last_seen(600 * MB, 4.9)},
+            signals={CHILD: signal.SIGKILL},
+            mark=6000 * MB,
+        ),
+        recording(run(calibration(), pid=CHILD, rank=0)),
+    )
+    assert (ending.process, ending.memory) == ("rank 0 (process 200)", 5000 * MB)
+
+
+def test_of_ranks_that_died_between_two_readings_the_one_that_wrote_last_did_not_die_first() -> (
+    None
+):
+    ranks = [run(calibration(), id=str(n), pid=CHILD + n, rank=n, world_size=2) for n in range(2)]
+    ending = ending_of(
+        seen(
+            exit_code=1,
+            last_seen={CHILD + rank: last_seen(5000 * MB, 4.4) for rank in range(2)},
+            last_words_ns={CHILD: BEGAN + 4_450_000_000, CHILD + 1: BEGAN + 4_410_000_000},
+        ),
+        recording(*ranks),
+    )
+    assert ending.process == "rank 1 (process 201)"
 
 
 def test_the_exception_of_one_rank_is_told_before_the_ranks_that_are_stopped_for_it() -> None:

@@ -182,6 +182,12 @@ def test_a_run_without_a_word_stands_as_the_launcher_saw_the_program_end(
     assert (recording.state, recording.runs[0].state) == (whole, run)
 
 
+def test_a_full_disk_does_not_hide_how_the_program_ended(tmp_path: Path) -> None:
+    RecordedFolder(tmp_path / "r", by_launcher=True).process().begin(0).gone()  # type: ignore[func-returns-value]
+    assert read(tmp_path / "r").state == "lost"
+    assert read(tmp_path / "r", Ending(time=1.0, exit_code=0)).state == "ended"
+
+
 def test_a_recording_opens_wherever_a_kill_has_cut_it(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = in_calibration(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,6 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_quant.probes.registry import RESOURCES
 from otel_quant.recording.forecast_warning import ForecastWarningSink
 from otel_quant.recording.sink import Sink
+from otel_quant.recordings.reader import read
+from otel_quant.recordings.sink import RecordingSink
 from otel_quant.records import (
     Checkpoint,
     Forecast,
@@ -26,6 +29,7 @@ from otel_quant.records import (
     StepProgress,
     StepRecord,
 )
+from otel_quant.telemetry.attributes import FigureAttributes
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.metrics import MetricsSink
 from otel_quant.telemetry.spans import SpansSink
@@ -57,6 +61,26 @@ def go_on(sink: Sink, *growths: GrowthForecast, time_left: float | None = 60.5) 
 def end(sink: Sink) -> None:
     record = StepRecord(STEP, START, LATER, Peaks())
     sink.step_ended(record, Checkpoint(2, "My End", "end", LATER, START, STEP))
+
+
+def test_a_recording_has_the_warning_on_its_step_as_the_span_has(tmp_path: Path) -> None:
+    sink = RecordingSink(
+        tmp_path,
+        FigureAttributes(RESOURCES),
+        lambda step: None,
+        takes_curve=False,
+        interval=0,
+    )
+    begin(sink)
+    go_on(sink, EXCEEDS)
+    go_on(sink, FITS)
+    end(sink)
+    (step,) = read(tmp_path).runs[0].steps
+    assert {k: v for k, v in step.attributes.items() if k.startswith("quant.forecast.")} == {
+        "quant.forecast.memory.at_end": 31_000_000_000,
+        "quant.forecast.memory.per_sample": 56_600_000,
+        "quant.forecast.memory.limit": 25_770_000_000,
+    }
 
 
 def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:

@@ -18,7 +18,7 @@ from otel_quant.watch.plain import PlainView
 from otel_quant.watch.screen import screen
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
-GIB: Final = 1 << 30
+GB: Final = 10**9
 ORIGIN: Final = {"process.command_line": "python quantize.py"}
 
 
@@ -31,15 +31,15 @@ def begun(folder: Path) -> tuple[RecordedFolder, RecordedProcess, int]:
     """Returns a recording of 400 s whose run is in a calibration, and the calibration."""
     recording = RecordedFolder(folder, ORIGIN, by_launcher=True)
     recording.curve(
-        ((second, {"memory": GIB + second * GIB / 50, "gpu.0.used": 5 * GIB}, {"disk.write": second * 1024})
+        ((second, {"memory": GB + second * GB / 50, "gpu.0.used": 5 * GB}, {"disk.write": second * 1000})
          for second in range(400)),
         process="4711", interval=1,
     )  # fmt: skip
     process = recording.process()
-    process.begin(0.5, attributes={"quant.memory.limit": 16 * GIB})
+    process.begin(0.5, attributes={"quant.memory.limit": 16 * GB})
     outer = process.step("Model Quantization", 1)
     first = process.step("Pre-process", 2, outer)
-    process.close(first, 27, attributes={"quant.memory.peak": 2 * GIB})
+    process.close(first, 27, attributes={"quant.memory.peak": 2 * GB})
     inner = process.step("Calibration", 30, outer)
     process.expect(inner, 512, 30)
     go_on(process, inner, 137)
@@ -48,7 +48,7 @@ def begun(folder: Path) -> tuple[RecordedFolder, RecordedProcess, int]:
 
 def go_on(process: RecordedProcess, step: int, samples: int, **attributes: Any) -> None:
     steps = [{"index": 0}, {"index": step, "samples": samples, "expected": 512}]
-    figures = {"quant.reading.memory": 8 * GIB, "quant.forecast.time_left": 1830.5, **attributes}
+    figures = {"quant.reading.memory": 8 * GB, "quant.forecast.time_left": 1830.5, **attributes}
     process.state(399.5, steps, **figures)
 
 
@@ -61,26 +61,26 @@ def shown(folder: Path, width: int = 120, height: int = 30, log: tuple[str, ...]
 
 def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -> None:
     _, process, inner = begun(tmp_path / "r")
-    exceeds = {"quant.forecast.memory.at_end": 20 * GIB, "quant.forecast.memory.limit": 16 * GIB}
+    exceeds = {"quant.forecast.memory.at_end": 20 * GB, "quant.forecast.memory.limit": 16 * GB}
     go_on(process, inner, 137, **exceeds)
     lines = shown(tmp_path / "r", log=("Loading", "\x1b[31mcalibrating\x1b[0m"))
     assert lines[:6] == [
         "▶ running  6 min 40 s  python quantize.py",
         "",
         "▶ Model Quantization   6 min 38 s",
-        "  ✓ Pre-process            25.0 s  2.00 GiB",
+        "  ✓ Pre-process            25.0 s   2.00 GB",
         "  ▶ Calibration        6 min 10 s           ━━━━━─────────────── sample 137 of 512, about 30 min 30 s left",
         "",
     ]
-    assert lines[6].startswith("16.0 GiB ")
+    assert lines[6].startswith(" 16.0 GB ")
     assert lines[6].endswith(" limit")
     assert [line.count("█") for line in lines[7:12]] == [0, 0, 16, 51, 86]
     assert lines[12:] == [
         f"         0:00{'6:40':>101}",
-        "memory       8.98 GiB, peak 8.98 GiB, limit 16.0 GiB (56.1 % of it)",
-        "GPU 0        5.00 GiB, peak 5.00 GiB",
-        "disk written 399 KiB",
-        "Calibration: memory would be 20.0 GiB after the last sample (estimated); the limit is 16.0 GiB",
+        "memory       8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",
+        "GPU 0        5.00 GB, peak 5.00 GB",
+        "disk written 399 kB",
+        "Calibration: memory would be 20.0 GB after the last sample (estimated); the limit is 16.0 GB",
         "",
         "last lines of the output",
         "Loading",
@@ -108,10 +108,10 @@ def test_lines_tell_each_step_once_and_how_it_goes_every_half_minute(tmp_path: P
         "22:13:20 python quantize.py",
         "22:13:21 Model Quantization began",
         "22:13:22 Pre-process began",
-        "22:13:47 Pre-process ended: took 25.0 s, peak 2.00 GiB",
+        "22:13:47 Pre-process ended: took 25.0 s, peak 2.00 GB",
         "22:13:50 Calibration began",
         "22:19:59 Model Quantization; Calibration, sample 137 of 512, about 30 min 30 s left; "
-        "memory 8.98 GiB, peak 8.98 GiB, limit 16.0 GiB (56.1 % of it)",
+        "memory 8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",
     ]
     assert list(view.lines(read(tmp_path / "r"))) == []
     process.close(inner, 410, error="MemoryError", error_message="no more\x1b")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Final
 
-from otel_quant.launcher.program_tree import name_of
+from otel_quant.probes.kernel_files import read_process
 
 MOST: Final = 5
 """Series of processes in a curve: each makes the file larger for the whole of the recording."""
+
+_LONGEST_NAME: Final = 60
+_INTERPRETERS: Final = ("python", "bash", "sh", "dash")
 
 SMALLEST_SHARE: Final = 0.05
 """Part of the memory of all that a process must have to count as large."""
@@ -19,7 +23,8 @@ class LargestProcesses:
     """Names the largest processes, and gives the first :data:`MOST` of them a series.
 
     A process gets one if it was among the largest at two looks in a row, so that short-lived ones
-    take no place of those that last; it keeps it. The program itself has the first.
+    take no place of those that last; it keeps it. The program itself has the first. A program
+    without child processes has none: it would say what the whole says, in as much room.
 
     Args:
         pid: The program.
@@ -43,7 +48,7 @@ class LargestProcesses:
             name = name_of(pid)
             if name is not None:
                 self._names[pid] = name
-        large = frozenset(pid for pid in largest if processes[pid] >= least)
+        large = frozenset(pid for pid in largest if processes[pid] >= least and len(processes) > 1)
         for pid in sorted(large & self._seen, key=lambda pid: (pid != self._pid, -processes[pid])):
             if len(self._series) < MOST:
                 self._series.setdefault(pid, f"{self._name(pid)} ({pid})")
@@ -69,3 +74,47 @@ class LargestProcesses:
 
     def _name(self, pid: int) -> str:
         return self._names.get(pid, "process")
+
+
+def name_of(pid: int) -> str | None:
+    """Returns a process's name as a person would say it: ``python3 train.py``.
+
+    Args:
+        pid: The process.
+
+    Returns:
+        The program without its folder, for an interpreter with its script or module; None if the
+        process is gone.
+    """
+    try:
+        words = read_process(pid, "cmdline").decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return short_name(words)
+
+
+def short_name(words: Sequence[str]) -> str | None:
+    """Returns the name of a process with this command line; None for an empty one.
+
+    Args:
+        words: Program and arguments.
+    """
+    program = PurePath(words[0]).name
+    if not program:
+        return None
+    script = _script(words[1:]) if program.startswith(_INTERPRETERS) else None
+    return f"{program} {script}"[:_LONGEST_NAME] if script else program[:_LONGEST_NAME]
+
+
+def _script(arguments: Sequence[str]) -> str | None:
+    """Returns the script or module that an interpreter runs; what follows `-c` is not shown."""
+    for position, argument in enumerate(arguments):
+        if position and arguments[position - 1] in ("-W", "-X"):
+            continue  # the value of an option
+        if argument == "-m":
+            return " ".join(arguments[position : position + 2])
+        if argument == "-c":
+            return argument
+        if argument and not argument.startswith("-"):
+            return PurePath(argument).name
+    return None

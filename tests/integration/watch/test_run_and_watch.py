@@ -1,0 +1,89 @@
+"""`otel-quant run --watch` in a real terminal, and without one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pexpect
+import pytest
+
+from tests.fixtures.launched import Launched, launcher
+
+PROMPT = "ready> "
+PROGRAM = """
+import os, sys, time
+from otel_quant import step
+with step("Calibration"):
+    print("from the program", os.isatty(0), os.isatty(1))
+    print("an error", file=sys.stderr, flush=True)
+    while not os.path.exists("go-on"):
+        time.sleep(0.05)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def shell(launched: Launched) -> Iterator[pexpect.spawn]:
+    """A shell in a terminal, which has started the program."""
+    (launched.folder / "program.py").write_text(PROGRAM)
+    environ = {**launched.environment(), "PS1": PROMPT, "TERM": "xterm-256color"}
+    child = pexpect.spawn(
+        "bash", ["--norc", "--noprofile", "-i"], env=environ, cwd=str(launched.folder),
+        dimensions=(30, 100), encoding="utf-8", echo=False, timeout=60,
+    )  # fmt: skip
+    child.expect_exact(PROMPT)
+    command = shlex.join([*launcher("--watch", "--out", "r"), "python", "program.py"])
+    child.sendline(f"{command}; echo code $?")
+    child.expect_exact("\x1b[?1049h")
+    child.expect("Calibration")
+    yield child
+    child.close(force=True)
+
+
+def test_the_view_is_shown_and_the_output_is_a_file_of_the_recording(
+    shell: pexpect.spawn, launched: Launched
+) -> None:
+    shell.expect_exact("an error")  # among the last lines of the output
+    (launched.folder / "go-on").touch()
+    shell.expect_exact("\x1b[?1049l")
+    shell.expect_exact("failed with exit code 7")
+    shell.expect_exact("recording: r")
+    shell.expect_exact("code 7")
+    output = (launched.folder / "r" / "output.log").read_text().splitlines()
+    assert sorted(output) == ["an error", "from the program True False"]
+
+
+def test_ctrl_z_gives_the_screen_back_and_fg_takes_it_again(
+    shell: pexpect.spawn, launched: Launched
+) -> None:
+    shell.sendcontrol("z")
+    shell.expect_exact("\x1b[?1049l")
+    shell.expect_exact(PROMPT)
+    shell.sendline("fg")
+    shell.expect_exact("\x1b[?1049h")
+    shell.expect("Calibration")
+    (launched.folder / "go-on").touch()
+    shell.expect_exact("failed with exit code 7")
+
+
+def test_ctrl_c_is_the_programs(shell: pexpect.spawn) -> None:
+    shell.sendintr()
+    shell.expect_exact("\x1b[?1049l")
+    shell.expect_exact("killed by SIGINT")
+    shell.expect_exact(PROMPT)
+
+
+def test_without_a_terminal_each_step_is_a_line_on_standard_error(launched: Launched) -> None:
+    (launched.folder / "program.py").write_text(PROGRAM)
+    (launched.folder / "go-on").touch()
+    ended = launched.run(["python", "program.py"], "--watch", "--out", "r")
+    assert (ended.returncode, ended.stdout) == (7, "")
+    assert "Calibration began" in ended.stderr
+    assert "failed with exit code 7 after" in ended.stderr
+
+
+def test_a_program_that_does_not_exist_leaves_no_folder(launched: Launched) -> None:
+    ended = launched.run(["nothing-of-this-name"], "--watch")
+    assert ended.returncode == 127
+    assert list(launched.folder.iterdir()) == []

@@ -35,14 +35,14 @@ def name_service(tracers: Any = None) -> None:
         resource = getattr(tracers or trace.get_tracer_provider(), "resource", None)
         if resource is None or not str(resource.attributes.get(_KEY)).startswith(_UNNAMED):
             return
-        name = _name_of_program()
+        name = name_of_program()
         if name:
             named = resource.merge(type(resource)({_KEY: name}))
             # Exporters read it when they send, so what has been recorded before has the name too.
             resource._attributes = named._attributes
 
 
-def _name_of_program() -> str | None:
+def name_of_program() -> str | None:
     """Returns the module of ``python -m``, or else the script's name without folder and `.py`.
 
     None for code that is in no file: ``python -c``, standard input, an interactive session.

@@ -66,9 +66,7 @@ def _exporters(provider: Any) -> Iterable[Any]:
     return (
         item
         for item in list(objects_within([provider]))
-        if hasattr(item, "export")
-        and hasattr(item, "force_flush")
-        and not isinstance(item, type)
+        if hasattr(item, "export") and hasattr(item, "force_flush") and not isinstance(item, type)
     )
 
 

@@ -101,7 +101,7 @@ class Points:
             return
         if step.error is not None:
             labels = {**labels, semconv.ERROR_TYPE: step.error}
-        self._add(semconv.STEP_DURATION, step.end - step.start, labels, time_ns)
+        self._add(semconv.STEP_DURATION, round(step.end - step.start, 9), labels, time_ns)
         for attribute, series in _FIGURES:
             value = step.attributes.get(attribute)
             if isinstance(value, int | float):
@@ -135,7 +135,8 @@ class Points:
                 max=max(before.max, value) if before else value,
             )
         else:
-            total = before.value + value if before else value
+            adds = before is not None and metric.instrument == "counter"
+            total = before.value + value if adds else value
             point = NumberDataPoint(labels, self._start_ns, time_ns, total)
         self._latest[key] = point
         self._found.setdefault(name, []).append(point)

@@ -7,13 +7,24 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
+from opentelemetry.sdk._logs import export as log_exporters
+from opentelemetry.sdk.metrics.export import MetricExporter
+from opentelemetry.sdk.trace.export import SpanExporter
 
+from otel_quant.fault_boundary import LastResort
 from otel_quant.telemetry.default_exporters import defaults_in
 from otel_quant.telemetry.sdk_workarounds import objects_within
+
+_EXPORTERS: Final = (
+    SpanExporter,
+    MetricExporter,
+    # Named LogExporter until 1.39.
+    getattr(log_exporters, "LogRecordExporter", None) or log_exporters.LogExporter,
+)
 
 
 class NotSentError(Exception):
@@ -40,7 +51,7 @@ def configured_endpoint() -> Endpoint:
             "nothing says where to send: expected an endpoint in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"
         )
-    try:
+    with LastResort() as end, _Said():  # any distribution may be there, and raise anything
         for group, chosen in (
             ("opentelemetry_distro", os.environ.get("OTEL_PYTHON_DISTRO")),
             ("opentelemetry_configurator", os.environ.get("OTEL_PYTHON_CONFIGURATOR")),
@@ -49,8 +60,8 @@ def configured_endpoint() -> Endpoint:
                 if chosen in (None, point.name):
                     point.load()().configure()
                     break
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise NotSentError(f"the settings of OpenTelemetry cannot be used: {error}") from error
+    if end.error is not None:
+        raise NotSentError(f"the settings of OpenTelemetry cannot be used: {end.error}")
     providers = trace.get_tracer_provider(), get_logger_provider(), metrics.get_meter_provider()
     found = Endpoint(*(tuple(_exporters(provider)) for provider in providers))
     if not (found.spans or found.records or found.points):
@@ -62,12 +73,7 @@ def configured_endpoint() -> Endpoint:
 
 
 def _exporters(provider: Any) -> Iterable[Any]:
-    # What an exporter sends with has an `export` too, and is nothing that could be flushed.
-    return (
-        item
-        for item in list(objects_within([provider]))
-        if hasattr(item, "export") and hasattr(item, "force_flush") and not isinstance(item, type)
-    )
+    return (item for item in list(objects_within([provider])) if isinstance(item, _EXPORTERS))
 
 
 def send(exporters: Iterable[Any], batch: Any) -> None:

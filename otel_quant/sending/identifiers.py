@@ -24,6 +24,10 @@ class Identifiers:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
+        self._starters = {_key(run): self._starter(run) for run in recording.runs}
+        self._steps = {
+            (_key(run), step.index): step for run in recording.runs for step in run.steps
+        }
 
     def of_run(self, run: RecordedRun) -> SpanContext:
         """Returns the ids of a run's span."""
@@ -32,7 +36,7 @@ class Identifiers:
     def above_run(self, run: RecordedRun) -> SpanContext | None:
         """Returns the ids of the span above a run's; None at the top of a trace."""
         if run.span_id is None:
-            starter = self._starter(run)
+            starter = self._starters[_key(run)]
             if starter is not None:
                 above, step = starter
                 return self.of_run(above) if step is None else self.of_step(above, step)
@@ -46,8 +50,9 @@ class Identifiers:
         """Returns the ids of the span above a step's."""
         if step.span_id is not None and step.parent_span_id is not None:
             return self._context(run, step.parent_span_id)
-        above = next((each for each in run.steps if each.index == step.parent), None)
-        return self.of_run(run) if above is None else self.of_step(run, above)
+        if step.parent is None or (_key(run), step.parent) not in self._steps:
+            return self.of_run(run)
+        return self.of_step(run, self._steps[_key(run), step.parent])
 
     def of_cost(self, run: RecordedRun, number: int) -> SpanContext:
         """Returns the ids of the span of a model's cost.
@@ -68,7 +73,7 @@ class Identifiers:
 
     def _trace(self, run: RecordedRun) -> str:
         if run.span_id is None:
-            starter = self._starter(run)
+            starter = self._starters[_key(run)]
             if starter is not None:
                 return self._trace(starter[0])
         return run.trace_id or _made(run, "trace", 16)
@@ -80,6 +85,10 @@ class Identifiers:
                 open_then = [step for step in other.steps if _is_open(step, run.start)]
                 return other, open_then[-1] if open_then else None
         return None
+
+
+def _key(run: RecordedRun) -> tuple[str, str]:
+    return run.process, run.id
 
 
 def _is_open(item: RecordedRun | RecordedStep, time: float) -> bool:

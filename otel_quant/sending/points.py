@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from opentelemetry.sdk.metrics import Exemplar
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -22,9 +23,11 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
+from opentelemetry.trace import SpanContext
 
 from otel_quant.probes.registry import RESOURCES
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
+from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.source import SCOPE, resource_of
 from otel_quant.steps import ALL_STEPS
 from otel_quant.telemetry import semconv
@@ -61,9 +64,11 @@ class Points:
     Args:
         run: The run.
         recording: Its recording.
+        identifiers: The ids of the recording's spans, which exemplars refer to.
     """
 
-    def __init__(self, run: RecordedRun, recording: Recording) -> None:
+    def __init__(self, run: RecordedRun, recording: Recording, identifiers: Identifiers) -> None:
+        self._run, self._ids = run, identifiers
         self._began_ns = recording.began_ns
         self._start_ns = self._ns(run.start)
         self._resource = resource_of(run)
@@ -101,11 +106,12 @@ class Points:
             return
         if step.error is not None:
             labels = {**labels, semconv.ERROR_TYPE: step.error}
-        self._add(semconv.STEP_DURATION, round(step.end - step.start, 9), labels, time_ns)
+        ids = self._ids.of_step(self._run, step)
+        self._add(semconv.STEP_DURATION, round(step.end - step.start, 9), labels, time_ns, ids)
         for attribute, series in _FIGURES:
             value = step.attributes.get(attribute)
             if isinstance(value, int | float):
-                self._add(series.metric.name, value, {**labels, **series.labels}, time_ns)
+                self._add(series.metric.name, value, {**labels, **series.labels}, time_ns, ids)
 
     def _add_model(self, model: Mapping[str, Any]) -> None:
         for name in _MODEL_GAUGES:
@@ -115,10 +121,18 @@ class Points:
                 point = NumberDataPoint(labels, 0, model["ended"], value)
                 self._found.setdefault(name, []).append(point)
 
-    def _add(self, name: str, value: float, labels: Mapping[str, str], time_ns: int) -> None:
+    def _add(
+        self,
+        name: str,
+        value: float,
+        labels: Mapping[str, str],
+        time_ns: int,
+        ids: SpanContext | None = None,
+    ) -> None:
         key = name, frozenset(labels.items())
         before = self._latest.get(key)
         metric = METRIC_BY_NAME[name]
+        exemplars = [Exemplar({}, value, time_ns, ids.span_id, ids.trace_id)] if ids else []
         point: Any
         if metric.instrument == "histogram":
             counts = list(before.bucket_counts) if before else [0] * (len(metric.buckets) + 1)
@@ -133,11 +147,12 @@ class Points:
                 explicit_bounds=metric.buckets,
                 min=min(before.min, value) if before else value,
                 max=max(before.max, value) if before else value,
+                exemplars=exemplars,
             )
         else:
-            adds = before is not None and metric.instrument == "counter"
-            total = before.value + value if adds else value
-            point = NumberDataPoint(labels, self._start_ns, time_ns, total)
+            is_sum = metric.instrument == "counter"
+            total = before.value + value if before and is_sum else value
+            point = NumberDataPoint(labels, self._start_ns, time_ns, total, exemplars)
         self._latest[key] = point
         self._found.setdefault(name, []).append(point)
 

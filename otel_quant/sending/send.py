@@ -65,7 +65,9 @@ def send_recording(recording: Recording, *, only_unended: bool = False) -> Sent:
                 for batch in _batches(iter(records.ending() if only_unended else records.all())):
                     send(endpoint.records, batch)
                     sent.records += len(batch) if endpoint.records else 0
-                for data, number in () if only_unended else Points(run, recording).all():
+                for data, number in (
+                    () if only_unended else Points(run, recording, identifiers).all()
+                ):
                     send(endpoint.points, data)
                     sent.points += number if endpoint.points else 0
     except NotSentError as error:

@@ -153,6 +153,15 @@ def at_end(points: Iterable[Point]) -> dict[tuple[str, frozenset[tuple[str, Any]
     return latest
 
 
+def exemplars(points: Iterable[Point]) -> set[tuple[str, float, str, str]]:
+    return {
+        (point.metric, round(each.value, 6), each.trace_id, each.span_id)
+        for point in points
+        if point.metric.startswith("quant.step.")
+        for each in point.exemplars
+    }
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 def test_a_run_that_was_sent_arrives_again_as_it_was(
     launched: Launched, otlp: OtlpReceiver, quantization: list[str], protocol: Any
@@ -184,6 +193,7 @@ def test_a_run_that_was_sent_arrives_again_as_it_was(
         assert differences(record, copy, ("time_ns",)) == {}
         assert close(record.time_ns, copy.time_ns)
 
+    assert exemplars(points) <= exemplars(sent[2])
     wanted = {key: point for key, point in at_end(points).items() if key[0] not in LIVE}
     found = at_end(sent[2])
     assert sorted(map(str, found)) == sorted(map(str, wanted))

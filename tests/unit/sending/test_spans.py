@@ -78,7 +78,7 @@ def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:
     process.begin(1, **ids, span_id=ROOTS[0], attributes=attributes)
     for number, root in enumerate(ROOTS):
         if number:
-            process._event("run.attributes", 3, **ids, span_id=root)
+            process.learn(3, **ids, span_id=root)
         step = process.step(
             "Calibration", 2 + number, trace_id=TRACE, span_id=str(number) * 16, parent_span_id=root
         )  # fmt: skip

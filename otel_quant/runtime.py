@@ -405,7 +405,7 @@ class Runtime:
                     sink = RecordingSink(
                         folder,
                         self._figures,
-                        lambda step: self._spans.ids_of(step) if self._spans is not None else None,
+                        lambda item: self._spans.ids_of(item) if self._spans is not None else None,
                         takes_curve=not settings.launched,
                         interval=settings.sample_interval,
                     )

@@ -14,59 +14,56 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.telemetry.default_exporters import defaults_in
 
 _log = logging.getLogger("otel_quant")
 
-_SENDER: Final = "otel_quant.launcher.ending_sender"
 _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
 
 
 def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
     """Ends the spans that were open, under their own ids, and sends a log record.
 
-    Does nothing where no span was open, which is so where nothing is sent.
+    Does nothing where no span was open, or nothing is configured that sends.
 
     Args:
         folder: The recording, with its ending.
         environ: The environment that this process was started with.
         timeout: Seconds that it may take.
     """
-    if timeout <= 0 or not open_runs(read(folder)):
+    is_silent = defaults_in(environ, environ) is not None
+    if timeout <= 0 or is_silent or not _has_open_spans(read(folder)):
         return
     environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
     environ["OTEL_METRICS_EXPORTER"] = "none"
     try:
         subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", _SENDER, os.fspath(folder)],
+            [sys.executable, "-m", "otel_quant", "send", "--only-unended", os.fspath(folder)],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             timeout=timeout,
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        reason = (
-            f"it took longer than {timeout:g} s (OTEL_QUANT_EXIT_TIMEOUT)"
-            if isinstance(error, subprocess.TimeoutExpired)
-            else type(error).__name__
-        )
+        if isinstance(error, subprocess.TimeoutExpired):
+            reason = f"it took longer than {timeout:g} s (OTEL_QUANT_EXIT_TIMEOUT)"
+        elif isinstance(error, subprocess.CalledProcessError) and error.stderr.strip():
+            reason = error.stderr.strip().splitlines()[-1].removeprefix("otel-quant: ")
+        else:
+            reason = type(error).__name__
         _log.warning("the end of the program could not be sent: %s", reason)
 
 
-def open_runs(recording: Recording) -> tuple[RecordedRun, ...]:
-    """Returns the runs whose spans have not ended and never will.
-
-    Args:
-        recording: The recording, with its ending.
-    """
+def _has_open_spans(recording: Recording) -> bool:
     ending = recording.ending
     if ending is None or (ending.signal is None and ending.process is None):
-        return ()
-    return tuple(
-        run
+        return False
+    return any(
+        run.end is None and run.state != "running" and run.span_id is not None
         for run in recording.runs
-        if run.end is None and run.state != "running" and run.span_id is not None
     )

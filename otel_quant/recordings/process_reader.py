@@ -242,7 +242,7 @@ class _OpenRun:
             start=self._at,
             end=self.end,
             state=state,
-            attributes={**self._of_steps(), **self._of_models(), **self._attributes},
+            attributes={**self._of_models(), **self._of_steps(), **self._attributes},
             steps=tuple(step.recorded(state) for _, step in sorted(self._steps.items())),
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
@@ -268,11 +268,15 @@ class _OpenRun:
     def _of_models(self) -> dict[str, Any]:
         """Returns what the run's span has of its models: the last of each role."""
         last = {model.get("role"): model for model in self._models}
-        return {
+        found = {
             f"quant.model.{role}.{name}": value
             for role, model in last.items()
             for name, value in _mapping(model, "figures").items()
         }
+        for model in self._models:
+            if model.get("role") == "float" and "path" in model:
+                found.setdefault(semconv.INPUT_PATH, model["path"])
+        return found
 
     def _checkpoint(self, name: str, event: _Event, at: float, step: int | None = None) -> None:
         custom = _mapping(event, "custom")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -44,6 +45,7 @@ from otel_quant.telemetry.attributes import (
     run_identity_of,
 )
 from otel_quant.telemetry.readings import attributes_of
+from otel_quant.telemetry.service_name import name_of_program
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
@@ -51,6 +53,10 @@ _HEARTBEAT: Final = 30_000_000_000
 _SAMPLES_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples, a second at least: a
 step of ten hours has some hundred of them."""
+
+_TRACEPARENT: Final = re.compile(
+    "[0-9a-f]{2}-(?P<trace_id>[0-9a-f]{32})-(?P<parent_span_id>[0-9a-f]{16})-[0-9a-f]{2}"
+)
 
 _NO_IDS: Final[Mapping[str, Any]] = {}
 
@@ -71,7 +77,8 @@ class RecordingSink(Sink):
     Args:
         folder: The recording.
         figures: The figures of the resources.
-        ids_of: Returns the identifiers of a step's span, or the run's; None without one.
+        ids_of: Returns the identifiers of the span of a step, a costed model or the run; None
+            without one.
         takes_curve: Whether this process takes the curve.
         interval: Seconds between two samples.
     """
@@ -82,7 +89,7 @@ class RecordingSink(Sink):
         self,
         folder: Path,
         figures: FigureAttributes,
-        ids_of: Callable[[StepInfo | None], SpanIds | None],
+        ids_of: Callable[[StepInfo | CostedModel | None], SpanIds | None],
         *,
         takes_curve: bool,
         interval: float,
@@ -124,7 +131,7 @@ class RecordingSink(Sink):
             {
                 "rank": run.rank,
                 "world_size": run.world_size,
-                **_fields_of(self._run_ids),
+                **(_fields_of(self._run_ids) or _fields_without_sdk(run)),
                 "attributes": {
                     **run_identity_of(run),
                     **origin_of(run, reading),
@@ -270,6 +277,9 @@ class RecordingSink(Sink):
                 "figures": dict(cost.figures),
                 "heaviest": [dict(node) for node in cost.heaviest],
                 "error": cost.error,
+                "began": cost.start_ns,
+                "ended": cost.end_ns,
+                "span_id": _fields_of(self._ids_of(cost)).get("span_id"),
             }
             for cost in costs
         ]
@@ -376,4 +386,16 @@ def _fields_of(ids: SpanIds | None) -> Mapping[str, Any]:
         fields["parent_span_id"] = ids.parent_span_id
     if ids.resource is not None:
         fields["resource"] = dict(ids.resource)
+    return fields
+
+
+def _fields_without_sdk(run: RunInfo) -> Mapping[str, Any]:
+    """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
+    fields: dict[str, Any] = {}
+    name = name_of_program()
+    if name is not None:
+        fields["resource"] = {"service.name": name}
+    above = _TRACEPARENT.fullmatch(run.parent_carrier.get("traceparent", ""))
+    if above is not None:
+        fields |= above.groupdict()
     return fields

@@ -36,7 +36,7 @@ def name_service(tracers: Any = None) -> None:
         resource = getattr(tracers or trace.get_tracer_provider(), "resource", None)
         if resource is None or not str(resource.attributes.get(_KEY)).startswith(_UNNAMED):
             return
-        name = _name_of_program()
+        name = name_of_program()
         if name:
             named = resource.merge(type(resource)({_KEY: name}))
             # Exporters read it when they send, so what has been recorded before has the name too.
@@ -48,10 +48,10 @@ def service_name() -> str:
     provider = PROVIDERS.current.tracer or trace.get_tracer_provider()
     resource = getattr(provider, "resource", None)
     name = str(resource.attributes.get(_KEY) or _UNNAMED) if resource is not None else _UNNAMED
-    return (_name_of_program() or name) if name.startswith(_UNNAMED) else name
+    return (name_of_program() or name) if name.startswith(_UNNAMED) else name
 
 
-def _name_of_program() -> str | None:
+def name_of_program() -> str | None:
     """Returns the module of ``python -m``, or else the script's name without folder and `.py`.
 
     None for code that is in no file: ``python -c``, standard input, an interactive session.

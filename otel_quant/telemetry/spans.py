@@ -105,6 +105,7 @@ class SpansSink(Sink):
         self._started_ns = 0
         self._spans: dict[int, Span] = {}
         self._totals: dict[str, dict[str, AttributeValue]] = {}
+        self._costs: list[tuple[CostedModel, Span]] = []
         self._warnings = NewWarnings()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
@@ -190,6 +191,7 @@ class SpansSink(Sink):
 
         When the root span ends, it gets the totals of the last model of each role.
         """
+        self._costs = []
         if self._run is None:
             return
         for cost in costs:
@@ -210,6 +212,7 @@ class SpansSink(Sink):
             if cost.error is not None:
                 span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
             span.end(end_time=cost.end_ns)
+            self._costs.append((cost, span))
             # Set when the root ends: an attribute cannot be removed, and the next quantization of
             # the run may have other ones.
             self._totals[cost.role] = totals
@@ -230,15 +233,20 @@ class SpansSink(Sink):
         self._root_lock = threading.RLock()  # a thread of the parent may hold it
         self._spans = {}
 
-    def ids_of(self, step: StepInfo | None) -> SpanIds | None:
-        """Returns the identifiers of a step's span, or of the run's if ``step`` is None.
+    def ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
+        """Returns the identifiers of the span of a step or a costed model, or of the run's if None.
 
-        None if no provider has made the span, it is not sampled, or it has ended.
+        None if no provider has made the span, it is not sampled, or it has ended; of models, those
+        that were costed last are known.
         """
         root = self._root
         if root is None or not root.is_own:
             return None
-        span = root.span if step is None else self._spans.get(step.index)
+        span: Span | None
+        if isinstance(item, CostedModel):
+            span = next((span for cost, span in self._costs if cost is item), None)
+        else:
+            span = root.span if item is None else self._spans.get(item.index)
         if span is None:
             return None
         made, parent = span.get_span_context(), getattr(span, "parent", None)
@@ -248,7 +256,7 @@ class SpansSink(Sink):
             trace.format_trace_id(made.trace_id),
             trace.format_span_id(made.span_id),
             trace.format_span_id(parent.span_id) if parent is not None else None,
-            getattr(getattr(span, "resource", None), "attributes", None) if step is None else None,
+            getattr(getattr(span, "resource", None), "attributes", None) if item is None else None,
         )
 
     def carrier(self) -> dict[str, str]:

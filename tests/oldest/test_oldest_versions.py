@@ -167,6 +167,31 @@ def test_the_launcher_writes_the_file_and_says_nothing(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_recording_is_sent_later(tmp_path: Path) -> None:
+    (tmp_path / "quantize.py").write_text(
+        "import otel_quant\nwith otel_quant.step('Calibration'): pass\n"
+    )
+    program = "run", "--no-report", "--quiet", "--out", "recording", "--", sys.executable
+    console = dict.fromkeys(
+        ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"), "console"
+    )
+    printed = ""
+    for arguments, variables in (([*program, "quantize.py"], {}), (["send", "recording"], console)):
+        result = subprocess.run(
+            [sys.executable, "-m", "otel_quant", *arguments],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (result.returncode, result.stderr) == (0, "")
+        printed = result.stdout
+    assert printed.splitlines()[-1] == (
+        "recording: 2 spans, 5 log records, 7 points of metrics sent"
+    )
+
+
 @pytest.mark.skipif(
     not sys.prefix.endswith("-oldest"), reason="says which versions the oldest environment holds"
 )

@@ -77,9 +77,20 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "sending": SHARED | {"probes", "recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
-    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report", "watch"},
+    | {
+        "cost",
+        "environment",
+        "launcher",
+        "profile",
+        "recordings",
+        "rendering",
+        "report",
+        "sending",
+        "watch",
+    },
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -1,0 +1,74 @@
+"""``otel-quant send``: a recording's telemetry, later."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.rendering.table import printable
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "recording", metavar="DIR", help="a recording: the folder that `otel-quant run` made"
+    )
+    parser.add_argument(
+        "--only-unended",
+        action="store_true",
+        help="only what a killed program could not send itself: the spans that were open, and how "
+        "it ended",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError
+    from otel_quant.recordings.reader import read
+
+    source, shown = Path(options.recording), printable(options.recording)
+    if source.is_file():
+        raise UserError(
+            f"{shown}: a file; expected a recording's folder, which has the ids and attributes of "
+            "spans: `otel-quant run -- PROGRAM` makes one"
+        )
+    try:
+        recording = read(source)
+    except (NotARecordingError, NewerSchemaError) as error:
+        raise UserError(printable(str(error))) from error
+    except OSError as error:
+        raise UserError(f"{shown}: {error.strerror}") from error
+    if recording.state == "running":
+        raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
+    if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
+        raise UserError(
+            "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
+        )
+    from otel_quant.sending.endpoint import NotSentError
+    from otel_quant.sending.send import send_recording
+
+    try:
+        sent = send_recording(recording, only_unended=options.only_unended)
+    except NotSentError as error:
+        raise UserError(f"{shown}: {printable(str(error))}") from error
+    print(f"{shown}: {sent} sent")
+    return 0
+
+
+COMMAND: Final = Command(
+    name="send",
+    brief="send a recording's telemetry to an OTLP endpoint",
+    description=(
+        "Sends the spans, log records and metrics of a recording under their own times and ids to "
+        "where OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables say. What has arrived "
+        "before, from the program or from this command, arrives once more under the same ids: a "
+        "store may then show it twice. Exits with 1 if the endpoint did not take it all; the "
+        "recording is as it was and can be sent again."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)
+"""The command."""

@@ -1,0 +1,1 @@
+"""Sends the telemetry of a recording, under its own times and ids."""

@@ -1,0 +1,100 @@
+"""The ids of a recording's spans: those of the program, else made from the id of the run.
+
+A program without an SDK has no spans, so its recording has no ids of them. Made ones are the same each
+time that the recording is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class Identifiers:
+    """The ids of the spans of a recording.
+
+    Args:
+        recording: The recording.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._starters = {_key(run): self._starter(run) for run in recording.runs}
+        self._steps = {
+            (_key(run), step.index): step for run in recording.runs for step in run.steps
+        }
+
+    def of_run(self, run: RecordedRun) -> SpanContext:
+        """Returns the ids of a run's span."""
+        return self._context(run, run.span_id or _made(run, "run", 8))
+
+    def above_run(self, run: RecordedRun) -> SpanContext | None:
+        """Returns the ids of the span above a run's; None at the top of a trace."""
+        if run.span_id is None:
+            starter = self._starters[_key(run)]
+            if starter is not None:
+                above, step = starter
+                return self.of_run(above) if step is None else self.of_step(above, step)
+        return None if run.parent_span_id is None else self._context(run, run.parent_span_id)
+
+    def of_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
+        """Returns the ids of a step's span."""
+        return self._context(run, step.span_id or _made(run, f"step {step.index}", 8))
+
+    def above_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
+        """Returns the ids of the span above a step's."""
+        if step.span_id is not None and step.parent_span_id is not None:
+            return self._context(run, step.parent_span_id)
+        if step.parent is None or (_key(run), step.parent) not in self._steps:
+            return self.of_run(run)
+        return self.of_step(run, self._steps[_key(run), step.parent])
+
+    def of_cost(self, run: RecordedRun, number: int) -> SpanContext:
+        """Returns the ids of the span of a model's cost.
+
+        Args:
+            run: The run.
+            number: Position of the model among those of the run, from 0.
+        """
+        recorded = run.models[number].get("span_id")
+        return self._context(run, recorded or _made(run, f"model {number}", 8))
+
+    def earlier_root(self, run: RecordedRun, span_id: str) -> SpanContext:
+        """Returns the ids of a root span that a worker has ended before its last."""
+        return self._context(run, span_id)
+
+    def _context(self, run: RecordedRun, span_id: str) -> SpanContext:
+        return SpanContext(int(self._trace(run), 16), int(span_id, 16), False, _SAMPLED)
+
+    def _trace(self, run: RecordedRun) -> str:
+        if run.span_id is None:
+            starter = self._starters[_key(run)]
+            if starter is not None:
+                return self._trace(starter[0])
+        return run.trace_id or _made(run, "trace", 16)
+
+    def _starter(self, run: RecordedRun) -> tuple[RecordedRun, RecordedStep | None] | None:
+        """Returns the run whose process has started this one's, and the step that was open then."""
+        for other in self._recording.runs:
+            if other.pid == run.parent_pid is not None and _is_open(other, run.start):
+                open_then = [step for step in other.steps if _is_open(step, run.start)]
+                return other, open_then[-1] if open_then else None
+        return None
+
+
+def _key(run: RecordedRun) -> tuple[str, str]:
+    return run.process, run.id
+
+
+def _is_open(item: RecordedRun | RecordedStep, time: float) -> bool:
+    return item.start < time and (item.end is None or time <= item.end)
+
+
+def _made(run: RecordedRun, what: str, size: int) -> str:
+    """Returns an id of a number of bytes, in hexadecimal digits."""
+    return hashlib.blake2b(f"{run.id} {what}".encode(), digest_size=size).hexdigest()

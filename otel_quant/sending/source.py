@@ -1,0 +1,34 @@
+"""What the telemetry of a run says that it comes from: its resource and its scope."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from otel_quant.recordings.model import RecordedRun
+from otel_quant.telemetry import semconv
+from otel_quant.version import VERSION
+
+SCOPE: Final = InstrumentationScope(semconv.SCOPE, VERSION, semconv.SCHEMA_URL)
+
+_NAME: Final = "service.name"
+_INSTANCE: Final = "service.instance.id"
+
+
+def resource_of(run: RecordedRun) -> Resource:
+    """Returns what a run's telemetry comes from.
+
+    Args:
+        run: The run. Without an SDK in the program, what the environment says now is added, and the
+            instance is named after the run.
+    """
+    if run.span_id is not None:
+        return Resource(run.resource)
+    now = Resource.create()
+    added = {_INSTANCE: str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))}
+    if str(now.attributes.get(_NAME)).startswith("unknown_service"):
+        added |= {name: str(value) for name, value in run.resource.items()}
+    return now.merge(Resource(added))

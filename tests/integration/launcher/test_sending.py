@@ -1,0 +1,358 @@
+"""`otel-quant send`: what arrives is what the program would have sent itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from otel_quant.recordings.reader import read
+from otel_quant.telemetry import semconv
+from tests.fixtures.launched import Launched
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Point, Record, Span
+
+QUANTIZATION: Final = """
+import numpy as np, onnx, os, signal, sys
+from onnx import parser
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
+import otel_quant
+
+model = parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> '
+    'g (float[1, 8] x) => (float[1, 8] y) <float[8, 8] w> { y = MatMul(x, w) }'
+)
+model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w"))
+onnx.save(model, "float.onnx")
+last = int(sys.argv[1])
+
+
+class Reader(CalibrationDataReader):
+    given = 0
+
+    def __len__(self):
+        return 5
+
+    def get_next(self):
+        if self.given == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.given == 5:
+            return None
+        self.given += 1
+        return {"x": np.ones((1, 8), np.float32)}
+
+
+with otel_quant.step("Model Quantization"):
+    for step in "Dataset Loading", "Dataset Loading":
+        with otel_quant.step(step):
+            pass
+    quantize_static("float.onnx", "int8.onnx", Reader(), calibrate_method=CalibrationMethod.MinMax)
+    try:
+        with otel_quant.step("one of mine"):
+            raise ValueError("on two\\nlines")
+    except ValueError:
+        pass
+"""
+
+WORKERS: Final = """
+import multiprocessing, os
+import otel_quant
+
+def work(number):
+    with otel_quant.step("Calibration"):
+        pass
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        work(0)
+    else:
+        with otel_quant.step("Dataset Loading"):
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                pool.map(work, range(2), chunksize=1)
+                pool.close()
+                pool.join()
+"""
+
+LIVE: Final = {
+    semconv.CALIBRATION_PROGRESS, semconv.STEP_ACTIVE, semconv.RUN_DISK_IO,
+    semconv.RUN_MEMORY_LIMIT, semconv.RUN_MEMORY_USAGE,
+}  # fmt: skip
+"""Metrics that are observed while a run goes on."""
+
+MEASURED: Final = (
+    "quant.memory.", "quant.disk.", "quant.cpu.", "quant.page_faults.", "quant.checkpoint.",
+    "quant.calibration.sample_rate", "quant.run.id", "process.pid",
+    "quant.libraries",  # the SDK is one of them,
+)  # fmt: skip
+"""Beginnings of the names whose values differ between two runs."""
+
+
+@pytest.fixture
+def quantization(launched: Launched) -> list[str]:
+    (launched.folder / "quantize.py").write_text(QUANTIZATION)
+    return ["python", "quantize.py", "-1"]
+
+
+def send(
+    launched: Launched, variables: Mapping[str, str], *options: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = str(Path(sys.executable).with_name("otel-quant"))
+    recording = os.path.relpath(folder or launched.recording, launched.folder)
+    return launched.run_bare([command, "send", *options, recording], variables=variables)
+
+
+def received(otlp: OtlpReceiver) -> tuple[list[Span], list[Record], list[Point]]:
+    """Returns what has arrived, and forgets it."""
+    found = list(otlp.spans), list(otlp.records), list(otlp.points)
+    otlp.clear()
+    return found
+
+
+def without_stack_trace(span: Span) -> Span:
+    """Returns a span with the message of an exception on one line, and nothing else of it."""
+    kept = ("exception.type", "exception.message", "message")
+    events = tuple(
+        replace(
+            event,
+            attributes={
+                name: " ".join(str(value).split())
+                for name, value in event.attributes.items()
+                if name in kept
+            },
+        )
+        for event in span.events
+    )
+    return replace(span, events=events, status_message=" ".join(span.status_message.split()))
+
+
+def differences(some: Any, other: Any, but: Iterable[str]) -> dict[str, Any]:
+    return {
+        field.name: (getattr(some, field.name), getattr(other, field.name))
+        for field in fields(some)
+        if field.name not in {"arrived", *but} and getattr(some, field.name) != getattr(other, field.name)
+    }  # fmt: skip
+
+
+def close(some_ns: int, other_ns: int) -> bool:
+    """Whether two times are one: a process reads its two clocks one after the other."""
+    return abs(some_ns - other_ns) < 1e9
+
+
+def at_end(points: Iterable[Point]) -> dict[tuple[str, frozenset[tuple[str, Any]]], Point]:
+    """Returns the last point of every series."""
+    latest: dict[Any, Point] = {}
+    for point in sorted(points, key=lambda point: point.time_ns):
+        latest[point.metric, frozenset(point.attributes.items())] = point
+    return latest
+
+
+def exemplars(points: Iterable[Point]) -> set[tuple[str, float, str, str]]:
+    return {
+        (point.metric, round(each.value, 6), each.trace_id, each.span_id)
+        for point in points
+        if point.metric.startswith("quant.step.")
+        for each in point.exemplars
+    }
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_run_that_was_sent_arrives_again_as_it_was(
+    launched: Launched, otlp: OtlpReceiver, quantization: list[str], protocol: Any
+) -> None:
+    assert launched.run(quantization, variables=otlp.environment(protocol)).returncode == 0
+    spans, records, points = received(otlp)
+    done = send(launched, otlp.environment(protocol))
+    sent = received(otlp)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        f"{launched.recording.name}: {len(sent[0])} spans, {len(sent[1])} log records, "
+        f"{len(sent[2])} points of metrics sent\n"
+    )
+
+    again = {span.span_id: span for span in sent[0]}
+    assert sorted(again) == sorted(span.span_id for span in spans)
+    assert len(spans) == 10
+    for span in map(without_stack_trace, spans):
+        other = again[span.span_id]
+        assert differences(span, other, ("start_ns", "end_ns")) == {}
+        assert close(span.start_ns, other.start_ns)
+        assert span.end_ns - span.start_ns == other.end_ns - other.start_ns
+
+    def in_order(found: Iterable[Record]) -> list[Record]:
+        return sorted(found, key=lambda r: (r.event_name, r.time_ns, str(r.attributes)))
+
+    assert len(records) == len(sent[1])
+    for record, copy in zip(in_order(records), in_order(sent[1]), strict=True):
+        assert differences(record, copy, ("time_ns",)) == {}
+        assert close(record.time_ns, copy.time_ns)
+
+    assert exemplars(points) <= exemplars(sent[2])
+    wanted = {key: point for key, point in at_end(points).items() if key[0] not in LIVE}
+    found = at_end(sent[2])
+    assert sorted(map(str, found)) == sorted(map(str, wanted))
+    for key, point in wanted.items():
+        assert differences(point, found[key], ("time_ns", "value", "exemplars")) == {}
+        assert found[key].value == pytest.approx(point.value), key
+
+
+def outline(spans: Iterable[Span]) -> list[Any]:
+    """Returns what two runs of one program have in common."""
+    names = {span.span_id: span.name for span in spans}
+    return [
+        (
+            span.name,
+            names.get(span.parent_id),
+            span.kind,
+            span.status,
+            span.status_message,
+            span.events,
+            {
+                name: None if name.startswith(MEASURED) else value
+                for name, value in sorted(span.attributes.items())
+            },
+            {n: v for n, v in span.resource.items() if n not in ("telemetry.auto.version", "service.instance.id")},
+        )
+        for span in map(without_stack_trace, sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)))
+    ]  # fmt: skip
+
+
+def test_a_run_without_an_endpoint_arrives_as_one_that_has_sent_itself(
+    launched: Launched, otlp: OtlpReceiver, quantization: list[str]
+) -> None:
+    variables = otlp.environment()
+    del variables["OTEL_SERVICE_NAME"]  # the service has the program's name
+    above = {"TRACEPARENT": f"00-{'5' * 32}-{'7' * 16}-01"}
+    launched.run(quantization, "--out", "direct", variables={**variables, **above})
+    direct, direct_records, _ = received(otlp)
+    launched.run(quantization, "--out", "later", variables=above)
+    assert received(otlp) == ([], [], [])
+    turns = []
+    for _ in range(2):
+        done = send(launched, variables, folder=launched.folder / "later")
+        assert (done.returncode, done.stderr) == (0, "")
+        turns.append(received(otlp))
+    spans, records, _ = turns[0]
+    assert outline(spans) == outline(direct)
+    assert spans[-1].resource["service.name"] == "quantize"
+    (root,) = (span for span in spans if span.name == "quantization")
+    assert (root.trace_id, root.parent_id) == ("5" * 32, "7" * 16)
+    assert {span.trace_id for span in spans} == {"5" * 32}
+    count = Counter((record.event_name, str(record.body)) for record in records)
+    assert count == Counter((record.event_name, str(record.body)) for record in direct_records)
+    known = {span.span_id for span in spans}
+    assert {record.span_id for record in records} <= known
+    for signal_of_first, signal_of_second in zip(*turns, strict=True):
+        for first, second in zip(signal_of_first, signal_of_second, strict=True):
+            assert differences(first, second, ()) == {}
+
+
+@pytest.mark.parametrize("has_endpoint", [True, False])
+def test_a_killed_run_arrives_with_its_open_spans_and_its_ending(
+    launched: Launched, otlp: OtlpReceiver, quantization: list[str], has_endpoint: bool
+) -> None:
+    variables = otlp.environment()
+    done = launched.run([*quantization[:-1], "3"], variables=variables if has_endpoint else None)
+    assert done.returncode == -signal.SIGKILL
+    direct, direct_records, _ = received(otlp)
+    done = send(launched, variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    spans, records, _ = received(otlp)
+    names = {span.span_id: span.name for span in spans}
+    text = "the program was killed by SIGKILL, in Calibration, sample 3 of 5"
+    assert sorted(
+        (span.name, names.get(span.parent_id), span.status, span.status_message) for span in spans
+    ) == [
+        ("Calibration", "Model Quantization", "ERROR", text),
+        ("Dataset Loading", "Model Quantization", "UNSET", ""),
+        ("Dataset Loading", "Model Quantization", "UNSET", ""),
+        ("Model Quantization", "quantization", "ERROR", text),
+        ("quantization", None, "ERROR", text),
+    ]
+    (calibration,) = (span for span in spans if span.name == "Calibration")
+    assert calibration.attributes["error.type"] == "SIGKILL"
+    assert calibration.attributes["quant.calibration.sample_count"] == 3
+    ending = read(launched.recording).ending
+    assert ending is not None
+    (told,) = (record for record in records if record.event_name == semconv.ENDING_EVENT)
+    assert told.attributes["quant.ending.memory"] == ending.memory
+    assert (told.span_id, told.severity) == (calibration.span_id, "ERROR")
+    if has_endpoint:
+        # Spans that had just ended may not have been sent before the kill: now they are.
+        assert {span.span_id for span in direct} <= {span.span_id for span in spans}
+        send(launched, variables, "--only-unended")
+        spans, records, points = received(otlp)
+        assert [span.name for span in spans] == [
+            "Calibration",
+            "Model Quantization",
+            "quantization",
+        ]
+        (only,) = records
+        (first,) = (each for each in direct_records if each.event_name == semconv.ENDING_EVENT)
+        assert differences(only, first, ()) == differences(only, told, ()) == {}
+        assert points == []
+
+
+@pytest.mark.parametrize("has_endpoint", [True, False])
+def test_workers_are_below_the_step_that_started_them_and_ranks_are_roots(
+    launched: Launched, otlp: OtlpReceiver, has_endpoint: bool
+) -> None:
+    (launched.folder / "workers.py").write_text(WORKERS)
+    variables = otlp.environment()
+    script = (
+        "for RANK in 0 1; do export RANK; python workers.py; done; unset RANK; python workers.py"
+    )
+    launched.run(["sh", "-c", script], variables=variables if has_endpoint else None)
+    direct = received(otlp)[0]
+    done = send(launched, variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    tree = sorted(otlp.tree())
+    spans = received(otlp)[0]
+    rank = ("quantization", [("Calibration", [])])
+    tasks: list[Any]
+    if has_endpoint:  # a worker has ended its span after each task
+        assert sorted(span.span_id for span in spans) == sorted(span.span_id for span in direct)
+        tasks = [("quantization", [("Calibration", [])]), ("quantization", [("Calibration", [])])]
+    else:
+        tasks = [("quantization", [("Calibration", []), ("Calibration", [])])]
+    assert tree == [rank, rank, ("quantization", [("Dataset Loading", tasks)])]
+    ranks = {span.attributes.get("quant.run.rank") for span in spans if not span.parent_id}
+    assert ranks == {0, 1, None}
+
+
+def test_what_an_endpoint_did_not_take_is_kept_and_can_be_sent_again(
+    launched: Launched, otlp: OtlpReceiver, quantization: list[str]
+) -> None:
+    launched.run(quantization)
+    before = {path: path.read_bytes() for path in launched.recording.iterdir()}
+    otlp.become(Mode.ERROR)
+    done = send(launched, otlp.environment())
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"otel-quant: {launched.recording.name}: the endpoint did not take it: ")
+    assert line.endswith(
+        "; before that 0 spans, 0 log records, 0 points of metrics were sent; the recording is as "
+        "it was and can be sent again"
+    )
+    variables = {**otlp.environment(), "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    otlp.stop()
+    done = send(launched, variables)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert {path: path.read_bytes() for path in launched.recording.iterdir()} == before
+    otlp.become(Mode.ACCEPT)
+    configuration = launched.folder / "telemetry.yaml"
+    configuration.write_text(
+        'file_format: "1.0"\n'
+        "tracer_provider:\n  processors:\n    - batch:\n        exporter:\n          otlp_grpc:\n"
+        f"            endpoint: {otlp.grpc_endpoint}\n"
+    )
+    done = send(launched, {"OTEL_CONFIG_FILE": str(configuration)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(": 10 spans, 0 log records, 0 points of metrics sent\n")
+    assert len(otlp.spans) == 10

@@ -6,7 +6,7 @@ is absent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -216,15 +216,19 @@ def _total(recording: Recording, name: str, attributes: Sequence[str]) -> float 
         return _highest(
             bucket.totals[name] for bucket in curve.curve.buckets.values() if name in bucket.totals
         )
-    pids = {run.pid for run in recording.runs if run.pid is not None}
     found = [
         number(run.attributes, attribute)
-        for run in recording.runs
-        if run.parent_pid not in pids
+        for run in outermost_runs(recording)
         for attribute in attributes
     ]
     known = [value for value in found if value is not None]
     return sum(known) if known and len(known) == len(found) else None
+
+
+def outermost_runs(recording: Recording) -> Iterator[RecordedRun]:
+    """Yields the runs of processes that no recorded process has started."""
+    pids = {run.pid for run in recording.runs if run.pid is not None}
+    return (run for run in recording.runs if run.parent_pid not in pids)
 
 
 def _levels(curve: RecordedCurve | None, name: str) -> list[float]:

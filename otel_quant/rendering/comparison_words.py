@@ -126,6 +126,12 @@ def _figures_text(check: Check) -> str:
     return f"{text} ({ratio} %)" if ratio else text
 
 
+def outcome_text(verdict: Verdict) -> str:
+    """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
+    led = sum(check.outcome == verdict.outcome for check in verdict.checks)
+    return f"{_OUTCOMES[verdict.outcome]}: {led:,} of {counted(len(verdict.checks), 'check')}"
+
+
 def verdict_text(verdict: Verdict, numbers: Mapping[str, int]) -> str:
     """Returns a verdict in one line: the outcome, and the first of the checks that led to it.
 

@@ -128,9 +128,9 @@ def _has_own(grid: Grid | None, index: int) -> bool:
 
 def _of_grid(grid: Grid, values: Values) -> _Highest:
     def highest(first: float, last: float) -> float | None:
-        begin = max(0, int((first - grid.start) / grid.every))
-        end = min(grid.count - 1, int((last - grid.start) / grid.every))
-        found = [value for value in values[begin : end + 1] if value is not None]
+        begin = max(0, int((first - grid.start) // grid.every))
+        end = max(0, 1 + int((last - grid.start) // grid.every))
+        found = [value for value in values[begin:end] if value is not None]
         return max(found, default=None)
 
     return highest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.comparison.common_time import common_time
@@ -16,27 +17,46 @@ from otel_quant.rendering.comparison_words import (
     check_text,
     fact_text,
     noise_text,
-    verdict_text,
+    outcome_text,
 )
 from otel_quant.report.charts import band_data, chart_data
 from otel_quant.report.comparison_charts import comparison_bands, comparison_charts
 from otel_quant.report.outline import outline_of
 from otel_quant.report.page import page
 from otel_quant.report.tables import Column, FactList, PageTable, Row
-from otel_quant.report.units import MB, counted, cut
+from otel_quant.report.units import GB, MB, counted, cut
 from otel_quant.version import VERSION
 
 _MOST_CHECKS: Final = 40
 _LONGEST_NAME: Final = 120
 
-_UNITS: Final[Mapping[str, tuple[str, float, int]]] = {
-    "By": ("MB", MB, 1),
-    "s": ("s", 1, 3),
-    "{sample}/s": ("/s", 1, 2),
-    "1": ("%", 0.01, 2),
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A unit of the page: its name, what one of it is, and digits after the point."""
+
+    name: str
+    scale: float
+    digits: int
+
+
+_UNITS: Final[Mapping[str, _Unit]] = {
+    "s": _Unit("s", 1, 3),
+    "{sample}/s": _Unit("/s", 1, 2),
+    "1": _Unit("%", 0.01, 2),
 }
-_PLAIN: Final = ("", 1, 0)
-"""Unit in the page, what one of it is, and digits after the point, by the figure's unit."""
+_PLAIN: Final = _Unit("", 1, 0)
+_SIZES: Final = ((10 * GB, _Unit("GB", GB, 2)), (MB, _Unit("MB", MB, 1)), (0, _Unit("kB", 1e3, 1)))
+"""Units of bytes, each with the largest value of a table from which on it is used."""
+
+
+def _unit(rows: Sequence[FigureRow]) -> _Unit:
+    """Returns the unit in which all values of some rows of a figure are shown."""
+    unit = rows[0].figure.unit
+    if unit != "By":
+        return _UNITS.get(unit, _PLAIN)
+    highest = max(sample.highest for row in rows for sample in row.samples if sample is not None)
+    return next(each for least, each in _SIZES if highest >= least)
 
 
 def render(comparison: Comparison, verdict: Verdict | None) -> str:
@@ -62,7 +82,7 @@ def render(comparison: Comparison, verdict: Verdict | None) -> str:
     return page(
         "compare.html.j2",
         version=VERSION,
-        heading=verdict_text(verdict, numbers) if verdict is not None else heading,
+        heading=outcome_text(verdict).capitalize() if verdict is not None else heading,
         is_bad=verdict is not None and verdict.outcome != "within",
         checks=checks[:_MOST_CHECKS],
         more_checks=max(0, len(checks) - _MOST_CHECKS),
@@ -110,8 +130,9 @@ def _total(comparison: Comparison) -> PageTable:
     rows = []
     for row in comparison.rows[0].figures.values():
         if is_telling(row):
-            unit = _UNITS.get(row.figure.unit, _PLAIN)[0]
-            rows.append(Row((row.figure.brief, unit, *_cells(comparison, row), noise_text(row))))
+            unit = _unit([row])
+            cells = (unit.name, *_cells(comparison, row, unit), noise_text(row))
+            rows.append(Row((row.figure.brief, *cells)))
     columns = (
         Column("Figure", is_text=True), Column("Unit", is_text=True),
         *_columns(comparison, ""), Column("Noise", is_text=True),
@@ -131,9 +152,10 @@ def _tables(comparison: Comparison) -> Iterator[PageTable]:
 def _table(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> PageTable:
     shown = largest(figure, steps)
     left_out = len(steps) - len(shown)
+    unit = _unit([row.figures[figure.name] for row in shown])
     columns = (
         Column("Step", is_text=True),
-        *_columns(comparison, _UNITS.get(figure.unit, _PLAIN)[0]),
+        *_columns(comparison, unit.name),
         Column("Note", is_text=True),
     )
     rows = []
@@ -141,7 +163,7 @@ def _table(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> 
         of = row.figures[figure.name]
         note = ", ".join(filter(None, (noise_text(of), *notes(comparison, row))))
         name = cut(name_text(row.path), _LONGEST_NAME)
-        rows.append(Row((name, *_cells(comparison, of), note), len(row.path) - 1))
+        rows.append(Row((name, *_cells(comparison, of, unit), note), len(row.path) - 1))
     brief = figure.brief
     return PageTable(
         f"steps-{figure.name.replace('.', '-')}",
@@ -162,8 +184,8 @@ def _columns(comparison: Comparison, unit: str) -> Iterator[Column]:
             yield Column("difference", "%")
 
 
-def _cells(comparison: Comparison, row: FigureRow) -> Iterator[str]:
-    _, scale, digits = _UNITS.get(row.figure.unit, _PLAIN)
+def _cells(comparison: Comparison, row: FigureRow, unit: _Unit) -> Iterator[str]:
+    scale, digits = unit.scale, unit.digits
     for number, (side, sample) in enumerate(zip(comparison.sides, row.samples, strict=True)):
         yield "" if sample is None else f"{sample.median / scale:,.{digits}f}"
         if len(side.runs) > 1:

@@ -91,7 +91,9 @@ def fact_text(fact: FactDifference, side: int) -> str:
 def _fact_value_text(fact: FactDifference, value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return size_text(float(value)) if fact.unit == "By" else str(value)
+    if isinstance(value, str) or fact.unit != "By":
+        return str(value)
+    return size_text(value)
 
 
 def check_text(check: Check, side: int) -> str:

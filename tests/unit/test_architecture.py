@@ -73,14 +73,16 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
-    "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
+    "rendering": SHARED | {"comparison", "cost", "profile", "recordings", "telemetry"},
+    "comparison": SHARED | {"recordings", "telemetry"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
-    "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "report": SHARED | {"comparison", "recordings", "rendering", "telemetry"},
     "sending": SHARED | {"probes", "recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
     | {
+        "comparison",
         "cost",
         "environment",
         "launcher",
@@ -213,7 +215,7 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
     assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading | shared
 
 
-@pytest.mark.parametrize("part", ["instruments", "rendering", "report"])
+@pytest.mark.parametrize("part", ["comparison", "instruments", "rendering", "report"])
 def test_libraries_and_what_is_shown_import_only_the_names_of_telemetry(part: str) -> None:
     known = {
         target

@@ -3,7 +3,8 @@
 Whoever is first makes it, the launcher or the first process, and completes it at the end. Its
 fields: ``schema``, ``began`` (wall clock, nanoseconds since the epoch), ``made_by`` (``launcher`` or
 ``process``), ``pid``, ``origin`` (attributes, as on the run's span), ``ended`` (nanoseconds since the
-epoch) and ``ending`` (:class:`~otel_quant.recordings.model.Ending`, by the launcher alone).
+epoch), and by the launcher alone ``ending`` (:class:`~otel_quant.recordings.model.Ending`) and
+``summary`` (of its curve: the highest value of each level, the last of each total, by name).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def complete(folder: Path, **fields: Any) -> None:
     Args:
         folder: The recording.
         **fields: ``ended``, ``origin`` (added to what is known), ``ending`` (an
-            :class:`~otel_quant.recordings.model.Ending`).
+            :class:`~otel_quant.recordings.model.Ending`), ``summary``.
 
     Raises:
         OSError: It could not be replaced.

@@ -21,11 +21,13 @@ from otel_quant.telemetry import semconv
 _LAUNCHER: Final = "launcher"
 
 
-def read(path: Path) -> Recording:
+def read(path: Path, *, in_brief: bool = False) -> Recording:
     """Reads a recording.
 
     Args:
         path: Its folder, or a ``quark_profile.yaml``: ours or Quark's own, complete or not.
+        in_brief: Whether to leave out what a list of many runs does without: of a run that has ended
+            its steps and checkpoints, and every curve.
 
     Returns:
         The recording; of one that is being made, what is known so far.
@@ -36,13 +38,13 @@ def read(path: Path) -> Recording:
         NewerSchemaError: A newer otel-quant has written it.
     """
     if path.is_dir():
-        return _read_folder(path)
+        return _read_folder(path, in_brief)
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
 
-    return read_profile(path)
+    return read_profile(path, in_brief=in_brief)
 
 
-def _read_folder(folder: Path) -> Recording:
+def _read_folder(folder: Path, in_brief: bool) -> Recording:
     processes = layout.processes_in(folder)
     made = manifest.load(folder)
     launcher = layout.curve_path(folder, _LAUNCHER)
@@ -61,11 +63,13 @@ def _read_folder(folder: Path) -> Recording:
     curves: dict[str, RecordedCurve] = {}
     latest = 0.0
     for process in processes:
-        found = read_process(folder, process, began_ns, partial(_open, folder, process, ending))
+        state_of_open = partial(_open, folder, process, ending)
+        found = read_process(folder, process, began_ns, state_of_open, in_brief=in_brief)
         runs += found.runs
         problems += found.problems
         latest = max(latest, found.latest)
-    for process in (*processes, _LAUNCHER):
+    summary = made.get("summary")
+    for process in _with_curves(processes, in_brief, isinstance(summary, dict)):
         try:
             curve = curves[process] = read_curve(layout.curve_path(folder, process))
         except FileNotFoundError:
@@ -82,6 +86,8 @@ def _read_folder(folder: Path) -> Recording:
     elif isinstance(ended, int):
         latest = max(latest, (ended - began_ns) / 1e9)
     runs.sort(key=lambda run: run.start)
+    if not isinstance(summary, dict):  # the launcher is gone, or still there
+        summary = curves[_LAUNCHER].curve.summary() if _LAUNCHER in curves else {}
     return Recording(
         path=folder,
         began_ns=began_ns,
@@ -89,10 +95,18 @@ def _read_folder(folder: Path) -> Recording:
         duration=latest,
         origin=_origin(made.get("origin"), runs),
         runs=tuple(runs),
-        curves=curves,
+        curves={} if in_brief else curves,
         ending=ending,
+        summary=summary,
         problems=tuple(problems),
     )
+
+
+def _with_curves(processes: list[str], in_brief: bool, is_known: bool) -> tuple[str, ...]:
+    """Returns whose curves are read; in brief the launcher's, unless its summary is known."""
+    if in_brief:
+        return () if is_known else (_LAUNCHER,)
+    return (*processes, _LAUNCHER)
 
 
 def _origin(noted: object, runs: list[RecordedRun]) -> Attributes:

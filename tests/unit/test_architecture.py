@@ -73,12 +73,23 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
+    "comparison": SHARED | {"recordings", "telemetry"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
-    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report", "watch"},
+    | {
+        "comparison",
+        "cost",
+        "environment",
+        "launcher",
+        "profile",
+        "recordings",
+        "rendering",
+        "report",
+        "watch",
+    },
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}
@@ -200,7 +211,7 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
     assert {name for name in used_by_commands if part_of(name) == "recordings"} <= reading
 
 
-@pytest.mark.parametrize("part", ["instruments", "rendering", "report"])
+@pytest.mark.parametrize("part", ["comparison", "instruments", "rendering", "report"])
 def test_libraries_and_what_is_shown_import_only_the_names_of_telemetry(part: str) -> None:
     known = {
         target

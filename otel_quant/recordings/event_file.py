@@ -118,7 +118,7 @@ def _events(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(event, dict) or "kind" not in event:
             continue

@@ -223,8 +223,6 @@ class Recording:
         curves: The curves: the launcher's, or one for each process, by process; ``launcher`` for
             the launcher's.
         ending: How the program ended; None while it runs and without a launcher.
-        summary: Of the launcher's curve: the highest value of each level and the last of each total,
-            by the name of the series; empty without a launcher.
         problems: What could not be read, one sentence each.
     """
 
@@ -236,5 +234,4 @@ class Recording:
     runs: tuple[RecordedRun, ...] = ()
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)
     ending: Ending | None = None
-    summary: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()

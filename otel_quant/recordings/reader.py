@@ -26,8 +26,9 @@ def read(path: Path, *, in_brief: bool = False) -> Recording:
 
     Args:
         path: Its folder, or a ``quark_profile.yaml``: ours or Quark's own, complete or not.
-        in_brief: Whether to leave out what a list of many runs does without: of a run that has ended
-            its steps and checkpoints, and every curve.
+        in_brief: Whether to leave out what a list of many runs does without: of a process whose runs
+            have ended the steps and checkpoints, and every curve but the launcher's. Of that one
+            bucket is enough, with the highest values and the totals of the whole.
 
     Returns:
         The recording; of one that is being made, what is known so far.
@@ -68,8 +69,10 @@ def _read_folder(folder: Path, in_brief: bool) -> Recording:
         runs += found.runs
         problems += found.problems
         latest = max(latest, found.latest)
-    summary = made.get("summary")
-    for process in _with_curves(processes, in_brief, isinstance(summary, dict)):
+    summary = manifest.summary_of(made) if in_brief else None
+    if summary is not None:
+        curves[_LAUNCHER] = RecordedCurve(began_ns, 0, summary)
+    for process in _with_curves(processes, in_brief, summary is not None):
         try:
             curve = curves[process] = read_curve(layout.curve_path(folder, process))
         except FileNotFoundError:
@@ -86,8 +89,6 @@ def _read_folder(folder: Path, in_brief: bool) -> Recording:
     elif isinstance(ended, int):
         latest = max(latest, (ended - began_ns) / 1e9)
     runs.sort(key=lambda run: run.start)
-    if not isinstance(summary, dict):  # the launcher is gone, or still there
-        summary = curves[_LAUNCHER].curve.summary() if _LAUNCHER in curves else {}
     return Recording(
         path=folder,
         began_ns=began_ns,
@@ -95,9 +96,8 @@ def _read_folder(folder: Path, in_brief: bool) -> Recording:
         duration=latest,
         origin=_origin(made.get("origin"), runs),
         runs=tuple(runs),
-        curves={} if in_brief else curves,
+        curves=curves,
         ending=ending,
-        summary=summary,
         problems=tuple(problems),
     )
 

@@ -77,6 +77,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "runs": SHARED | {"comparison", "profile", "recordings", "rendering", "report", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
     | {
@@ -88,6 +89,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
         "recordings",
         "rendering",
         "report",
+        "runs",
         "watch",
     },
     "__main__": frozenset({"cli"}),

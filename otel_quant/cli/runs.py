@@ -86,7 +86,7 @@ def _sorted(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
     name = name_of(options.sort or _WHEN)
     known = [row for row in rows if name in row]
     try:
-        known.sort(key=lambda row: row[name])  # type: ignore[arg-type, return-value]  # of one type
+        known.sort(key=lambda row: row[name])
     except TypeError:
         known.sort(key=lambda row: str(row[name]))
     if options.reverse != (options.sort is None):

@@ -98,8 +98,9 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_ends(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields what :func:`read_events` does; of a process whose last run has ended only the events of
-    its runs: each ends with what its steps have said of it.
+    """Yields the events of a process; if its last run has ended, only those of its runs.
+
+    The last event of a run has what its steps have said of it.
 
     Args:
         path: The file.

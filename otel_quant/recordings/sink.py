@@ -141,7 +141,9 @@ class RecordingSink(Sink):
             {
                 "attributes": {
                     **self._of_steps,
-                    **{name: value for of in self._of_models.values() for name, value in of.items()},
+                    **{
+                        name: value for of in self._of_models.values() for name, value in of.items()
+                    },
                     **self._figures.between(
                         record.start, record.end, record.run_peaks, record.info.limits.memory
                     ),

@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from otel_quant.comparison.figures import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
+from otel_quant.records import AttributeValue
 from otel_quant.rendering.sizes import size
 from otel_quant.rendering.units import digits_text, duration_text, share_text
 from otel_quant.telemetry import catalog, semconv
 
-Value: TypeAlias = str | bool | int | float | tuple[str, ...]
+Value: TypeAlias = AttributeValue
 
 Row: TypeAlias = dict[str, Value]
 """What is known of one run, by name. Bytes, seconds; times as seconds since the epoch."""
@@ -84,7 +85,9 @@ _UNITS: Final = {
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
 _OF_RUNS: Final = ("model.", "custom.")
-_NOT_BRIEF: Final = frozenset({semconv.CALIBRATION_SAMPLE_RATE.removeprefix(semconv.PREFIX), MEMORY_SEEN})
+_NOT_BRIEF: Final = frozenset(
+    {semconv.CALIBRATION_SAMPLE_RATE.removeprefix(semconv.PREFIX), MEMORY_SEEN}
+)
 
 _BAD: Final = frozenset({"killed", "lost", "running"})
 
@@ -130,7 +133,7 @@ def text_of(value: Value | None, unit: str) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return ", ".join(value)
+        return ", ".join(map(str, value))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) or not math.isfinite(value):

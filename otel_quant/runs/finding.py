@@ -37,18 +37,14 @@ def find(tops: Sequence[str]) -> Iterator[str | Unreadable]:
         tops: The folders; a recording or a profile itself is one as well.
 
     Raises:
-        OSError: One of these does not exist or cannot be read.
+        OSError: One of these does not exist.
     """
     seen: set[str] = set()
     for top in tops:
-        if not os.path.isdir(top):
-            os.stat(top)  # says what is wrong
-            found: Iterator[str | Unreadable] = iter((top,))
-        else:
-            os.listdir(top)
-            found = _below(top)
-        for each in found:
-            key = os.path.realpath(each.path if isinstance(each, Unreadable) else each)
+        whole = os.fspath(Path(top).resolve(strict=True))
+        for each in _below(top) if Path(top).is_dir() else (top,):
+            below = each.path if isinstance(each, Unreadable) else each
+            key = whole + below.removeprefix(top)
             if key not in seen:
                 seen.add(key)
                 yield each
@@ -91,7 +87,7 @@ def _is_profile(entry: os.DirEntry[str]) -> bool:
     if entry.name.startswith(_PROFILE):
         return True
     try:
-        with open(entry.path, "rb") as file:
+        with Path(entry.path).open("rb") as file:
             return file.read(len(_HEADER)) == _HEADER
     except OSError:
         return False

@@ -32,6 +32,8 @@ Lines = Callable[..., Iterable[str]]
 _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""
 
+_LARGE: Final = 100_000
+
 _LAID_OUT: Final[Mapping[str, Lines]] = {
     "table": lambda *parts, left: (table(*parts, left=left),),
     "markdown": markdown_lines,
@@ -175,7 +177,11 @@ def _cell(name: str, value: Value | None) -> str | int | float | None:
     if value is None:
         return None
     shown = _shown((name, value))[1]
-    return _whole(shown) if isinstance(shown, float) else _plain(value if shown == value else str(shown))
+    return (
+        _whole(shown)
+        if isinstance(shown, float)
+        else _plain(value if shown == value else str(shown))
+    )
 
 
 def _plain(value: Value | None) -> str | int | float | None:
@@ -183,7 +189,5 @@ def _plain(value: Value | None) -> str | int | float | None:
 
 
 def _whole(value: float) -> float:
-    """Returns a number of bytes as an integer: spreadsheets cut floating point after six digits."""
-    return int(value) if float(value).is_integer() else value
-
-
+    """Returns a large number as an integer, which CSV shows with all its digits."""
+    return round(value) if abs(value) >= _LARGE else value

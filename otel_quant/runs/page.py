@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from otel_quant.rendering.units import counted, digits_text
@@ -107,7 +108,7 @@ def _list(rows: Sequence[Row], names: Sequence[str]) -> PageTable:
         caption="Runs",
         columns=tuple(column for column, _ in made),
         rows=tuple(
-            PageRow(tuple(cells), state=row[STATUS])  # type: ignore[arg-type]  # a State
+            PageRow(tuple(cells), state=row[STATUS])
             for row, *cells in zip(shown, *(cells for _, cells in made), strict=True)
         ),
         note=f"{counted(left_out, 'run')} more left out: --where chooses." if left_out else "",
@@ -125,10 +126,14 @@ def _column(field: Field, values: Sequence[Value | None]) -> tuple[Column, list[
     return Column(heading, unit, title=field.brief), cells
 
 
+def _divided(factor: float, value: float) -> str:
+    return digits_text(value / factor)
+
+
 def _scale(numbers: Sequence[float], unit: str) -> tuple[Callable[[float], str], str]:
     """Returns what writes the numbers of a column in one unit, and that unit."""
     highest = max(map(abs, numbers), default=0.0)
     for factor, name in _SCALES.get(unit, ()):
         if highest >= factor:
-            return lambda value: digits_text(value / factor), name
+            return partial(_divided, factor), name
     return digits_text, {"By": "B", "1": ""}.get(unit, unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path, PurePath
@@ -12,6 +12,7 @@ from typing import Final
 from otel_quant.comparison.figures import MEMORY_PEAK, MEMORY_SEEN, figures_of
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.records import AttributeValue
 from otel_quant.runs import fields
 from otel_quant.runs.fields import Row, Value
 from otel_quant.runs.finding import Unreadable, find
@@ -45,7 +46,7 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
         The rows, in the order of their paths, and what could not be read.
 
     Raises:
-        OSError: One of the folders does not exist or cannot be read.
+        OSError: One of the folders does not exist.
     """
     found = list(find(tops))
     unreadable = [each for each in found if isinstance(each, Unreadable)]
@@ -65,9 +66,7 @@ def partial_read(names: Sequence[str]) -> partial[Row | Unreadable]:
     return partial(_row_at, names=names, in_brief=fields.is_brief(names))
 
 
-def _each(
-    read_one: partial[Row | Unreadable], paths: Sequence[str]
-) -> Iterator[Row | Unreadable]:
+def _each(read_one: partial[Row | Unreadable], paths: Sequence[str]) -> Iterator[Row | Unreadable]:
     workers = min(_processors(), len(paths) // _FEW)
     if workers > 1:
         try:
@@ -100,7 +99,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         recording: The recording, or a profile as one.
         names: What it is to have; what is not known is left out.
     """
-    attributes: dict[str, Value] = {}
+    attributes: dict[str, AttributeValue] = {}
     for run in reversed(recording.runs):
         for step in reversed(run.steps):
             attributes.update(step.attributes)
@@ -108,7 +107,9 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
     for run in reversed(recording.runs):  # of several the first counts
         for model in run.models:
             known = model.get("figures", {}).items()
-            attributes.update((f"quant.model.{model.get('role')}.{key}", each) for key, each in known)
+            attributes.update(
+                (f"quant.model.{model.get('role')}.{key}", each) for key, each in known
+            )
         attributes.update((semconv.CUSTOM_PREFIX + key, each) for key, each in run.custom.items())
         attributes.update(run.attributes)
     figures = figures_of(recording)
@@ -134,7 +135,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _model_name(recording: Recording, attributes: dict[str, Value]) -> str | None:
+def _model_name(recording: Recording, attributes: Mapping[str, AttributeValue]) -> str | None:
     path = attributes.get(semconv.INPUT_PATH)
     costed = (
         model.get("path")

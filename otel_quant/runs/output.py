@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_quant.comparison.figures import MEMORY_PEAK
@@ -27,17 +27,10 @@ from otel_quant.runs.fields import (
 from otel_quant.runs.finding import Unreadable
 from otel_quant.runs.pivot import Cell, Pivot
 
-Lines = Callable[..., Iterable[str]]
-
 _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""
 
 _LARGE: Final = 100_000
-
-_LAID_OUT: Final[Mapping[str, Lines]] = {
-    "table": lambda *parts, left: (table(*parts, left=left),),
-    "markdown": markdown_lines,
-}
 
 
 def fields_with(names: Sequence[str]) -> tuple[Field, ...]:
@@ -64,7 +57,9 @@ def list_text(rows: Sequence[Row], names: Sequence[str], format_: str) -> str:
     columns = fields_with(names)
     cells = [[cell_text(row, field) for field in columns] for row in rows]
     header = [field.heading for field in columns]
-    return "".join(_LAID_OUT[format_](header, cells, left=TEXTS))
+    if format_ == "markdown":
+        return "".join(markdown_lines(header, cells, left=TEXTS))
+    return table(header, cells, left=TEXTS)
 
 
 def list_json(rows: Sequence[Row], unreadable: Sequence[Unreadable]) -> str:
@@ -120,8 +115,12 @@ def pivot_text(of: Pivot, format_: str) -> str:
         of: The table.
         format_: ``table`` or ``markdown``.
     """
-    lines = _LAID_OUT[format_](pivot_header(of), pivot_cells(of), left=1)
-    return f"{''.join(lines)}\n{pivot_note(of)}\n"
+    header, cells = pivot_header(of), pivot_cells(of)
+    if format_ == "markdown":
+        text = "".join(markdown_lines(header, cells))
+    else:
+        text = table(header, cells, last_is_text=False)
+    return f"{text}\n{pivot_note(of)}\n"
 
 
 def pivot_json(of: Pivot, unreadable: Sequence[Unreadable]) -> str:

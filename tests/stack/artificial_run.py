@@ -97,6 +97,9 @@ class ArtificialRun:
             "quant.run.cache.disk.usage": lambda _: [Observation(self.memory // 4)],
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
+            semconv.FORECAST_TIME_LEFT: self.observe_forecast,
+            semconv.FORECAST_MEMORY: self.observe_forecast,
+            semconv.FORECAST_GPU_MEMORY: self.observe_gpu,
         }
         made = {}
         for metric in catalog.METRICS:
@@ -121,6 +124,10 @@ class ArtificialRun:
         if self.samples:
             share = min(self.samples / 1000, 1.0)
             yield Observation(share, labels_of("Calibration"))
+
+    def observe_forecast(self, _: CallbackOptions) -> Iterable[Observation]:
+        if self.samples:
+            yield Observation(self.memory, labels_of("Calibration"))
 
     def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.arguments.gpu:

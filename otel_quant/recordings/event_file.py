@@ -21,7 +21,6 @@ _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",",
 _HEAD: Final = 120
 """Bytes at the beginning of a line in which its kind stands: it comes after three numbers."""
 
-_RUN_ENDED: Final = b'"kind":"run.ended"'
 _OF_RUN: Final = b'"kind":"run.'
 _OF_PROCESS: Final = b'"kind":"process.'
 
@@ -98,7 +97,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_ends(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process; if its last run has ended, only those of its runs.
+    """Yields the events of a process; if all of its runs have ended, only those of the runs.
 
     The last event of a run has what its steps have said of it.
 
@@ -110,8 +109,11 @@ def read_ends(path: Path) -> Iterator[dict[str, Any]]:
         NewerSchemaError: A newer otel-quant has written it.
     """
     lines = path.read_bytes().splitlines()
-    if lines and _RUN_ENDED in lines[-1][:_HEAD]:
-        lines = [line for line in lines if _OF_RUN in (head := line[:_HEAD]) or _OF_PROCESS in head]
+    of_runs = [line for line in lines if _OF_RUN in (head := line[:_HEAD]) or _OF_PROCESS in head]
+    events = list(_events(path, of_runs))
+    kinds = [event["kind"] for event in events]
+    if kinds.count("run.started") == kinds.count("run.ended"):
+        return iter(events)
     return _events(path, lines)
 
 

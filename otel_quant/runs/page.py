@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from otel_quant.comparison.figures import MEMORY_PEAK
 from otel_quant.rendering.units import counted, digits_text
 from otel_quant.report.page import page
 from otel_quant.report.tables import Column, PageTable
 from otel_quant.report.tables import Row as PageRow
-from otel_quant.runs.fields import STATUS, Field, Row, Value, text_of, unit_of
+from otel_quant.runs.fields import STATUS, Field, Row, Value, is_least, text_of, unit_of
 from otel_quant.runs.finding import Unreadable
 from otel_quant.runs.output import fields_with, pivot_cells, pivot_header, pivot_note
 from otel_quant.runs.pivot import Cell, Pivot
@@ -59,23 +60,14 @@ def render(
         folders: Below which they were looked for.
         where: The conditions that they fulfil, as they were written.
     """
-    scale, unit = _scale(
-        [cell.median for row in table.rows for cell in row.cells if cell], unit_of(table.value)
-    )
     return page(
         "runs.html.j2",
         version=VERSION,
         found=counted(len(rows), "run"),
         folders=", ".join(folders),
         where=where,
-        header=pivot_header(table),
-        beside=1 + len(table.beside),
-        unit=unit,
         note=pivot_note(table),
-        heat=[
-            (cells[: 1 + len(table.beside)], shaded)
-            for cells, shaded in zip(pivot_cells(table), _shaded(table, scale), strict=True)
-        ],
+        **_heat_map(table),
         runs=_list(rows, names),
         unreadable=unreadable[:_MOST_PROBLEMS],
         more_unreadable=max(0, len(unreadable) - _MOST_PROBLEMS),
@@ -83,9 +75,12 @@ def render(
     )
 
 
-def _shaded(table: Pivot, scale: Callable[[float], str]) -> list[list[HeatCell | None]]:
-    medians = [cell.median for row in table.rows for cell in row.cells if cell is not None]
+def _heat_map(table: Pivot) -> dict[str, object]:
+    """Returns the headings of the heat map with their units, and its rows."""
+    cells = [cell for row in table.rows for cell in row.cells if cell is not None]
+    medians = [cell.median for cell in cells]
     least, most = min(medians, default=0.0), max(medians, default=0.0)
+    scale, unit = _scale(medians, unit_of(table.value))
 
     def shaded(cell: Cell | None) -> HeatCell | None:
         if cell is None:
@@ -94,7 +89,19 @@ def _shaded(table: Pivot, scale: Callable[[float], str]) -> list[list[HeatCell |
         shade = min(_SHADES - 1, int(share * _SHADES))
         return HeatCell(scale(cell.median), shade, f"median of {counted(cell.runs, 'run')}")
 
-    return [[shaded(cell) for cell in row.cells] for row in table.rows]
+    beside = [
+        _scaled(unit_of(name), [row.beside[position] for row in table.rows])
+        for position, name in enumerate(table.beside)
+    ]
+    units = ("", *(of for of, _ in beside), *(unit for _ in table.columns))
+    names = [cells[0] for cells in pivot_cells(table)]
+    return {
+        "header": list(zip(pivot_header(table), units, strict=True)),
+        "heat": [
+            ([name, *(texts[number] for _, texts in beside)], list(map(shaded, row.cells)))
+            for number, (name, row) in enumerate(zip(names, table.rows, strict=True))
+        ],
+    }
 
 
 def _list(rows: Sequence[Row], names: Sequence[str]) -> PageTable:
@@ -102,6 +109,12 @@ def _list(rows: Sequence[Row], names: Sequence[str]) -> PageTable:
     path, *others = reversed(fields_with(names))
     columns = [path, *reversed(others)]
     made = [_column(field, [row.get(field.name) for row in shown]) for field in columns]
+    for (_, cells), field in zip(made, columns, strict=True):
+        if field.name == MEMORY_PEAK:
+            cells[:] = [
+                f"≥ {cell}" if cell and is_least(row) else cell
+                for cell, row in zip(cells, shown, strict=True)
+            ]
     left_out = len(rows) - len(shown)
     return PageTable(
         id="runs",
@@ -116,14 +129,18 @@ def _list(rows: Sequence[Row], names: Sequence[str]) -> PageTable:
 
 
 def _column(field: Field, values: Sequence[Value | None]) -> tuple[Column, list[str]]:
-    numbers = [each for each in values if isinstance(each, int | float)]
     heading = field.heading.capitalize()
-    if not numbers or field.unit not in ("By", "s", "1"):
+    if field.unit not in ("By", "s", "1"):
         cells = [text_of(value, field.unit) for value in values]
         return Column(heading, is_text=True, title=field.brief), cells
-    scale, unit = _scale(numbers, field.unit)
-    cells = [scale(value) if isinstance(value, int | float) else "" for value in values]
+    unit, cells = _scaled(field.unit, values)
     return Column(heading, unit, title=field.brief), cells
+
+
+def _scaled(unit: str, values: Sequence[Value | None]) -> tuple[str, list[str]]:
+    """Returns the unit of a column, and its cells as numbers in that unit."""
+    scale, scaled = _scale([each for each in values if isinstance(each, int | float)], unit)
+    return scaled, [scale(each) if isinstance(each, int | float) else "" for each in values]
 
 
 def _divided(factor: float, value: float) -> str:

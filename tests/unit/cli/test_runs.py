@@ -218,7 +218,8 @@ def test_the_page_has_a_heat_map_and_the_list(capsys: pytest.CaptureFixture[str]
     assert 'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;' in html
     assert '<td class="heat-0" title="median of 1 run">0.73</td>' in html
     assert '<td class="heat-4" title="median of 1 run">2.00</td>' in html
-    assert '<th scope="row" class="t">resnet50</th><td>102 MB</td><td>107 MB</td>' in html
+    assert '<th scope="row" class="t">resnet50</th><td>102</td><td>107</td>' in html
     assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
+    assert "<td>≥ 7.50</td>" in html
     assert "<p>3 paths could not be read:</p>" in html
     assert "runs/nightly/broken holds no recording" in html

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import compare, cost, report, run, send, show, watch
+from otel_quant.cli import compare, cost, report, run, runs, send, show, watch
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
@@ -20,6 +20,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     show.COMMAND,
     report.COMMAND,
     compare.COMMAND,
+    runs.COMMAND,
     send.COMMAND,
     cost.COMMAND,
 )

@@ -66,6 +66,7 @@ class LaunchedRecording:
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 ending = fields["ending"] = self._observer.finish(ended)
+                fields["summary"] = self._observer.summary()
         with FAULTS.kept_in("manifest"):
             manifest.complete(self._folder, **fields)
         with FAULTS.kept_in("end of the spans"):

@@ -134,6 +134,14 @@ class Observer:
             self._tree.close()
         return seen
 
+    def summary(self) -> dict[str, Number]:
+        """Returns the highest value of each level of the curve and the last of each total, by name.
+
+        The single processes are left out.
+        """
+        found = self._curve.summary() if self._curve is not None else {}
+        return {name: value for name, value in found.items() if not name.startswith(series.PROCESS)}
+
     def _sample(self) -> None:
         reading = self._tree.read()
         if reading is None:

@@ -7,6 +7,7 @@ quoted text. A last line without a line break is ignored, because it may be inco
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -170,8 +171,16 @@ def _value(text: str) -> object:
     return text
 
 
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is a text in YAML")
+
+
 def _from_yaml(text: str) -> object:
     """Reads a quoted string or a collection; returns None if it is not valid YAML."""
+    try:
+        return json.loads(text, parse_constant=_refuse)  # most are, and this takes a hundredth
+    except (ValueError, RecursionError):
+        pass
     import yaml  # only here: it is slow to load, and few values need it
 
     try:

@@ -93,6 +93,15 @@ class Curve:
         self.length = length
         self.buckets: dict[int, Bucket] = {}
 
+    def summary(self) -> dict[str, Number]:
+        """Returns the highest value of each level and the last of each total, by name."""
+        found: dict[str, Number] = {}
+        for bucket in self.buckets.values():
+            for name, level in bucket.levels.items():
+                found[name] = max(level.highest, found.get(name, level.highest))
+            found |= bucket.totals
+        return found
+
     def add(self, at: int, levels: Mapping[str, Number], totals: Mapping[str, Number]) -> Bucket:
         """Adds a reading.
 

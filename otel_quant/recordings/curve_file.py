@@ -98,6 +98,10 @@ class CurveFile:
         self._has_new_columns = False
         self._changed.clear()
 
+    def summary(self) -> dict[str, Number]:
+        """Returns the highest value of each level and the last of each total, by name."""
+        return self._curve.summary()
+
     def close(self) -> None:
         """Writes what is left and closes the file.
 

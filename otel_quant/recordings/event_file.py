@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,12 @@ from otel_quant.recordings.layout import SCHEMA
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
+
+_HEAD: Final = 120
+"""Bytes at the beginning of a line in which its kind stands: it comes after three numbers."""
+
+_OF_RUN: Final = b'"kind":"run.'
+_OF_PROCESS: Final = b'"kind":"process.'
 
 
 class EventFile:
@@ -87,17 +93,42 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         NewerSchemaError: A newer otel-quant has written it.
     """
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if not isinstance(event, dict) or "kind" not in event:
-                continue
-            schema = event.get("schema")
-            if isinstance(schema, int) and schema > SCHEMA:
-                raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
-            yield event
+        yield from _events(path, lines)
+
+
+def read_ends(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the events of a process; if all of its runs have ended, only those of the runs.
+
+    The last event of a run has what its steps have said of it.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be read.
+        NewerSchemaError: A newer otel-quant has written it.
+    """
+    lines = path.read_bytes().splitlines()
+    of_runs = [line for line in lines if _OF_RUN in (head := line[:_HEAD]) or _OF_PROCESS in head]
+    events = list(_events(path, of_runs))
+    kinds = [event["kind"] for event in events]
+    if kinds.count("run.started") == kinds.count("run.ended"):
+        return iter(events)
+    return _events(path, lines)
+
+
+def _events(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(event, dict) or "kind" not in event:
+            continue
+        schema = event.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
+        yield event
 
 
 class NotARecordingError(ValueError):

@@ -54,6 +54,11 @@ def processes_in(folder: Path) -> list[str]:
     return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
 
 
+def is_of_process(name: str) -> bool:
+    """Returns whether a file has a name that only those of a recording have."""
+    return _PROCESS.fullmatch(name) is not None
+
+
 def default_folder(program: str, began: float) -> str:
     """Returns the name of a recording's folder.
 

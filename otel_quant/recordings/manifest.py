@@ -3,7 +3,8 @@
 Whoever is first makes it, the launcher or the first process, and completes it at the end. Its
 fields: ``schema``, ``began`` (wall clock, nanoseconds since the epoch), ``made_by`` (``launcher`` or
 ``process``), ``pid``, ``origin`` (attributes, as on the run's span), ``ended`` (nanoseconds since the
-epoch) and ``ending`` (:class:`~otel_quant.recordings.model.Ending`, by the launcher alone).
+epoch), and by the launcher alone ``ending`` (:class:`~otel_quant.recordings.model.Ending`) and
+``summary`` (of its curve: the highest value of each level, the last of each total, by name).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from otel_quant.recordings.curve import Curve
 from otel_quant.recordings.event_file import NewerSchemaError, as_json
 from otel_quant.recordings.layout import MANIFEST, SCHEMA
 from otel_quant.recordings.model import Advice, Ending
+from otel_quant.recordings.series import TOTALS
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -67,7 +70,7 @@ def complete(folder: Path, **fields: Any) -> None:
     Args:
         folder: The recording.
         **fields: ``ended``, ``origin`` (added to what is known), ``ending`` (an
-            :class:`~otel_quant.recordings.model.Ending`).
+            :class:`~otel_quant.recordings.model.Ending`), ``summary``.
 
     Raises:
         OSError: It could not be replaced.
@@ -135,3 +138,22 @@ def ending_of(manifest: Mapping[str, Any]) -> Ending | None:
         if isinstance(each, dict)
     )
     return Ending(**values)
+
+
+def summary_of(manifest: Mapping[str, Any]) -> Curve | None:
+    """Returns what the launcher's curve comes to, as a curve of one bucket.
+
+    Args:
+        manifest: What :func:`load` has returned.
+
+    Returns:
+        The curve; None if the launcher has not written that, because it runs or was killed.
+    """
+    found = manifest.get("summary")
+    if not isinstance(found, dict):
+        return None
+    known = {name: value for name, value in found.items() if isinstance(value, int | float)}
+    curve = Curve(1)
+    levels = {name: value for name, value in known.items() if name not in TOTALS}
+    curve.add(0, levels, {name: known[name] for name in TOTALS & known.keys()})
+    return curve

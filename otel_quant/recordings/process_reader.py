@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.recordings import layout
-from otel_quant.recordings.event_file import NewerSchemaError, read_events
+from otel_quant.recordings.event_file import NewerSchemaError, read_ends, read_events
 from otel_quant.recordings.model import (
     LastReading,
     RecordedCheckpoint,
@@ -43,7 +43,12 @@ class ProcessRuns:
 
 
 def read_process(
-    folder: Path, process: str, began_ns: int, state_of_open: Callable[[], State]
+    folder: Path,
+    process: str,
+    began_ns: int,
+    state_of_open: Callable[[], State],
+    *,
+    in_brief: bool = False,
 ) -> ProcessRuns:
     """Reads the events and the state of a process.
 
@@ -52,6 +57,7 @@ def read_process(
         process: The process, as the names of its files have it.
         began_ns: Wall clock when the recording began, in nanoseconds since the epoch.
         state_of_open: Returns how a run stands that has not ended.
+        in_brief: Whether the steps are left out if every run has ended.
 
     Raises:
         NewerSchemaError: A newer otel-quant has written a file.
@@ -62,7 +68,7 @@ def read_process(
     clock: _Clock | None = None
     parent: int | None = None
     try:
-        for event in read_events(path):
+        for event in read_ends(path) if in_brief else read_events(path):
             try:
                 clock = clock or _Clock(event, began_ns)
                 at = clock.seconds(event)
@@ -83,7 +89,8 @@ def read_process(
         raise
     except OSError as error:
         found.problems.append(f"{path.name} cannot be read: {error.strerror or error}")
-    state = _state_file(layout.state_path(folder, process))
+    is_open = not reading or any(run.end is None for run in reading.values())
+    state = _state_file(layout.state_path(folder, process)) if is_open else None
     if state is not None:
         _add_state(reading, state, clock or _Clock(state, began_ns), process, found)
     if any(run.end is None for run in reading.values()):

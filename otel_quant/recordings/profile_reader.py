@@ -19,6 +19,7 @@ from otel_quant.recordings.model import (
     Recording,
     State,
 )
+from otel_quant.recordings.series import CACHE_GROWTH
 from otel_quant.steps import ALL_STEPS, ProfileStep
 from otel_quant.telemetry import semconv
 
@@ -42,16 +43,24 @@ _OF_RUN: Final = {
 """Keys of the section ``run``, and the attributes of what made a run."""
 
 _OF_SUMMARY: Final = {
-    "peak_cpu_memory_mb": "quant.memory.process_peak",
-    "peak_gpu_memory_mb": "quant.gpu.memory.peak",
+    "peak_memory_mb": semconv.MEMORY_PROCESS_PEAK,
+    "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
+    "total_disk_read_mb": semconv.DISK_READ,
+    "total_disk_write_mb": semconv.DISK_WRITE,
+    "peak_cache_dir_disk_usage_mb": CACHE_GROWTH,
 }
+"""Figures of the summary in MiB, and the attributes that they are."""
+
+_RECORD: Final = "\n- step: "
+_LAST_RECORD: Final = f'{_RECORD}"End"\n'
 
 
-def read_profile(path: Path) -> Recording:
+def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     """Reads a profile.
 
     Args:
         path: The file.
+        in_brief: Whether the steps are left out if the run has ended.
 
     Returns:
         A recording with one run and no curve. Its last reading is that of the file beside it, if
@@ -61,8 +70,9 @@ def read_profile(path: Path) -> Recording:
         OSError: It cannot be read.
         NotARecordingError: It is no profile, or ends before its first record.
     """
+    text = path.read_bytes().decode("utf-8", "replace")
     try:
-        profile = parse(path.read_bytes().decode("utf-8", "replace"))
+        profile = parse(_ends_of(text) if in_brief else text)
     except NotAProfileError as error:
         raise NotARecordingError(f"{path}: not a quark_profile.yaml: {error}") from error
     if not profile.records:
@@ -82,6 +92,13 @@ def read_profile(path: Path) -> Recording:
         runs=(run,),
         problems=() if profile.complete else ("the file has no end",),
     )
+
+
+def _ends_of(text: str) -> str:
+    """Returns the text of a run that has ended without what is between its first and last record."""
+    second = text.find(_RECORD, text.find(_RECORD) + 1)
+    last = text.rfind(_RECORD)
+    return text[:second] + text[last:] if text.startswith(_LAST_RECORD, last) else text
 
 
 def _origin(run: Record) -> dict[str, Any]:

@@ -21,12 +21,15 @@ from otel_quant.telemetry import semconv
 _LAUNCHER: Final = "launcher"
 
 
-def read(path: Path, ending: Ending | None = None) -> Recording:
+def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
     """Reads a recording.
 
     Args:
         path: Its folder, or a ``quark_profile.yaml``: ours or Quark's own, complete or not.
         ending: How the program ended, where the manifest does not say so: the disk may be full.
+        in_brief: Whether to leave out what a list of many runs does without: of a process whose runs
+            have ended the steps and checkpoints, and every curve but the launcher's. Of that one
+            bucket is enough, with the highest values and the totals of the whole.
 
     Returns:
         The recording; of one that is being made, what is known so far.
@@ -37,13 +40,13 @@ def read(path: Path, ending: Ending | None = None) -> Recording:
         NewerSchemaError: A newer otel-quant has written it.
     """
     if path.is_dir():
-        return _read_folder(path, ending)
+        return _read_folder(path, ending, in_brief)
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
 
-    return read_profile(path)
+    return read_profile(path, in_brief=in_brief)
 
 
-def _read_folder(folder: Path, ending: Ending | None) -> Recording:
+def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recording:
     processes = layout.processes_in(folder)
     made = manifest.load(folder)
     launcher = layout.curve_path(folder, _LAUNCHER)
@@ -62,11 +65,15 @@ def _read_folder(folder: Path, ending: Ending | None) -> Recording:
     curves: dict[str, RecordedCurve] = {}
     latest = 0.0
     for process in processes:
-        found = read_process(folder, process, began_ns, partial(_open, folder, process, ending))
+        state_of_open = partial(_open, folder, process, ending)
+        found = read_process(folder, process, began_ns, state_of_open, in_brief=in_brief)
         runs += found.runs
         problems += found.problems
         latest = max(latest, found.latest)
-    for process in (*processes, _LAUNCHER):
+    summary = manifest.summary_of(made) if in_brief else None
+    if summary is not None:
+        curves[_LAUNCHER] = RecordedCurve(began_ns, 0, summary)
+    for process in _with_curves(processes, in_brief, summary is not None):
         try:
             curve = curves[process] = read_curve(layout.curve_path(folder, process))
         except FileNotFoundError:
@@ -94,6 +101,13 @@ def _read_folder(folder: Path, ending: Ending | None) -> Recording:
         ending=ending,
         problems=tuple(problems),
     )
+
+
+def _with_curves(processes: list[str], in_brief: bool, is_known: bool) -> tuple[str, ...]:
+    """Returns whose curves are read; in brief the launcher's, unless its summary is known."""
+    if in_brief:
+        return () if is_known else (_LAUNCHER,)
+    return (*processes, _LAUNCHER)
 
 
 def _origin(noted: object, runs: list[RecordedRun]) -> Attributes:

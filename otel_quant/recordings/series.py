@@ -25,6 +25,9 @@ DISK_WRITE: Final = "disk.write"
 CPU: Final = "cpu"
 """CPU time of the process tree, user and system."""
 
+TOTALS: Final = frozenset({DISK_READ, DISK_WRITE, CPU})
+"""The series that only rise; the others are levels."""
+
 PROCESS: Final = "process."
 """Beginning of the name of a process's own RSS; the largest processes have one each."""
 

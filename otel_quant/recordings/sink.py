@@ -103,6 +103,8 @@ class RecordingSink(Sink):
         self._run: RunInfo | None = None
         self._run_ids: SpanIds | None = None
         self._steps: dict[int, _OpenStep] = {}
+        self._of_steps: dict[str, AttributeValue] = {}  # what the run's span has of its steps
+        self._of_models: dict[str, dict[str, AttributeValue]] = {}  # by role
         self._events: EventFile | None = None
         self._state: StateFile | None = None
         self._curve: OwnCurve | None = None
@@ -120,7 +122,7 @@ class RecordingSink(Sink):
         """Makes the files, if this is the first run, and writes the start."""
         reading = checkpoint.reading
         self._run, self._run_ids = run, self._ids_of(None)
-        self._steps = {}
+        self._steps, self._of_steps, self._of_models = {}, {}, {}
         self._warnings.clear()
         self._newest = reading.time_ns, reading.clock_ns, {}
         self._heartbeat_ns = reading.clock_ns
@@ -150,6 +152,10 @@ class RecordingSink(Sink):
             checkpoint.reading,
             {
                 "attributes": {
+                    **self._of_steps,
+                    **{
+                        name: value for of in self._of_models.values() for name, value in of.items()
+                    },
                     **self._figures.between(
                         record.start, record.end, record.run_peaks, record.info.limits.memory
                     ),
@@ -196,6 +202,8 @@ class RecordingSink(Sink):
             self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
             self._write("run.attributes", checkpoint.reading, _fields_of(ids))
         self._steps[step.index] = _OpenStep(checkpoint.reading.clock_ns)
+        known = {**attributes, **identity_of(step)}
+        self._copy_to_run(known)
         self._write(
             "step.started",
             checkpoint.reading,
@@ -205,7 +213,7 @@ class RecordingSink(Sink):
                 "step_kind": step.kind,
                 "parent": step.parent,
                 **_fields_of(self._ids_of(step)),
-                "attributes": {**attributes, **identity_of(step)},
+                "attributes": known,
                 **self._of_checkpoint(checkpoint),
             },
         )
@@ -216,6 +224,7 @@ class RecordingSink(Sink):
         if run is None:
             return
         known = self._steps.pop(record.info.index, None)
+        self._copy_to_run(record.attributes)
         error = record.error
         self._write(
             "step.ended",
@@ -290,6 +299,10 @@ class RecordingSink(Sink):
             {name: value for name, value in model.items() if value is not None} for model in models
         ]
         self._write("models.costed", None, {"models": present})
+        for cost in costs:
+            self._of_models[cost.role] = {
+                f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()
+            }
 
     # --- between checkpoints ----------------------------------------------------------------
 
@@ -350,6 +363,11 @@ class RecordingSink(Sink):
             events.write(kind, time.time_ns(), time.perf_counter_ns(), event)
         else:
             events.write(kind, reading.time_ns, reading.clock_ns, event)
+
+    def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
+        for name in semconv.COPIED_TO_RUN:
+            if name in attributes:
+                self._of_steps.setdefault(name, attributes[name])
 
     def _write_state(self) -> None:
         """Writes the state; the caller has the lock."""

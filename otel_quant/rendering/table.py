@@ -42,9 +42,11 @@ def table(
     *,
     left: int = 1,
     units: Sequence[str] = (),
+    last_is_text: bool = True,
 ) -> str:
     """Returns the lines of :func:`table_lines` as one text."""
-    return "".join(table_lines(header, list(rows), left=left, units=units))
+    lines = table_lines(header, list(rows), left=left, units=units, last_is_text=last_is_text)
+    return "".join(lines)
 
 
 def table_lines(
@@ -53,15 +55,17 @@ def table_lines(
     *,
     left: int = 1,
     units: Sequence[str] = (),
+    last_is_text: bool = True,
 ) -> Iterator[str]:
     """Lays out a table, a line at a time: it may have many rows, most alike but for the first cell.
 
     Args:
         header: Names of the columns.
         rows: Cells, as many in each row as in the header; gone through twice, so no iterator.
-        left: Number of first columns that are aligned to the left, as is the last column; the
-            others are aligned to the right.
+        left: Number of first columns that are aligned to the left; the others are aligned to the
+            right.
         units: Units of the columns, for a line below the names; empty for no such line.
+        last_is_text: Whether the last column is aligned to the left too.
 
     Yields:
         Lines with line breaks; two blanks separate the cells.
@@ -77,7 +81,8 @@ def table_lines(
             others = list(map(max, others, map(_width, map(printable, alike))))
             if len(seen) < _ALIKE:
                 seen.add(alike)
-    to_left = [index < left or index == len(others) for index in range(len(header))]
+    to_left = [index < left for index in range(len(header))]
+    to_left[-1] |= last_is_text
 
     @lru_cache(_ALIKE)
     def laid_out(cells: tuple[str, ...]) -> str:

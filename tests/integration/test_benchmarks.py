@@ -21,6 +21,7 @@ INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
         pytest.param(("step_cost.py", "--rounds", "1"), marks=pytest.mark.quark),
         ("sampler.py", "--rounds", "1", "--seconds", "0.2", "--interval", "10"),
         ("memory.py", "--rounds", "1", "--steps", "1", "20"),
+        ("many_runs.py", "--rounds", "1", "--runs", "20"),
         pytest.param(
             ("startup.py", "--rounds", "1"),
             marks=pytest.mark.skipif(

@@ -78,6 +78,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"comparison", "recordings", "rendering", "telemetry"},
+    "runs": SHARED | {"comparison", "profile", "recordings", "rendering", "report", "telemetry"},
     "sending": SHARED | {"probes", "recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
@@ -90,6 +91,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
         "recordings",
         "rendering",
         "report",
+        "runs",
         "sending",
         "watch",
     },

@@ -1,7 +1,7 @@
 "use strict";
 // Makes the tables of a page sortable: up, down, and back to the order in which they came.
 (() => {
-  const number = (text) => Number(text.replace(/[,+%]/g, "").replace("−", "-"));
+  const number = (text) => Number(text.replace(/[,+%≥ ]/g, "").replace("−", "-"));
 
   function sort(table, column, direction) {
     const body = table.tBodies[0];

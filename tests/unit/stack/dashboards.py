@@ -1,8 +1,9 @@
-"""Reads the committed dashboards and alert rules: every query in them, and where it is."""
+"""Reads the committed dashboards, alert rules and docs/fleet.md: every query in them, and where."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,11 @@ SOURCES = yaml.safe_load(
 )["datasources"]
 RULES = yaml.safe_load((GRAFANA / "alerts" / "quant.yaml").read_text())["groups"]
 
+FLEET = ROOT / "docs" / "fleet.md"
+BLOCK = re.compile(r"^```(promql|traceql)\n(.+?)\n```$", re.MULTILINE | re.DOTALL)
+
 Store = Literal["prometheus", "tempo", "loki"]
+STORES: dict[str, Store] = {"promql": "prometheus", "traceql": "tempo"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def query_of(title: str, panel: dict[str, Any], target: dict[str, Any]) -> Query
 
 
 def queries() -> Iterator[Query]:
-    """Yields every query of every panel, variable, annotation, link and rule."""
+    """Yields every query of every panel, variable, annotation, link and rule, and of the docs."""
     for file in FILES:
         dashboard = load(file)
         title = dashboard["title"]
@@ -95,6 +100,9 @@ def queries() -> Iterator[Query]:
         for rule in group["rules"]:
             name = rule.get("alert") or rule["record"]
             yield Query(("alerts", name), "rule", "prometheus", rule["expr"], instant=True)
+    for number, (language, text) in enumerate(BLOCK.findall(FLEET.read_text()), start=1):
+        is_instant = language == "promql" or "_over_time(" in text
+        yield Query(("docs", FLEET.name), str(number), STORES[language], text, is_instant)
 
 
 def _link(name: str, store: Store, query: str) -> Query:

@@ -1,0 +1,147 @@
+"""``otel-quant runs``: many runs as a list, or as a table of two of their names."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_quant.runs.fields import Row
+    from otel_quant.runs.finding import Unreadable
+
+_FORMATS: Final = ("table", "markdown", "json", "csv", "html")
+_ROWS: Final = "model"
+_COLUMNS: Final = "calibration.method"
+_VALUE: Final = "memory.peak"
+_WHEN: Final = "when"
+_USAGE: Final = 2
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"
+    )  # fmt: skip
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only these runs: calibration.method=MinMax, 'memory.peak>12 GiB'; also !=, <, <=, >=; "
+        "all of several hold",
+    )
+    parser.add_argument(
+        "--sort", metavar="NAME", help="smallest first; the newest run first by default"
+    )
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--rows", metavar="NAME", help=f"a table with these rows ({_ROWS})")
+    parser.add_argument("--columns", metavar="NAME", help=f"its columns ({_COLUMNS})")
+    parser.add_argument("--value", metavar="NAME", help=f"the figure in its cells ({_VALUE})")
+    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from otel_quant.runs.conditions import ConditionError, parse, require_name, select
+    from otel_quant.runs.fields import STATUS, name_of
+    from otel_quant.runs.output import unreadable_text
+    from otel_quant.runs.reading import read_all
+
+    try:
+        conditions = [parse(text) for text in options.where]
+        asked = {
+            f"--{option} {text}": name_of(text)
+            for option in ("sort", "rows", "columns", "value")
+            if (text := getattr(options, option)) is not None
+        }
+        named = [condition.name for condition in conditions]
+        names = list(dict.fromkeys((*named, *asked.values())))
+        rows, unreadable = read_all(options.folders, names)
+        for text, name in asked.items():
+            require_name(rows, name, text)
+        chosen = _sorted(select(rows, conditions), options)
+        any_status = any(condition.name == STATUS for condition in conditions)
+        text = _text(chosen, unreadable, names, any_status, options)
+    except ConditionError as error:
+        raise UserError(printable(str(error)), _USAGE) from error
+    except OSError as error:
+        raise UserError(f"{printable(str(error.filename))}: {error.strerror}") from error
+    sys.stdout.write(text)
+    if unreadable:
+        sys.stdout.flush()
+        for line in unreadable_text(unreadable).splitlines():
+            print(f"otel-quant: {printable(line)}", file=sys.stderr)
+    return 0
+
+
+def _sorted(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
+    """Returns runs in order; those that do not have the value come last."""
+    from otel_quant.runs.fields import name_of
+
+    name = name_of(options.sort or _WHEN)
+    known = [row for row in rows if name in row]
+    try:
+        known.sort(key=lambda row: row[name])
+    except TypeError:
+        known.sort(key=lambda row: str(row[name]))
+    if options.reverse != (options.sort is None):
+        known.reverse()
+    return known + [row for row in rows if name not in row]
+
+
+def _text(
+    rows: Sequence[Row],
+    unreadable: Sequence[Unreadable],
+    names: Sequence[str],
+    any_status: bool,
+    options: argparse.Namespace,
+) -> str:
+    from otel_quant.runs import output
+    from otel_quant.runs.fields import name_of
+    from otel_quant.runs.pivot import pivot
+
+    is_pivot = any((options.rows, options.columns, options.value))
+    if not is_pivot and options.format in ("table", "markdown"):
+        if not rows:
+            return f"no run below {printable(', '.join(options.folders))} is one of these\n"
+        return output.list_text(rows, names, options.format)
+    if not is_pivot and options.format == "json":
+        return output.list_json(rows, unreadable)
+    if not is_pivot and options.format == "csv":
+        return output.list_csv(rows, names)
+    table = pivot(
+        rows,
+        name_of(options.rows or _ROWS),
+        name_of(options.columns or _COLUMNS),
+        name_of(options.value or _VALUE),
+        any_status=any_status,
+    )
+    if options.format == "html":
+        from otel_quant.runs.page import render
+
+        return render(rows, names, table, unreadable, options.folders, options.where)
+    if options.format == "json":
+        return output.pivot_json(table, unreadable)
+    if options.format == "csv":
+        return output.pivot_csv(table)
+    return output.pivot_text(table, options.format)
+
+
+COMMAND: Final = Command(
+    name="runs",
+    brief="list the runs below folders, or make a table of them",
+    description=(
+        "Finds recordings and quark_profile.yaml files below folders and prints a row for each. "
+        "--rows, --columns or --value make a table instead: `--rows model --columns "
+        "calibration.method --value memory.peak`. A name is a column of the list in lower case "
+        "(model, model.size, status, duration, when, ...) or an attribute of the telemetry without "
+        "`quant.`. What cannot be read is named on standard error and is no error."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,156 @@
+"""Conditions of a list of runs: ``calibration.method=MinMax``, ``memory.peak > 12 GiB``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from otel_quant.runs.fields import TIME, Row, Value, is_known, name_of, text_of, unit_of
+
+_CONDITION: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_QUANTITY: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z%]*)")
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+_FACTORS: Final[Mapping[str, tuple[str, float]]] = {
+    "": ("", 1),
+    "B": ("By", 1),
+    **{f"{letter}B": ("By", 1000**power) for power, letter in enumerate("kMGTP", start=1)},
+    **{f"{letter}iB": ("By", 1024**power) for power, letter in enumerate("KMGTP", start=1)},
+    "ms": ("s", 0.001), "s": ("s", 1), "min": ("s", 60), "h": ("s", 3600), "d": ("s", 86400),
+    "%": ("1", 0.01),
+}  # fmt: skip
+
+
+class ConditionError(ValueError):
+    """A condition that cannot be understood, or cannot hold of what it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition.
+
+    Attributes:
+        text: As it was written.
+        name: What it is about.
+        comparison: ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
+        value: What is compared with, as it was written.
+        number: The same as a number, in the unit of the name; None if it is none.
+    """
+
+    text: str
+    name: str
+    comparison: str
+    value: str
+    number: float | None
+
+    def holds(self, row: Row) -> bool:
+        """Returns whether a run fulfils it; what is not known is unequal to everything.
+
+        Raises:
+            ConditionError: A text is asked whether it is more, or a number is compared with a text.
+        """
+        found = row.get(self.name)
+        if found is None:
+            return self.comparison == "!="
+        compare = _COMPARISONS[self.comparison]
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            if self.number is None:
+                raise ConditionError(
+                    f"{self.text}: {self.value!r} is no number; {self.name} is one, such as "
+                    f"{text_of(found, unit_of(self.name))}"
+                )
+            return compare(found, self.number)
+        if self.comparison not in ("=", "!="):
+            raise ConditionError(
+                f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected "
+                f"{self.name}=... or {self.name}!=..."
+            )
+        if isinstance(found, tuple):
+            return (self.value in found) == (self.comparison == "=")
+        return compare(text_of(found, ""), self.value)
+
+
+def parse(text: str) -> Condition:
+    """Reads a condition.
+
+    Args:
+        text: ``NAME=VALUE``, or with ``!=``, ``<``, ``<=``, ``>``, ``>=``; sizes and times may have
+            a unit, moments are dates.
+
+    Raises:
+        ConditionError: It is none.
+    """
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
+        raise ConditionError(
+            f"{text!r} is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: "
+            "calibration.method=MinMax, 'memory.peak>12 GiB'"
+        )
+    name, comparison, value = name_of(parts[1]), parts[2], parts[3]
+    return Condition(text, name, comparison, value, _number(text, name, value))
+
+
+def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
+    """Returns the runs of which all conditions hold.
+
+    Raises:
+        ConditionError: One cannot be held against them, or is about what none of them may have.
+    """
+    for condition in conditions:
+        require_name(rows, condition.name, condition.text)
+    return [row for row in rows if all(condition.holds(row) for condition in conditions)]
+
+
+def require_name(rows: Sequence[Row], name: str, text: str) -> None:
+    """Makes sure that runs may have a value of a name.
+
+    Args:
+        rows: The runs.
+        name: The name.
+        text: Where it was written.
+
+    Raises:
+        ConditionError: None has one, and it is the name of nothing.
+    """
+    if rows and not is_known(name) and not any(name in row for row in rows):
+        raise ConditionError(
+            f"{text}: no run has {name!r}; expected a column of the list (model, status, "
+            "memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"
+        )
+
+
+def _number(text: str, name: str, value: str) -> float | None:
+    unit = unit_of(name)
+    if unit == TIME:
+        return _moment(text, value)
+    parts = _QUANTITY.fullmatch(value)
+    if parts is None:
+        return None
+    known = _FACTORS.get(parts[2])
+    if known is None or (unit and known[0] not in ("", unit)):
+        if not unit:
+            return None  # a text that begins with a digit
+        raise ConditionError(
+            f"{text}: {parts[2]!r} is no unit of {name}; expected one of "
+            f"{', '.join(name for name, (of, _) in _FACTORS.items() if of == unit) or 'none'}"
+        )
+    return float(parts[1]) * known[1]
+
+
+def _moment(text: str, value: Value) -> float:
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ConditionError(
+            f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless "
+            "it says otherwise"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,225 @@
+"""`otel-quant runs`: a row for each run below folders, filtered, sorted, and as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from otel_quant.cli import main
+from tests.unit.runs.fleet import GB, write_fleet, write_recording
+
+UNREADABLE = """\
+otel-quant: 3 paths could not be read:
+otel-quant:   runs/empty/quark_profile.yaml: the file ends before its first checkpoint; expected the records of a run
+otel-quant:   runs/newer: runs/newer/manifest.json: schema 9; this otel-quant reads 1 and less: read it with a newer one
+otel-quant:   runs/nightly/broken: runs/nightly/broken holds no recording: expected manifest.json or events.<pid>.jsonl in it; `otel-quant run -- PROGRAM` makes one
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_fleet(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["runs", "runs", *arguments]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == UNREADABLE
+    return shown.out
+
+
+def paths(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    runs = json.loads(printed(capsys, "--format", "json", *arguments))["runs"]
+    return [run["path"].removeprefix("runs/") for run in runs]
+
+
+def test_each_run_has_a_row_the_newest_first_and_what_is_unreadable_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert printed(capsys) == """\
+MODEL     METHOD      CONFIG  STATUS     SIZE  ACTIVATIONS        TIME       PEAK  WRITTEN              WHEN  PATH
+--------  ----------  ------  ------  -------  -----------  ----------  ---------  -------  ----------------  --------------------------------
+                              ended                             10.0 s     734 MB  1.05 MB  2023-11-14 22:16  runs/quarks/quark_profile.1.yaml
+          Entropy             lost                              2.00 s  ≥ 1.89 GB           2023-11-14 22:15  runs/bert-cut/named.yaml
+bert      Entropy             ended    400 MB       101 MB  1 min 30 s    1.89 GB   105 MB  2023-11-14 22:15  runs/bert/quark_profile.yaml
+yolo8     Percentile  XINT8   ended   12.0 MB       107 MB  1 min 00 s    1.00 GB  3.00 MB  2023-11-14 22:13  runs/nightly/yolo
+resnet50  MinMax      XINT8   ended    102 MB       107 MB  1 min 00 s    2.00 GB  3.00 MB  2023-11-14 22:13  runs/nightly/resnet
+          MinMSE              killed                            30.0 s  ≥ 7.50 GB      1 B  2023-11-14 22:13  runs/nightly/killed
+"""  # fmt: skip
+
+
+def test_a_table_has_the_models_with_their_sizes_and_the_memory_of_each_method(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for number, peak in enumerate((3 * GB, 4 * GB)):
+        write_recording(Path(f"runs/again/{number}"), method="LayerWisePercentile", peak=peak)
+    arguments = ("--rows", "model", "--columns", "calibration.method", "--value", "memory.peak")
+    assert printed(capsys, *arguments) == """\
+MODEL        SIZE  ACTIVATIONS  (none)  Entropy  LayerWisePercentile   MinMax  Percentile
+--------  -------  -----------  ------  -------  -------------------  -------  ----------
+(none)                          734 MB
+bert       400 MB       101 MB          1.89 GB
+resnet50   102 MB       107 MB                               3.50 GB  2.00 GB
+yolo8     12.0 MB       107 MB                                                    1.00 GB
+
+memory.peak by model and calibration.method: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no memory.peak.
+"""  # fmt: skip
+    assert (
+        printed(capsys, *arguments, "--format", "markdown", "--where", "model=resnet50")
+        == """\
+| MODEL | SIZE | ACTIVATIONS | LayerWisePercentile | MinMax |
+| --- | ---: | ---: | ---: | ---: |
+| resnet50 | 102 MB | 107 MB | 3.50 GB | 2.00 GB |
+
+memory.peak by model and calibration.method: the median where a cell has several runs, up to 2.
+"""
+    )
+    assert printed(capsys, *arguments, "--format", "csv") == """\
+model,model.size,model.activation_size,(none),Entropy,LayerWisePercentile,MinMax,Percentile
+(none),,,734003200,,,,
+bert,400000000,101000000,,1887436800,,,
+resnet50,102400000,107000000,,,3500000000,2000000000,
+yolo8,12000000,107000000,,,,,1000000000
+"""  # fmt: skip
+    assert json.loads(printed(capsys, *arguments, "--format", "json", "--where", "status=killed")) == {
+        "rows": "model",
+        "columns": "calibration.method",
+        "value": "memory.peak",
+        "unit": "By",
+        "table": [
+            {
+                "model": None,
+                "model.size": None,
+                "model.activation_size": None,
+                "cells": {"MinMSE": {"median": 7_500_000_000, "runs": 1}},
+            }
+        ],
+        "left_out": 0,
+        "unreadable": [
+            {"path": path, "problem": problem.removeprefix(f"{path}: ")}
+            for path, _, problem in (
+                line.removeprefix("otel-quant:   ").partition(": ")
+                for line in UNREADABLE.splitlines()[1:]
+            )
+        ],
+    }  # fmt: skip
+
+
+def test_any_two_names_make_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
+host.name  (none)       XINT8
+---------  ------  ----------
+(none)     50.0 s
+node7              1 min 00 s
+
+duration by host.name and config.name: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no duration.
+"""  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("conditions", "found"),
+    [
+        (("calibration.method=MinMax",), ["nightly/resnet"]),
+        (("quant.calibration.method = MinMax",), ["nightly/resnet"]),
+        (("memory.peak>1.5GB", "memory.peak<2 GiB", "status=ended"), ["bert/quark_profile.yaml", "nightly/resnet"]),
+        (("memory.peak>=2GB", "memory.peak<=2000000000"), ["nightly/resnet"]),
+        (("duration>1min",), ["bert/quark_profile.yaml"]),
+        (("when>=2023-11-14T22:16",), ["quarks/quark_profile.1.yaml"]),
+        (("when<2023-11-14",), []),
+        (("config.name!=XINT8", "status=ended"), ["quarks/quark_profile.1.yaml", "bert/quark_profile.yaml"]),
+        (("libraries=onnx 1.22.0", "model!=yolo8"), ["nightly/resnet"]),
+        (("activation.type=QUInt8", "model=yolo8"), ["nightly/yolo"]),
+        (("cpu.time>10s", "model.float.weight_bytes<100MB"), ["nightly/yolo"]),
+        (("gpu.memory.peak>1GB",), []),
+    ],
+)  # fmt: skip
+def test_conditions_choose(
+    conditions: tuple[str, ...], found: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [part for condition in conditions for part in ("--where", condition)]
+    assert paths(capsys, *options) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--where", "MinMax"), "'MinMax' is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: calibration.method=MinMax, 'memory.peak>12 GiB'"),
+        (("--where", "memory.peak>much"), "memory.peak>much: 'much' is no number; memory.peak is one, such as 1.89 GB"),
+        (("--where", "memory.peak>2s"), "memory.peak>2s: 's' is no unit of memory.peak; expected one of B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB"),
+        (("--where", "model>a"), "model>a: model is a text, such as bert; expected model=... or model!=..."),
+        (("--where", "when>now"), "when>now: 'now' is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it says otherwise"),
+        (("--where", "memry.peak>1"), "memry.peak>1: no run has 'memry.peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
+        (("--sort", "peak"), "--sort peak: no run has 'peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
+        (("--value", "status"), "--value status: 'ended' is no figure; expected a name such as memory.peak or duration"),
+    ],
+)  # fmt: skip
+def test_a_name_or_a_value_that_cannot_be_is_an_error_of_use(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "runs", *options]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"otel-quant: {said}\n")
+
+
+def test_runs_are_sorted_by_any_name_and_those_without_it_come_last(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = ["nightly/yolo", "nightly/resnet", "bert/quark_profile.yaml"]
+    rest = ["nightly/killed", "bert-cut/named.yaml", "quarks/quark_profile.1.yaml"]
+    assert paths(capsys, "--sort", "model.size")[:3] == known
+    assert sorted(paths(capsys, "--sort", "model.size")[3:]) == sorted(rest)
+    assert paths(capsys, "--sort", "model.size", "--reverse")[:3] == known[::-1]
+
+
+def test_a_name_that_is_asked_for_is_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "--format", "csv", "--where", "host.name=node7", "--sort", "cpu.time")
+    first, *_ = csv.DictReader(io.StringIO(text))
+    assert first == {
+        "model": "resnet50",
+        "calibration.method": "MinMax",
+        "config.name": "XINT8",
+        "status": "ended",
+        "model.size": "102400000",
+        "model.activation_size": "107000000",
+        "duration": "60",
+        "memory.peak": "2000000000",
+        "disk.write": "3000000",
+        "when": "2023-11-14T22:13:20Z",
+        "host.name": "node7",
+        "cpu.time": "12.5",
+        "path": "runs/nightly/resnet",
+    }
+
+
+def test_markdown_has_the_rows_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "--format", "markdown", "--where", "status=killed") == """\
+| MODEL | METHOD | CONFIG | STATUS | SIZE | ACTIVATIONS | TIME | PEAK | WRITTEN | WHEN | PATH |
+| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+|  | MinMSE |  | killed |  |  | 30.0 s | ≥ 7.50 GB | 1 B | 2023-11-14 22:13 | runs/nightly/killed |
+"""  # fmt: skip
+
+
+def test_no_run_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "--where", "status=running") == "no run below runs is one of these\n"
+
+
+def test_a_folder_that_does_not_exist_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "runs", "nowhere"]) == 1
+    assert capsys.readouterr().err.startswith("otel-quant: ")
+
+
+def test_the_page_has_a_heat_map_and_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    html = printed(capsys, "--format", "html")
+    assert 'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;' in html
+    assert '<td class="heat-0" title="median of 1 run">0.73</td>' in html
+    assert '<td class="heat-4" title="median of 1 run">2.00</td>' in html
+    assert '<th scope="row" class="t">resnet50</th><td>102</td><td>107</td>' in html
+    assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
+    assert "<td>≥ 7.50</td>" in html
+    assert "<p>3 paths could not be read:</p>" in html
+    assert "runs/nightly/broken holds no recording" in html

@@ -73,12 +73,23 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
+    "estimate": SHARED | {"cost", "rendering"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
-    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report", "watch"},
+    | {
+        "cost",
+        "environment",
+        "estimate",
+        "launcher",
+        "profile",
+        "recordings",
+        "rendering",
+        "report",
+        "watch",
+    },
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -115,7 +115,9 @@ def read(
     constants = {tensor.name for tensor in graph.initializers}
     declared = {info.name: info.type for info in graph.inputs if info.name not in constants}
     given = tuple(
-        InputTensor(name, dtypes.name_of(declared[name].dtype), tuple(map(int, shape)))
+        InputTensor(
+            name, dtypes.name_of(declared[name].dtype), tuple(length or 0 for length in shape)
+        )
         for name, shape in cost.input_shapes.items()
         if name in declared and shape is not None and None not in shape
     )

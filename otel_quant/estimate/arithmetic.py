@@ -77,10 +77,18 @@ def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
             library.disk_copies * weights,
             f"{library.disk_copies} x {size(weights)} of weights: {library.disk_copies_are}",
         ),
-        Figure(
-            "activation cache",
-            method.disk_samples * calibrated,
-            f"{counted(method.disk_samples, 'sample')} x {size(calibrated)} of {tensors}",
+        max(
+            Figure(
+                "activation cache",
+                method.disk_samples * calibrated,
+                f"{counted(method.disk_samples, 'sample')} x {size(calibrated)} of {tensors}",
+            ),
+            Figure(
+                "model being prepared",
+                library.preparing_copies * weights,
+                f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
+            ),
+            key=lambda figure: figure.bytes,
         ),
     ]
     return _bounded(
@@ -93,8 +101,8 @@ def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
             lowest=0,
             highest=0,
         ),
-        library.below,
-        None if model.unsized else library.above,
+        method.below,
+        None if model.unsized else method.above,
     )
 
 

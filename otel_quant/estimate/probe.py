@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 from otel_quant.estimate.methods import Method
@@ -40,13 +41,14 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> int:
         "samples": samples,
         "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
     }
+    folders = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     done = subprocess.run(
         [sys.executable, "-m", "otel_quant.estimate.real_run"],
         input=json.dumps(request),
         capture_output=True,
         text=True,
         errors="replace",
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))},
         check=False,
     )
     if done.returncode < 0:

@@ -8,7 +8,17 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import compare, cost, report, run, runs, send, show, watch
+from otel_quant.cli import (
+    compare,
+    cost,
+    estimate,
+    report,
+    run,
+    runs,
+    send,
+    show,
+    watch,
+)
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
@@ -23,6 +33,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     runs.COMMAND,
     send.COMMAND,
     cost.COMMAND,
+    estimate.COMMAND,
 )
 """The subcommands, in the order of the help."""
 

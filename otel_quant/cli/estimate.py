@@ -1,0 +1,149 @@
+"""``otel-quant estimate``: what memory a quantization will need, before it is started."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.rendering.table import printable
+
+FAILED: Final = 1
+"""The model could not be read, or a probe failed."""
+
+MISUSED: Final = 2
+"""The command line makes no sense; argparse exits with the same."""
+
+_SAMPLES: Final = 128
+
+_LIMIT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument(
+        "--samples",
+        type=_samples,
+        default=_SAMPLES,
+        metavar="N",
+        help="calibration samples, each of the shapes of the inputs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="[LIBRARY:]METHOD",
+        dest="methods",
+        help="a calibration method (MinMax), that of one library (quark:MinMax), or all of a "
+        "library (quark); may be repeated (default: all methods)",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=SHAPE",
+        dest="inputs",
+        help="shape of an input with dynamic dimensions, as for otel-quant cost; may be repeated",
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=LENGTH",
+        dest="dims",
+        help="length of a dimension that has a name; may be repeated",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_bytes,
+        metavar="SIZE",
+        help="say whether it fits into so much memory, as in 16GiB: yes, no or perhaps",
+    )
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="quantize the model with two samples of random values, for each method in a process "
+        "of its own, and extrapolate from what that took",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "markdown", "csv"),
+        default="table",
+        help="default: %(default)s",
+    )
+
+
+def _samples(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of samples from 1")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GiB, 500MB or 1.5T")
+    number, unit, binary = found.groups()
+    base = 1024 if binary else 1000
+    power = " KMGTP".index(unit.upper() or " ")
+    return int(float(number) * float(base) ** power)
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from otel_quant.cost import CostError, parse_dims, parse_inputs
+    from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
+    from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
+    from otel_quant.estimate.report import report
+
+    option = "--input"
+    try:
+        inputs = parse_inputs(options.inputs, option=option)
+        option = "--dim"
+        dims = parse_dims(options.dims)
+    except CostError as error:
+        raise UserError(f"{option}: {printable(error.reason)}", MISUSED) from error
+    try:
+        wanted = methods(options.methods)
+    except UnknownMethodError as error:
+        raise UserError(f"--method: {printable(str(error))}", MISUSED) from error
+    try:
+        model = read(options.model, inputs, dims)
+    except CostError as error:
+        raise UserError(printable(str(error)), FAILED) from error
+    if model.cost.unused_dims:
+        raise UserError(
+            f"--dim: {printable(options.model)} has no dimension "
+            f"{printable(repr(model.cost.unused_dims[0]))}; expected a name that otel-quant cost "
+            "lists",
+            MISUSED,
+        )
+    estimates = [estimate(model, method, options.samples) for method in wanted]
+    if options.probe:
+        few = min(SAMPLES, options.samples)
+        try:
+            estimates = [
+                extrapolated(found, estimate(model, method, few), probe(model, method, few))
+                for found, method in zip(estimates, wanted, strict=True)
+            ]
+        except ProbeError as error:
+            raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
+    sys.stdout.write(report(model, estimates, options.limit, options.format))
+    return 0
+
+
+COMMAND: Final = Command(
+    name="estimate",
+    brief="print what memory a quantization will need, before it is started",
+    description=(
+        "Prints how much memory and disk space the calibration methods of onnxruntime and AMD "
+        "Quark need to quantize a model, and what each figure is computed from. The model is not "
+        "run and its weights are not read; --probe runs it. Exit codes: 0 estimated, whatever the "
+        f"answer to --limit, {FAILED} the model cannot be read or a probe failed, {MISUSED} the "
+        "command line makes no sense."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

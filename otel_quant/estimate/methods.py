@@ -1,0 +1,169 @@
+"""How the calibration methods of the libraries hold memory, one record each.
+
+The numbers of copies are what the libraries' code does with its default options, and were counted
+in real runs: memory was read before and after each call, with freed memory given back. How well
+they do is in docs/estimate.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_BOTH: Final = (
+    "Add ArgMax AveragePool Clip Concat Conv ConvTranspose EmbedLayerNormalization Gather Gemm "
+    "GlobalAveragePool InstanceNormalization LayerNormalization LeakyRelu MatMul MaxPool Mul Pad "
+    "Relu Reshape Resize Sigmoid Softmax Split Squeeze Transpose Unsqueeze Where"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What all methods of a library have in common.
+
+    Attributes:
+        name: ``onnxruntime`` or ``quark``.
+        versions: What the figures were measured with.
+        base: Bytes of a process that has imported it and opened a session.
+        model_copies: Copies of the weights while the session of the calibration is opened, which
+            is when there are most.
+        copies_are: Which copies these are.
+        disk_copies: Copies of the weights in temporary files during the calibration.
+        disk_copies_are: Which files these are.
+        preparing_copies: Further ones before the calibration, gone when it begins.
+        quantized: Operators that it quantizes unless it is told which: the tensors that these
+            read and make are calibrated.
+        removed: Operators that it takes out of the model first.
+        keeps_inputs: It reads all samples before it begins, and keeps them.
+    """
+
+    name: str
+    versions: str
+    base: int
+    model_copies: int
+    copies_are: str
+    disk_copies: int
+    disk_copies_are: str
+    preparing_copies: int
+    quantized: frozenset[str]
+    removed: frozenset[str]
+    keeps_inputs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a calibration method holds memory.
+
+    Attributes:
+        library: Whose it is.
+        name: As the library names it.
+        kept: Of how many samples all calibrated tensors are kept at once; None for all samples.
+        tensor_copies: Copies of the largest calibrated tensor, of all samples that are kept, while
+            its values are sorted into a histogram.
+        bins: Bins of each tensor's histogram; 0 for none.
+        bin_bytes: Bytes of a bin with its edge.
+        disk_samples: Samples whose calibrated tensors are in temporary files at once.
+        below: Share of an estimate by which a real peak may lie below it.
+        above: Share of an estimate by which a real peak may lie above it.
+    """
+
+    library: Library
+    name: str
+    kept: int | None
+    tensor_copies: int = 0
+    bins: int = 0
+    bin_bytes: int = 0
+    disk_samples: int = 0
+    below: float = 0.2
+    above: float = 0.1
+
+    @property
+    def title(self) -> str:
+        """Its name on the command line: ``quark:MinMax``."""
+        return f"{self.library.name}:{self.name}"
+
+
+ONNXRUNTIME: Final = Library(
+    name="onnxruntime",
+    versions="onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64",
+    base=84_000_000,
+    model_copies=4,
+    copies_are="the model that is quantized, the one that is calibrated, and its session: twice "
+    "while it is opened",
+    disk_copies=1,
+    disk_copies_are="MODEL-inferred.onnx beside the model, then augmented_model.onnx",
+    preparing_copies=0,
+    quantized=frozenset(
+        f"{_BOTH} BatchNormalization CumSum Flatten GatherElements Slice TopK".split()
+    ),
+    removed=frozenset(),
+    keeps_inputs=False,
+)
+
+QUARK: Final = Library(
+    name="quark",
+    versions="amd-quark 0.13, torch 2.13 for CPUs, onnxruntime 1.31, Python 3.11, Linux x86-64",
+    base=805_000_000,
+    model_copies=11,
+    copies_are="the model as read, with shapes, as each of four steps of the preparation leaves "
+    "it, sorted, and as calibrated; its bytes; its session: twice while it is opened",
+    disk_copies=2,
+    disk_copies_are="cache_model.onnx, optimized_model.onnx",
+    preparing_copies=1,
+    quantized=frozenset(f"{_BOTH} Gelu Tanh".split()),
+    removed=frozenset({"BatchNormalization", "Constant", "Dropout", "Identity"}),
+    keeps_inputs=True,
+)
+
+METHODS: Final[tuple[Method, ...]] = (
+    # Reductions come after all other nodes, so every tensor lives until then; the second run
+    # allocates one block for all, beside what the first one used.
+    Method(ONNXRUNTIME, "MinMax", kept=2),
+    Method(ONNXRUNTIME, "Entropy", kept=None, tensor_copies=2, bins=128, bin_bytes=12),
+    Method(ONNXRUNTIME, "Percentile", kept=None, tensor_copies=2, bins=2048, bin_bytes=12),
+    Method(ONNXRUNTIME, "Distribution", kept=None, tensor_copies=2, bins=2048, bin_bytes=12),
+    # The reductions are in the order of a Python set, which differs from run to run: half of the
+    # tensors live until the end, or all, and without an arena some memory is allocated twice.
+    Method(QUARK, "MinMax", kept=1, below=0.3, above=0.35),
+    Method(QUARK, "NonOverflow", kept=1, below=0.3, above=0.35),
+    # The histograms are made sample by sample, from files.
+    Method(QUARK, "Entropy", 1, tensor_copies=2, bins=128, bin_bytes=16, disk_samples=1),
+    Method(QUARK, "Percentile", 1, tensor_copies=2, bins=2048, bin_bytes=12, disk_samples=1),
+    Method(QUARK, "Distribution", 1, tensor_copies=2, bins=2048, bin_bytes=12, disk_samples=1),
+    Method(QUARK, "LayerWisePercentile", kept=1, tensor_copies=2, bins=2048, bin_bytes=12),
+    # Its values are made float64.
+    Method(QUARK, "MinMSE", 1, tensor_copies=5, bins=2048, bin_bytes=16, disk_samples=1),
+)
+"""Every method, with the options that the libraries have by default."""
+
+
+class UnknownMethodError(ValueError):
+    """A method was asked for that no library has."""
+
+
+def methods(names: Sequence[str] = ()) -> tuple[Method, ...]:
+    """Returns the methods that are asked for.
+
+    Args:
+        names: Each the name of a method (``MinMax``), of a library (``quark``), or of a method of
+            one library (``quark:MinMax``), in any case of letters; none for all methods.
+
+    Raises:
+        UnknownMethodError: No method has such a name.
+    """
+    wanted = [name.lower() for name in names]
+    for name, lower in zip(names, wanted, strict=True):
+        if not any(lower in _names(method) for method in METHODS):
+            known = ", ".join(method.title for method in METHODS)
+            raise UnknownMethodError(
+                f"{name!r} is no calibration method; expected one of {known}, or only the part "
+                "before or behind the colon"
+            )
+    return tuple(
+        method for method in METHODS if not wanted or not _names(method).isdisjoint(wanted)
+    )
+
+
+def _names(method: Method) -> set[str]:
+    return {method.title.lower(), method.name.lower(), method.library.name}

@@ -1,0 +1,147 @@
+"""What estimates need to know of a model, from its structure alone."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from otel_quant.cost import InputSpec, ModelCost, analyze, dtypes
+from otel_quant.cost.reader.model_reader import read_model
+from otel_quant.cost.values import volume
+from otel_quant.estimate.layers import largest_layers
+from otel_quant.estimate.results import Layer
+
+_CALIBRATED: Final = frozenset({"float32", "float16"})
+"""Types of the tensors whose ranges are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A tensor of the main graph that is no constant.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type, ``float32`` for example.
+        bytes: Its size; None if it is not known.
+        made_by: Operator that makes it; empty for an input of the model.
+        operators: Those that make it or read it.
+    """
+
+    name: str
+    dtype: str
+    bytes: int | None
+    made_by: str
+    operators: frozenset[str]
+
+    def calibrated(self, quantized: Collection[str], removed: Collection[str]) -> bool:
+        """Whether a library that quantizes some operators looks for its range.
+
+        Args:
+            quantized: These operators.
+            removed: Operators that the library takes out of the model before it calibrates.
+        """
+        return (
+            self.dtype in _CALIBRATED
+            and not self.operators.isdisjoint(quantized)
+            and self.made_by not in removed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """An input of the model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type.
+        shape: Its lengths.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedModel:
+    """What estimates need to know of a model.
+
+    Attributes:
+        cost: Its static cost.
+        weight_bytes: Bytes of its constants, those that no node reads included.
+        inputs: Its inputs.
+        input_bytes: Bytes of all of them.
+        activations: Tensors of the main graph: inputs, and what nodes make.
+        unsized: How many of these have no known size; estimates leave them out.
+        layers: The layers with the largest estimates, by whose arithmetic.
+    """
+
+    cost: ModelCost
+    weight_bytes: int
+    inputs: tuple[InputTensor, ...]
+    input_bytes: int
+    activations: tuple[Activation, ...]
+    unsized: int
+    layers: Mapping[str, Layer]
+
+
+def read(
+    path: str | os.PathLike[str],
+    inputs: Mapping[str, InputSpec] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> EstimatedModel:
+    """Reads what estimates need of a model; it is not run and its weights are not read.
+
+    Args:
+        path: An ONNX file.
+        inputs: Shapes of inputs by name, as for ``otel_quant.cost.analyze``.
+        dims: Lengths of dimensions by name, likewise.
+
+    Raises:
+        CostError: It is no ONNX model, or an argument makes no sense.
+    """
+    graph = read_model(path).graph
+    cost = analyze(path, inputs=inputs, dims=dims, tensors=True)
+    operators: defaultdict[str, set[str]] = defaultdict(set)
+    made_by: dict[str, str] = {}
+    for node in graph.nodes:
+        for name in (*node.inputs, *node.outputs):
+            operators[name].add(node.op_type)
+        made_by.update(dict.fromkeys(node.outputs, node.op_type))
+    constants = {tensor.name for tensor in graph.initializers}
+    declared = {info.name: info.type for info in graph.inputs if info.name not in constants}
+    given = tuple(
+        InputTensor(
+            name, dtypes.name_of(declared[name].dtype), tuple(length or 0 for length in shape)
+        )
+        for name, shape in cost.input_shapes.items()
+        if name in declared and shape is not None and None not in shape
+    )
+    made = [tensor for tensor in cost.tensors or () if not tensor.in_body]
+    sized = [
+        (name, dtype, dtypes.stored_bytes(declared[name].dtype, prod(shape)))
+        for name, dtype, shape in ((tensor.name, tensor.dtype, tensor.shape) for tensor in given)
+    ]
+    activations = tuple(
+        Activation(name, dtype, size, made_by.get(name, ""), frozenset(operators[name]))
+        for name, dtype, size in (
+            *sized,
+            *((tensor.name, tensor.dtype, tensor.bytes) for tensor in made),
+        )
+    )
+    elements = {
+        tensor.name: count for tensor in made if (count := volume(tensor.shape)) is not None
+    }
+    return EstimatedModel(
+        cost=cost._replace(tensors=None),
+        weight_bytes=cost.weight_bytes + cost.unused_weight_bytes,
+        inputs=given,
+        input_bytes=sum(tensor.bytes or 0 for tensor in activations[: len(given)]),
+        activations=activations,
+        unsized=sum(tensor.bytes is None for tensor in activations) + len(declared) - len(given),
+        layers=largest_layers(graph, elements, cost),
+    )

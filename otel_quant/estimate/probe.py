@@ -1,0 +1,62 @@
+"""Quantizes a model for real, with few samples, and reads how much memory that took."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from otel_quant.estimate.methods import Method
+from otel_quant.estimate.model import EstimatedModel
+
+SAMPLES: Final = 2
+"""Samples of a probe: from the second run on, a session has all the memory that it will have."""
+
+
+class ProbeError(Exception):
+    """A probe failed."""
+
+
+def probe(model: EstimatedModel, method: Method, samples: int) -> int:
+    """Quantizes a model in a child process, with random inputs.
+
+    Args:
+        model: The model; the library may write temporary files beside it.
+        method: The calibration method.
+        samples: Calibration samples.
+
+    Returns:
+        Largest resident memory of the process, in bytes.
+
+    Raises:
+        ProbeError: The library is not installed, or cannot quantize the model.
+    """
+    request = {
+        "model": model.cost.path,
+        "library": method.library.name,
+        "method": method.name,
+        "samples": samples,
+        "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
+    }
+    folders = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant.estimate.real_run"],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))},
+        check=False,
+    )
+    if done.returncode < 0:
+        raise ProbeError(
+            f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "
+            "no memory left, the model does not fit with even these few samples"
+        )
+    if done.returncode or not done.stdout.strip().isdecimal():
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ProbeError(f"{method.title}: the probe failed: {said[-1]}")
+    return int(done.stdout)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import cost, report, run, show, watch
+from otel_quant.cli import cost, inference, report, run, show, watch
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
@@ -20,6 +20,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     show.COMMAND,
     report.COMMAND,
     cost.COMMAND,
+    inference.COMMAND,
 )
 """The subcommands, in the order of the help."""
 

@@ -13,6 +13,8 @@ SCHEMA: Final = 1
 MANIFEST: Final = "manifest.json"
 PROFILE: Final = "quark_profile.yaml"
 REPORT: Final = "report.html"
+INFERENCE: Final = "inference.json"
+"""What `otel-quant inference --record` adds."""
 
 _EVENTS: Final = "events.{}.jsonl"
 _CURVE: Final = "curve.{}.jsonl"

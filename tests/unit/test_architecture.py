@@ -72,13 +72,24 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
-    "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
+    "inference": SHARED | {"cost"},
+    "rendering": SHARED | {"cost", "inference", "profile", "recordings", "telemetry"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
-    "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "report": SHARED | {"inference", "recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
-    | {"cost", "environment", "launcher", "profile", "recordings", "rendering", "report", "watch"},
+    | {
+        "cost",
+        "environment",
+        "inference",
+        "launcher",
+        "profile",
+        "recordings",
+        "rendering",
+        "report",
+        "watch",
+    },
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
         {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}

@@ -34,6 +34,12 @@ _LEVELS: Final = {
 _QUIET: Final = 3
 """Only errors are logged."""
 
+_QUARK: Final = "com.amd.quark:"
+_WANTED: Final = (
+    "an operator of AMD Quark; expected --custom-ops with the path that "
+    "quark.onnx.get_library_path() returns"
+)
+
 _BLOCK: Final = 4
 """Runs of one session in a row, where two take turns."""
 
@@ -232,6 +238,15 @@ def _answers(folder: Path) -> Mapping[str, Callable[..., Any]]:
     }
 
 
+def _text_of(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, _MisfitError):
+        return text
+    if _QUARK in text:
+        text = f"{_WANTED}: {text}"
+    return f"{type(error).__name__}: {text}"
+
+
 def _main(read: int, write: int, folder: Path) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -246,9 +261,7 @@ def _main(read: int, write: int, folder: Path) -> NoReturn:
                 result = answers[request.pop("do")](**request)
                 answer = {"result": result}
             if end.error is not None:
-                kind = type(end.error).__name__
-                text = str(end.error) if kind == "_MisfitError" else f"{kind}: {end.error}"
-                answer = {"error": text}
+                answer = {"error": _text_of(end.error)}
             out.write(json.dumps(answer) + "\n")
             out.flush()
     shutil.rmtree(folder, ignore_errors=True)  # the parent may have been killed

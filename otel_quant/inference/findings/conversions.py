@@ -24,6 +24,12 @@ _FLOATS: Final = frozenset({dtypes.FLOAT, dtypes.FLOAT16, dtypes.DOUBLE, dtypes.
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
 
 
+_SIGNED: Final = Obstacle(
+    "its operand is int8, which onnxruntime fuses on x86 only where it can make it uint8",
+    "uint8 for what is no weight",
+)
+
+
 class _Reason(NamedTuple):
     node: Operation
     why: Obstacle
@@ -91,10 +97,21 @@ def _reason_at(evidence: Evidence, at: Operation, op: Operation) -> _Reason | No
         return _Reason(at, Obstacle(opset, f"opset {rule.since}"))
     if at in fused.on_integers:
         shared = op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1
-        return None if shared else _Reason(at, _NOT_HERE)  # if shared, another reader is the reason
+        if shared:
+            return None  # another reader is the reason
+        signed = any(value is not None and _is_signed(file, value) for value in at.inputs)
+        return _Reason(at, _SIGNED if signed else _NOT_HERE)
     if at.kind == _WEIGHT_ONLY and op.kind in DEQUANTIZES and op.input(0).constant:
         return _Reason(at, _of_weights(file, at, op))
     return _Reason(at, _of_operands(file, at))
+
+
+def _is_signed(file: FileGraph, value: Value) -> bool:
+    """Whether an activation is int8."""
+    maker = file.maker(value)
+    if maker is None or maker.kind not in DEQUANTIZES or value.constant:
+        return False
+    return maker.dtype(0) == dtypes.INT8
 
 
 def _also_read(file: FileGraph, op: Operation) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.findings.record import Evidence, Met, listed, title
@@ -162,13 +163,15 @@ def _from_shapes(file: FileGraph) -> set[Operation]:
             file.maker(value) for value in op.inputs if value is not None and not value.constant
         ]
         known = [maker for maker in makers if maker is not None]
-        small = all(value.size is not None and value.size <= _RANKS for value in op.outputs)
+        small = all(value.dtype in _LENGTHS and (value.size or 0) <= _RANKS for value in op.outputs)
         if op.kind == "Shape" or (
             known and len(known) == len(makers) and small and all(each in found for each in known)
         ):
             found.add(op)
     return found
 
+
+_LENGTHS: Final = frozenset({dtypes.INT64, dtypes.INT32, dtypes.BOOL})
 
 _RANKS: Final = 64
 """Elements of the largest tensor that is taken for a shape."""

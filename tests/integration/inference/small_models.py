@@ -44,6 +44,10 @@ class Builder:
         self._constants[name] = numpy_helper.from_array(np.asarray(value), name)
         return name
 
+    def tensor(self, tensor: onnx.TensorProto) -> None:
+        """Adds a constant of a type that numpy does not have."""
+        self._constants[tensor.name] = tensor
+
     def weights(self, name: str, *shape: int, dtype: type = np.int8) -> str:
         """Adds random weights."""
         if np.dtype(dtype).kind == "f":

@@ -101,7 +101,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="LIBRARY",
-        help="library of custom operators, for Quark's `quark.onnx.get_library_path()`; may be repeated",
+        help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
     )
     parser.add_argument(
         "--layers",

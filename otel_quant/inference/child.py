@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -35,10 +36,7 @@ _QUIET: Final = 3
 """Only errors are logged."""
 
 _QUARK: Final = "com.amd.quark:"
-_WANTED: Final = (
-    "an operator of AMD Quark; expected --custom-ops with the path that "
-    "quark.onnx.get_library_path() returns"
-)
+_WANTED: Final = "it has operators of AMD Quark; expected --custom-ops quark"
 
 _BLOCK: Final = 4
 """Runs of one session in a row, where two take turns."""
@@ -169,7 +167,7 @@ class _Model:
         if self._options["threads"] is not None:
             made.intra_op_num_threads = self._options["threads"]
         for library in self._options["custom_ops"]:
-            made.register_custom_ops_library(library)
+            made.register_custom_ops_library(_of_quark() if library == "quark" else library)
         return made
 
     def _profiled(self, graph: Path | None) -> Any:
@@ -194,6 +192,15 @@ class _Model:
         return onnxruntime.InferenceSession(
             self._path, made, providers=providers or ["CPUExecutionProvider"]
         )
+
+
+def _of_quark() -> str:
+    """Returns the library of AMD Quark's operators, whose import loads what the library needs."""
+    if find_spec("quark") is None:
+        raise _MisfitError("--custom-ops quark: Quark is not installed; expected amd-quark")
+    from quark.onnx import get_library_path
+
+    return str(get_library_path())
 
 
 def _refuse_unknown_providers(options: Mapping[str, Any], known: list[str]) -> None:

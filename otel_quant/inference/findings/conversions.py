@@ -9,6 +9,7 @@ from otel_quant.cost import dtypes
 from otel_quant.cost.fusion import NOT_QUANTIZED, Obstacle
 from otel_quant.cost.in_float import NO_KERNEL
 from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.rules.fusions import CARRIES, FUSIONS
 from otel_quant.cost.values import Value
 from otel_quant.inference.file_graph import FileGraph
@@ -17,6 +18,7 @@ from otel_quant.inference.join import DEQUANTIZES, QUANTIZES, Kernel
 from otel_quant.inference.options import FUSES_QUANTIZED
 
 _KINDS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_QUARK: Final = "com.amd.quark:"
 _WEIGHT_ONLY: Final = "MatMul"
 _FLOATS: Final = frozenset({dtypes.FLOAT, dtypes.FLOAT16, dtypes.DOUBLE, dtypes.BFLOAT16})
 
@@ -53,6 +55,26 @@ def unfused(evidence: Evidence) -> Iterator[Met]:
             f"{title(node)}: {why.reason}"
         )
         yield Met(node.name, kernels, text, why.remedy)
+
+
+def foreign(evidence: Evidence) -> Iterator[Met]:
+    """Yields the conversions of AMD Quark's own operators: onnxruntime fuses them with nothing."""
+    kernels = [
+        kernel
+        for kernel in evidence.kernels
+        if kernel.node is not None
+        and kernel.node.kind.startswith(_QUARK)
+        and (precision := operator_of(kernel.node.kind).precision)
+        and (precision.quantizes or precision.dequantizes)
+    ]
+    if kernels:
+        names = [kernel.nodes[0].name for kernel in kernels]
+        what = " and ".join(dict.fromkeys(kernel.profiled.op_type for kernel in kernels))
+        text = (
+            f"{what} {listed(names)} ran as they are: onnxruntime fuses operators of AMD Quark with "
+            "nothing"
+        )
+        yield Met(names[0], kernels, text)
 
 
 def _reason(evidence: Evidence, op: Operation) -> _Reason | None:

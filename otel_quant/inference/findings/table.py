@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.cost.errors import printable
-from otel_quant.inference.findings.conversions import in_float, other_axis, unfused
+from otel_quant.inference.findings.conversions import foreign, in_float, other_axis, unfused
 from otel_quant.inference.findings.inserted import (
     computed_shapes,
     copies,
@@ -20,6 +20,7 @@ _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 DEFECTS: Final[tuple[Defect, ...]] = (
     Defect("in_float", in_float, f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc"),
     Defect("unfused", unfused, f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc"),
+    Defect("unfused", foreign, "AMD Quark's custom operators, quark.onnx"),
     Defect("axis", other_axis, "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc"),
     Defect(
         "inserted",

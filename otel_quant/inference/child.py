@@ -60,6 +60,7 @@ class _Model:
         self._folder = folder
         self._options: Mapping[str, Any] = {}
         self._path = ""
+        self._libraries: list[str] = []
         self._session: Any = None
         self._feeds: dict[str, Any] = {}
 
@@ -72,6 +73,8 @@ class _Model:
 
         self._path, self._options = path, options
         _refuse_unknown_providers(options, onnxruntime.get_available_providers())
+        names = options["custom_ops"]
+        self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = _status("VmRSS")
         self._session = self._new_session(self._plain())
         grown = _difference(_status("VmRSS"), before)
@@ -166,8 +169,8 @@ class _Model:
         )
         if self._options["threads"] is not None:
             made.intra_op_num_threads = self._options["threads"]
-        for library in self._options["custom_ops"]:
-            made.register_custom_ops_library(_of_quark() if library == "quark" else library)
+        for library in self._libraries:
+            made.register_custom_ops_library(library)
         return made
 
     def _profiled(self, graph: Path | None) -> Any:

@@ -109,7 +109,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
                 model.ask(
                     "load",
                     path=model.subject.path,
-                    options=asdict(options),
+                    options=asdict(_options_of(model, options)),
                     subject=asdict(model.subject),
                 )
                 or {}
@@ -129,6 +129,15 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
         _settings(options),
         load,
         len(os.sched_getaffinity(0)),
+    )
+
+
+def _options_of(model: Measured, options: Options) -> Options:
+    """Returns a model's options: Quark's library takes 700 MB, which others need not have."""
+    if any(op.kind.startswith("com.amd.quark:") for op in model.file.ops):
+        return options
+    return replace(
+        options, custom_ops=tuple(each for each in options.custom_ops if each != "quark")
     )
 
 

@@ -6,7 +6,6 @@ the parent does. What onnxruntime prints goes where the parent has sent it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -17,12 +16,13 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final, NoReturn
 
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.assignment import RECORD, assigned_nodes
 
-_PR_SET_PDEATHSIG: Final = 1
 _RESETS_MARK: Final = "5"
 """Written to ``clear_refs``, it sets the kernel's mark of the highest RSS to the RSS (proc(5))."""
 
@@ -257,16 +257,23 @@ def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+def _take_requests(read: int, requests: SimpleQueue[str], folder: Path) -> None:
+    """Takes requests as long as the parent lives; without it this process ends in any run."""
+    with os.fdopen(read, encoding="utf-8") as lines:
+        for line in lines:
+            requests.put(line)
+    shutil.rmtree(folder, ignore_errors=True)  # the parent may have been killed
+    os._exit(0)
+
+
 def _main(read: int, write: int, folder: Path) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    requests: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_take_requests, args=(read, requests, folder), daemon=True).start()
     answers = _answers(folder)
-    with (
-        os.fdopen(read, encoding="utf-8") as requests,
-        os.fdopen(write, "w", encoding="utf-8") as out,
-    ):
-        for line in requests:
-            request = json.loads(line)
+    with os.fdopen(write, "w", encoding="utf-8") as out:
+        while True:
+            request = json.loads(requests.get())
             with LastResort() as end:
                 result = answers[request.pop("do")](**request)
                 answer = {"result": result}
@@ -274,8 +281,6 @@ def _main(read: int, write: int, folder: Path) -> NoReturn:
                 answer = {"error": _text_of(end.error)}
             out.write(json.dumps(answer) + "\n")
             out.flush()
-    shutil.rmtree(folder, ignore_errors=True)  # the parent may have been killed
-    os._exit(0)  # sessions of some providers crash when the interpreter ends
 
 
 if __name__ == "__main__":

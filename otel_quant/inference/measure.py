@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -71,7 +72,10 @@ class Measured:
         if self.problem:
             return None
         if self._worker is None:
+            # Ctrl-C in the middle would leave a process that nobody knows.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             self._worker = Worker()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             return self._worker.ask(request, **arguments)
         except ModelError as error:

@@ -46,6 +46,8 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
+                # onnxruntime leaves a file of its own among the temporary ones.
+                env=os.environ | {"TMPDIR": str(self.folder)},
                 pass_fds=(theirs, to_us),
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
             )
@@ -54,6 +56,11 @@ class Worker:
             os.close(to_us)
         self._requests = os.fdopen(ours, "w", encoding="utf-8")
         self._answers = os.fdopen(answers, encoding="utf-8")
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def ask(self, request: str, **arguments: Any) -> Any:
         """Has the process do something and returns its answer.

@@ -12,6 +12,7 @@ from otel_quant.cli import (
     compare,
     cost,
     estimate,
+    inference,
     report,
     run,
     runs,
@@ -34,6 +35,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     send.COMMAND,
     cost.COMMAND,
     estimate.COMMAND,
+    inference.COMMAND,
 )
 """The subcommands, in the order of the help."""
 

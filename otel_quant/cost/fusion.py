@@ -275,7 +275,7 @@ class _Graph:
             if rule.result == "either" and id(op.outputs[0]) not in self._quantizers:
                 return []
             carried = self._carried_on(op, held[0]) if rule.result == "equal" else None
-            return _NOT_QUANTIZED if carried is None else carried
+            return NOT_QUANTIZED if carried is None else carried
         if any(item.value.dtype != dtype for item in found):
             return _other_types([dtype, *(item.value.dtype for item in found)])
         if rule.result == "equal" and not all(held[0].equals(item) for item in found):
@@ -376,7 +376,7 @@ class _Graph:
         return [*floats_made, *moved] if moved else None
 
 
-_NOT_QUANTIZED: Final = Obstacle(
+NOT_QUANTIZED: Final = Obstacle(
     "its result is not quantized right behind it", "a QuantizeLinear as the only reader of it"
 )
 _OTHER_SCALE: Final = Obstacle(

@@ -20,7 +20,7 @@ _NOT_DIRECTLY: Final = Obstacle(
     "something stands between it and the DequantizeLinear of an operand",
     "a DequantizeLinear right in front of each operand",
 )
-_NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
+NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
 
 
 class _Met(NamedTuple):
@@ -49,7 +49,7 @@ class QuantizedContractions:
             return
         self.count += 1
         if op not in self._fused.on_integers:
-            otherwise = _NOT_DIRECTLY if op.kind in FUSIONS else _NO_KERNEL
+            otherwise = _NOT_DIRECTLY if op.kind in FUSIONS else NO_KERNEL
             obstacle = self._fused.obstacles.get(op, otherwise)
             self._met.setdefault(obstacle, _Met(Counter(), op.name)).ops[op.kind] += 1
 

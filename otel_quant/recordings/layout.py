@@ -14,6 +14,8 @@ MANIFEST: Final = "manifest.json"
 PROFILE: Final = "quark_profile.yaml"
 REPORT: Final = "report.html"
 OUTPUT: Final = "output.log"
+INFERENCE: Final = "inference.json"
+"""What `otel-quant inference --record` adds."""
 
 _EVENTS: Final = "events.{}.jsonl"
 _CURVE: Final = "curve.{}.jsonl"

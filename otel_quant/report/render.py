@@ -6,6 +6,7 @@ from otel_quant.recordings.model import Recording
 from otel_quant.report.answer import answer_of, began_text, program_of
 from otel_quant.report.bands import most_telling
 from otel_quant.report.charts import band_data, chart_data
+from otel_quant.report.inference_page import inference_of
 from otel_quant.report.models import models_of
 from otel_quant.report.origin import origin_of
 from otel_quant.report.outline import outline_of
@@ -45,6 +46,7 @@ def render(recording: Recording) -> str:
         bands_of=subject.name if subject is not None and subject.why else "",
         steps=step_table(recording, subject) if subject is not None and subject.steps else None,
         models=models_of(recording),
+        inference=inference_of(recording.path),
         origin=origin_of(recording, subject),
         problems=recording.problems[:_MOST_PROBLEMS],
         more_problems=max(0, len(recording.problems) - _MOST_PROBLEMS),

@@ -1,0 +1,270 @@
+"""``otel-quant inference``: ONNX models as onnxruntime runs them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.inference.measure import Measured
+    from otel_quant.inference.options import Options
+    from otel_quant.inference.results import InferenceResult
+
+FAILED: Final = 1
+"""A model could not be measured."""
+
+MISUSED: Final = 2
+"""The command line makes no sense; argparse exits with the same."""
+
+_LEVELS: Final = ("disable", "basic", "extended", "all")
+_MOST_RUNS: Final = 1_000_000
+_MOST_SECONDS: Final = 86_400.0
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="an ONNX file; others are compared with the first",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "csv", "markdown", "html"),
+        default="table",
+        help="default: %(default)s",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=SHAPE",
+        dest="inputs",
+        help="shape of an input, as in image=1x3x224x224, or with type and values, "
+        "mask:i64:1x2:1x1; may be repeated",
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=LENGTH",
+        dest="dims",
+        help="length of a dimension that has a name; what is not given is 1; may be repeated",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="FILE.npz",
+        help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of "
+        "random ones",
+    )
+    parser.add_argument(
+        "--provider",
+        action="append",
+        default=[],
+        metavar="NAME[:KEY=VALUE,...]",
+        dest="providers",
+        help="execution provider with its options, in order of preference (CUDA is short for "
+        "CUDAExecutionProvider); may be repeated (default: CPU)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=_number,
+        metavar="N",
+        help="threads within a kernel (default: onnxruntime's)",
+    )
+    parser.add_argument(
+        "--level",
+        choices=_LEVELS,
+        default="all",
+        help="level of onnxruntime's graph optimization (default: %(default)s)",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--runs", type=_number, metavar="N", help="timed runs of each model")
+    length.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=3.0,
+        metavar="S",
+        help="time for the timed runs of each model (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--warmup", type=_number, default=3, metavar="N", help="runs before (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--custom-ops",
+        action="append",
+        default=[],
+        metavar="LIBRARY",
+        help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
+    )
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
+    )
+    parser.add_argument(
+        "--top",
+        type=_number,
+        default=10,
+        metavar="N",
+        help="kernels of each model in tables (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
+    )
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="add the result to a recording of `otel-quant run`; its report shows it",
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= _MOST_RUNS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_RUNS}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MOST_SECONDS:  # not a number fails as well
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds above 0, at most {_MOST_SECONDS:.0f}"
+        )
+    return seconds
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from importlib.util import find_spec
+
+    from otel_quant.inference.chrome import chrome_trace
+    from otel_quant.inference.measure import measure
+
+    if find_spec("onnxruntime") is None:
+        raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
+    recording = None if options.record is None else _recording(options.record)
+    asked = _asked(options)
+    models, problems = _models(options)
+    result = None
+    if models:
+        result = measure(models, asked)
+        problems |= {each.path: each.problem for each in result.models if each.problem}
+        if any(not each.problem for each in result.models):
+            _print(result, options)
+            if options.chrome is not None:
+                _write(Path(options.chrome), chrome_trace(models), "--chrome")
+            if recording is not None:
+                _write(recording, result.to_json(), "--record")
+    if problems:
+        lines = [f"{printable(path)}: {problem}" for path, problem in problems.items()]
+        raise UserError("\notel-quant: ".join(lines), FAILED)
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> Options:
+    from otel_quant.inference.options import Options
+
+    return Options(
+        providers=tuple(_provider(text) for text in options.providers),
+        threads=options.threads,
+        level=options.level,
+        runs=options.runs,
+        seconds=options.seconds,
+        warmup=options.warmup,
+        custom_ops=tuple(options.custom_ops),
+        layers=options.layers,
+    )
+
+
+def _provider(text: str) -> tuple[str, Mapping[str, str]]:
+    """Reads a provider with its options: ``CUDA:device_id=0,arena=1``."""
+    name, _, more = text.partition(":")
+    full = name if name.endswith("ExecutionProvider") else f"{name}ExecutionProvider"
+    found: dict[str, str] = {}
+    for pair in filter(None, more.split(",")):
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise UserError(
+                f"--provider: {printable(text)} has an option {printable(pair)!r}; expected "
+                "NAME:KEY=VALUE,KEY=VALUE",
+                MISUSED,
+            )
+        found[key] = value
+    return full, found
+
+
+def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]]:
+    """Returns the models that can be read, and what is wrong with the others."""
+    from otel_quant.cost import CostError, parse_dims, parse_inputs
+    from otel_quant.inference.subjects import UnreadableError, measured_model
+
+    try:
+        inputs, dims = parse_inputs(options.inputs, option="--input"), parse_dims(options.dims)
+    except CostError as error:
+        wanted = f"; expected {error.expected}" if error.expected else ""
+        raise UserError(printable(error.problem + wanted), MISUSED) from error
+    models: list[Measured] = []
+    problems: dict[str, str] = {}
+    for path in options.models:
+        try:
+            models.append(measured_model(path, inputs, dims, options.data))
+        except UnreadableError as error:
+            problems[path] = printable(str(error).removeprefix(f"{path}: "))
+    return models, problems
+
+
+def _print(result: InferenceResult, options: argparse.Namespace) -> None:
+    if options.format == "html":
+        from otel_quant.report.inference_page import render
+
+        sys.stdout.write(render(result))
+        return
+    from otel_quant.rendering.inference_report import report
+
+    sys.stdout.writelines(report(result, options.format, options.top))
+
+
+def _recording(path: str) -> Path:
+    """Returns where a result goes in a recording."""
+    from otel_quant.recordings.layout import INFERENCE, MANIFEST
+
+    folder = Path(path)
+    if not (folder / MANIFEST).is_file():
+        raise UserError(
+            f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
+            MISUSED,
+        )
+    return folder / INFERENCE
+
+
+def _write(path: Path, text: str, option: str) -> None:
+    from otel_quant.report.file import write
+
+    try:
+        write(path, text)
+    except OSError as error:
+        raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error
+
+
+COMMAND: Final = Command(
+    name="inference",
+    brief="measure ONNX models at work: latency, memory, kernels, what went wrong",
+    description=(
+        "Runs ONNX models with onnxruntime, each in a process of its own, and says side by side how "
+        "fast they are, in how much memory, which kernels ran, what went wrong, and how far off "
+        f"their outputs are from the first model's. Exit codes: 0 all were measured, {FAILED} one "
+        f"could not be, {MISUSED} the command line makes no sense."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,61 @@
+"""How far the outputs of a model are off from the first one's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from otel_quant.inference.results import Accuracy, OutputError, TensorError
+
+
+def compared(first: tuple[Sequence[str], Path], other: tuple[Sequence[str], Path]) -> Accuracy:
+    """Compares outputs, by their places if no name is the same.
+
+    Args:
+        first: Names of the outputs of the first model, and their file.
+        other: Those of another.
+    """
+    import numpy as np
+
+    names = dict(zip(first[0], range(len(first[0])), strict=True))
+    found: list[OutputError] = []
+    problem = ""
+    with np.load(first[1]) as expected, np.load(other[1]) as actual:
+        by_name = any(name in names for name in other[0])
+        for i, name in enumerate(other[0]):
+            at = names.get(name) if by_name else i
+            if f"a{at}" not in expected or f"a{i}" not in actual:
+                problem = problem or f"the first model has no output {name!r} of numbers"
+                continue
+            a, b = expected[f"a{at}"], actual[f"a{i}"]
+            if a.shape != b.shape:
+                problem = f"output {name!r} is {list(b.shape)}, the first model's {list(a.shape)}"
+                continue
+            found.append(_error(name, a, b, np))
+    return Accuracy(tuple(found), (), problem)
+
+
+def _error(name: str, expected: Any, actual: Any, np: Any) -> OutputError:
+    a, b = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
+    if not a.size or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return OutputError(name, None, None, None)
+    noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return OutputError(
+        name,
+        10 * float(np.log10(signal / noise)) if signal and noise else None,
+        min(1.0, float(a @ b) / lengths) if lengths else None,
+        float(np.abs(a - b).max()),
+    )
+
+
+def tensor_errors(found: Mapping[str, Mapping[str, float]]) -> tuple[TensorError, ...]:
+    """Returns what the debugger has found, the worst first."""
+    errors = [TensorError(name, each.get("own"), each.get("all")) for name, each in found.items()]
+    return tuple(sorted(errors, key=_decibels))
+
+
+def _decibels(error: TensorError) -> float:
+    known = error.own if error.all is None else error.all
+    return 0.0 if known is None else known

@@ -1,0 +1,104 @@
+"""What a defect is, what it is recognised by, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from otel_quant.cost.errors import printable
+from otel_quant.cost.operation import Operation
+from otel_quant.inference.file_graph import FileGraph
+from otel_quant.inference.join import Kernel
+
+_LONGEST: Final = 80
+_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What defects are looked for in.
+
+    Attributes:
+        file: The model's file.
+        kernels: The kernels that ran.
+        asked: Providers that the user asked for, in order.
+        level: Level of graph optimization.
+        open_lengths: Whether an input of the file has a length that is not fixed.
+    """
+
+    file: FileGraph
+    kernels: Sequence[Kernel]
+    asked: Sequence[str]
+    level: str
+    open_lengths: bool
+
+
+class Met(NamedTuple):
+    """A defect that was found.
+
+    Attributes:
+        node: Node of the file.
+        kernels: The kernels whose time it is.
+        text: What is wrong, without the share.
+        remedy: What would change it; empty if nothing is known.
+    """
+
+    node: str
+    kernels: Sequence[Kernel]
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One record of the table.
+
+    Attributes:
+        kind: Its name in data.
+        find: Recognises it.
+        source: Where what is said of it can be read.
+    """
+
+    kind: str
+    find: Callable[[Evidence], Iterable[Met]]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A defect of a model.
+
+    Attributes:
+        kind: Kind of the defect.
+        node: Node of the file.
+        sentence: What is wrong, with its share of the time.
+        remedy: What would change it; may be empty.
+        micros: Time of its kernels in a run, in microseconds.
+        share: Their part of the time of all kernels, 0 to 1.
+        kernels: Their names.
+        source: Where what is said can be read.
+    """
+
+    kind: str
+    node: str
+    sentence: str
+    remedy: str
+    micros: float
+    share: float
+    kernels: tuple[str, ...]
+    source: str
+
+
+def title(op: Operation) -> str:
+    """Returns a node's operator and name as sentences have them."""
+    return f"{op.node.op_type} `{printable(op.name, _LONGEST)}`"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns the first names of several, and how many more there are."""
+    shown = [f"`{printable(name, _LONGEST)}`" for name in names[:_LISTED]]
+    more = len(names) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more:,} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

@@ -1,0 +1,229 @@
+"""Reads the file that onnxruntime's profiler leaves.
+
+It has an event a line, a kilobyte each. Of each event only the beginning is looked at, and of each
+kernel one event is read whole: its types and shapes are the same in every run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_HEAD: Final = re.compile(
+    rb'\{"cat" ?: ?"\w+","pid" ?: ?\d+,"tid" ?: ?\d+,"dur" ?: ?(?P<dur>\d+),'
+    rb'"ts" ?: ?(?P<ts>\d+),"ph" ?: ?"X","name" ?: ?(?P<name>"(?:[^"\\]|\\.)*")'
+)
+_KERNEL: Final = b'_kernel_time"'
+_RUN: Final = b'"model_run"'
+_INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d+)"')
+_BODIES: Final = frozenset({"If", "Loop", "Scan"})
+"""Operators whose kernels contain those of other nodes."""
+
+_NAMES: Final = {"float": "float32", "double": "float64"}
+"""Types that the profile has under C++'s names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Type and shape of an operand or a result."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledKernel:
+    """A kernel as it ran.
+
+    Attributes:
+        name: Name of the node in the graph that was run.
+        op_type: Its operator.
+        index: Its number in that graph; None where it is not told.
+        provider: Provider that ran it.
+        inputs: Operands that are tensors.
+        outputs: Results that are tensors.
+        calls: How often it ran in all runs.
+        micros: Its time in all runs, in microseconds, kernels within it not counted.
+    """
+
+    name: str
+    op_type: str
+    index: int | None
+    provider: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    calls: int
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One execution of a kernel: its number in the profile, begin and length in microseconds."""
+
+    kernel: int
+    begin: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the profiler has seen in the faster half of the runs.
+
+    Of the others something else on the machine has made many slower, by a single kernel each.
+
+    Attributes:
+        kernels: In order of their first execution.
+        runs: Begin and length of each of these runs, in microseconds.
+        events: Executions of kernels in these runs, in order.
+        arena_held: Bytes that the arena had taken from the system at the end; None where there is
+            no arena.
+        arena_used: The most of it that was in use.
+    """
+
+    kernels: tuple[ProfiledKernel, ...]
+    runs: tuple[tuple[int, int], ...]
+    events: tuple[Event, ...]
+    arena_held: int | None = None
+    arena_used: int | None = None
+
+    @property
+    def run_micros(self) -> float:
+        """Mean time of a run."""
+        return sum(length for _, length in self.runs) / len(self.runs)
+
+    @property
+    def kernel_micros(self) -> float:
+        """Mean time of all kernels in a run."""
+        return sum(kernel.micros for kernel in self.kernels) / len(self.runs)
+
+
+def read_profile(path: Path, warmup: int = 1) -> Profile:
+    """Reads a profile.
+
+    Args:
+        path: The file.
+        warmup: Runs at its beginning to leave out; of the rest the faster half counts.
+
+    Returns:
+        The profile; without runs if the file has not that many.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    found = _Found()
+    for line in path.read_bytes().splitlines():
+        found.add(line)
+    return found.profile(warmup)
+
+
+class _Found:
+    """What has been found in the lines so far."""
+
+    def __init__(self) -> None:
+        self._seen: list[Mapping[str, Any]] = []
+        self._names: list[str] = []
+        self._numbers: dict[tuple[bytes, bytes], int] = {}
+        self._events: list[tuple[int, int, int]] = []  # begin, end, kernel
+        self._runs: list[tuple[int, int]] = []
+        self._last = b""
+
+    def add(self, line: bytes) -> None:
+        head = _HEAD.match(line)
+        if head is None:
+            return
+        name = head["name"]
+        begin, length = int(head["ts"]), int(head["dur"])
+        if name.endswith(_KERNEL):
+            index = _INDEX.search(line)  # nodes need not have different names
+            key = (name, b"" if index is None else index[1])
+            kernel = self._numbers.get(key)
+            if kernel is None:
+                kernel = self._numbers[key] = len(self._names)
+                self._names.append(json.loads(name).removesuffix("_kernel_time"))
+                self._seen.append(_arguments(line))
+            self._events.append((begin, begin + length, kernel))
+            self._last = line
+        elif name == _RUN:
+            self._runs.append((begin, length))
+
+    def profile(self, warmup: int) -> Profile:
+        runs = _faster_half(sorted(self._runs)[warmup:])
+        calls = [0] * len(self._names)
+        micros = [0] * len(self._names)
+        events: list[Event] = []
+        holders = {i for i, args in enumerate(self._seen) if args.get("op_name") in _BODIES}
+        open_: list[tuple[int, int]] = []  # end and kernel of those with bodies
+        begins = [begin for begin, _ in runs]
+        # Of two that begin at once the longer one holds the other.
+        for begin, end, kernel in sorted(self._events, key=lambda each: (each[0], -each[1])):
+            at = bisect_right(begins, begin) - 1
+            if at < 0 or begin > sum(runs[at]):
+                continue
+            calls[kernel] += 1
+            micros[kernel] += end - begin
+            events.append(Event(kernel, begin, end - begin))
+            while open_ and open_[-1][0] < end:
+                open_.pop()
+            if open_:
+                micros[open_[-1][1]] -= end - begin
+            if kernel in holders:
+                open_.append((end, kernel))
+        kernels = tuple(
+            _kernel(name, args, calls[i], max(0, micros[i]))
+            for i, (name, args) in enumerate(zip(self._names, self._seen, strict=True))
+        )
+        last = _arguments(self._last)
+        return Profile(
+            kernels,
+            tuple(runs),
+            tuple(events),
+            _bytes(last.get("mem_arena_held")),
+            _bytes(last.get("mem_in_use_peak")),
+        )
+
+
+def _faster_half(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    faster = sorted(runs, key=lambda run: run[1])
+    return sorted(faster[: (len(runs) + 1) // 2])
+
+
+def _arguments(line: bytes) -> Mapping[str, Any]:
+    try:
+        event = json.loads(line.rstrip().rstrip(b","))
+    except ValueError:  # the last line of a process that died
+        return {}
+    return event.get("args", {}) if isinstance(event, dict) else {}
+
+
+def _bytes(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdecimal() else None
+
+
+def _kernel(name: str, args: Mapping[str, Any], calls: int, micros: int) -> ProfiledKernel:
+    index = args.get("node_index")
+    return ProfiledKernel(
+        name,
+        str(args.get("op_name", "")),
+        int(index) if isinstance(index, str) and index.isdecimal() else None,
+        str(args.get("provider", "")),
+        _tensors(args.get("input_type_shape", ())),
+        _tensors(args.get("output_type_shape", ())),
+        calls,
+        micros,
+    )
+
+
+def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(_NAMES.get(dtype, dtype), tuple(shape))
+        for each in listed
+        for dtype, shape in each.items()
+    )

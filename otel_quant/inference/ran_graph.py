@@ -1,0 +1,58 @@
+"""The graph that onnxruntime has made of a model, as it writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from otel_quant.cost import CostError
+from otel_quant.cost.reader.model_reader import read_model
+from otel_quant.cost.structure import Node
+
+
+class RanGraph:
+    """The nodes that ran, and what is between them.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        weight_bytes: Bytes of its constants.
+
+    Raises:
+        CostError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        graph = read_model(str(path)).graph
+        self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
+        self.constants = frozenset(tensor.name for tensor in graph.initializers)
+        self.inputs = frozenset(info.name for info in graph.inputs) - self.constants
+        self.outputs = frozenset(info.name for info in graph.outputs)
+        self._nodes = {node.name: node for node in graph.nodes if node.name}
+        self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self._readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in filter(None, node.inputs):
+                self._readers.setdefault(name, []).append(node)
+
+    def node(self, name: str) -> Node | None:
+        """Returns the node of a name."""
+        return self._nodes.get(name)
+
+    def maker(self, tensor: str) -> Node | None:
+        """Returns the node that makes a tensor."""
+        return self._makers.get(tensor)
+
+    def readers(self, tensor: str) -> list[Node]:
+        """Returns the nodes that read a tensor."""
+        return self._readers.get(tensor, [])
+
+
+def ran_graph(path: str | None) -> RanGraph | None:
+    """Returns the graph of a file; None if there is none, or it cannot be read."""
+    if path is None:
+        return None
+    try:
+        return RanGraph(Path(path))
+    except CostError:
+        return None

@@ -1,0 +1,298 @@
+"""What has been measured, as immutable records, and the JSON made of them.
+
+Times are in seconds, those of kernels in microseconds as the profiler has them; sizes in bytes;
+shares from 0 to 1. What could not be measured is None.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from otel_quant.inference.findings.record import Finding
+
+SCHEMA: Final = 1
+"""Version of the JSON: raised when a key changes its meaning or goes away."""
+
+MOST_BYTES: Final = 1_000_000
+"""Largest JSON of a result; the quickest kernels are left out beyond it, with their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Time of a run, measured without the profiler.
+
+    Attributes:
+        median: In seconds.
+        p10: A tenth of the runs was faster.
+        p90: A tenth of the runs was slower.
+        runs: Timed runs.
+        first: The very first run, which nothing of this counts.
+        noise: Half the distance between the first and the third quartile of the rounds' medians,
+            as a share of the median.
+        ratio: Median of the ratios of this model's rounds to the first model's beside them.
+        is_apart: Whether the machine was quiet enough to tell the two apart.
+        profiled: Time with the profiler on as a multiple of the time without.
+    """
+
+    median: float
+    p10: float
+    p90: float
+    runs: int
+    first: float
+    noise: float
+    ratio: float | None = None
+    is_apart: bool | None = None
+    profiled: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory of the process and of the session.
+
+    Attributes:
+        peak: The kernel's mark of the highest RSS while the model ran.
+        load_peak: The same until it had run first, the loading included.
+        grown: How much the RSS grew when the session was made.
+        arena_held: What the session's arena had taken from the system.
+        arena_used: The most of it that was in use.
+        weights_on_disk: Constants as the file has them.
+        weights_in_memory: Constants of the graph that onnxruntime has made of it, before kernels
+            pack their own copies.
+    """
+
+    peak: int | None
+    load_peak: int | None
+    grown: int | None
+    arena_held: int | None
+    arena_used: int | None
+    weights_on_disk: int
+    weights_in_memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RanKernel:
+    """A kernel as it ran.
+
+    Attributes:
+        name: Its name.
+        op_type: Its operator.
+        node: The node of the file that it is named by; None where the runtime has put it in.
+        nodes: How many nodes of the file it does the work of.
+        provider: Who ran it.
+        micros: Mean time in a run.
+        share: Part of the time of all kernels.
+        calls: How often it runs in a run.
+        inputs: Types and shapes of its operands.
+        outputs: Types and shapes of its results.
+        macs: Of one run.
+        macs_per_second: MACs per second.
+    """
+
+    name: str
+    op_type: str
+    node: str | None
+    nodes: int
+    provider: str
+    micros: float
+    share: float
+    calls: float
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    macs: int | None
+    macs_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """The kernels of one operator together: as in :class:`RanKernel`."""
+
+    op_type: str
+    provider: str
+    kernels: int
+    micros: float
+    share: float
+    macs: int | None
+    macs_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What ran, by the profiler.
+
+    Attributes:
+        runs: Profiled runs that this is the mean of.
+        run_micros: Time of a run.
+        kernel_micros: Time of its kernels.
+        between_micros: What the runtime spends between them.
+        kernels: Those that took longest first.
+        left_out: Kernels left out for the size of the result.
+        left_out_micros: Their time.
+        operators: By operator and provider.
+    """
+
+    runs: int
+    run_micros: float
+    kernel_micros: float
+    between_micros: float
+    kernels: tuple[RanKernel, ...]
+    left_out: int
+    left_out_micros: float
+    operators: tuple[OperatorTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """How far an output is off from the first model's.
+
+    Attributes:
+        name: The output.
+        sqnr: Signal to quantization noise in dB; None where they are equal or there is no signal.
+        cosine: Cosine of the angle between the two; None where one of them is all zero.
+        max_abs: Largest absolute difference.
+    """
+
+    name: str
+    sqnr: float | None
+    cosine: float | None
+    max_abs: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorError:
+    """SQNR of a tensor in dB: ``own`` of its quantization alone, ``all`` of all before it too."""
+
+    name: str
+    own: float | None
+    all: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far a model is off from the first one.
+
+    Attributes:
+        outputs: Its outputs.
+        layers: Its tensors, the worst first; empty if they were not asked for.
+        problem: Why it could not be told; empty if it could.
+    """
+
+    outputs: tuple[OutputError, ...] = ()
+    layers: tuple[TensorError, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResult:
+    """What is known of one model.
+
+    Attributes:
+        path: As the user gave it.
+        problem: Why it could not be measured; empty if it was.
+        inputs: Type and shape of what it was fed, by input.
+        assumed: Lengths that nothing gives, as the options that set them.
+        providers: Of the session, in order.
+        assigned: Nodes before fusion by provider; None where onnxruntime does not tell.
+        latency: None where it was not measured; so the others.
+        memory: Its memory.
+        ran: What ran.
+        findings: What went wrong, what took longest first.
+        more_findings: Findings left out for the size of the result.
+        accuracy: How far it is off; None for the first model.
+    """
+
+    path: str
+    problem: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    assigned: Mapping[str, int] | None = None
+    latency: Latency | None = None
+    memory: MemoryUse | None = None
+    ran: Ran | None = None
+    findings: tuple[Finding, ...] = ()
+    more_findings: int = 0
+    accuracy: Accuracy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceResult:
+    """What is known of all models.
+
+    Attributes:
+        models: In the order of the command line.
+        version: Of onnxruntime; empty if no model was loaded.
+        settings: How sessions were made, as names and values.
+        load: Load of the machine before, processes that wanted a core on average of a minute.
+        cores: Cores that this process may use.
+    """
+
+    models: tuple[ModelResult, ...]
+    version: str
+    settings: Mapping[str, str]
+    load: float
+    cores: int
+
+    @property
+    def noise(self) -> float | None:
+        """The largest noise of a model; None if none was measured."""
+        known = [model.latency.noise for model in self.models if model.latency is not None]
+        return max(known, default=None)
+
+    def to_json(self) -> str:
+        """Returns the JSON, of at most ``MOST_BYTES``."""
+        result = self
+        while True:
+            text = json.dumps(_plain(result), ensure_ascii=False, allow_nan=False) + "\n"
+            most = max((_length(model) for model in result.models), default=0)
+            if len(text.encode("utf-8", "backslashreplace")) <= MOST_BYTES or not most:
+                return text
+            models = tuple(_shortened(model, most // 2) for model in result.models)
+            result = replace(result, models=models)
+
+
+def _length(model: ModelResult) -> int:
+    layers = 0 if model.accuracy is None else len(model.accuracy.layers)
+    kernels = 0 if model.ran is None else len(model.ran.kernels)
+    return max(layers, kernels, len(model.findings))
+
+
+def _shortened(model: ModelResult, most: int) -> ModelResult:
+    """Returns a model with so many kernels, findings and layers at most."""
+    ran, accuracy = model.ran, model.accuracy
+    if ran is not None:
+        rest = ran.kernels[most:]
+        ran = replace(
+            ran,
+            kernels=ran.kernels[:most],
+            left_out=ran.left_out + len(rest),
+            left_out_micros=ran.left_out_micros + sum(kernel.micros for kernel in rest),
+        )
+    if accuracy is not None:
+        accuracy = replace(accuracy, layers=accuracy.layers[:most])
+    return replace(
+        model,
+        ran=ran,
+        accuracy=accuracy,
+        findings=model.findings[:most],
+        more_findings=model.more_findings + len(model.findings[most:]),
+    )
+
+
+def _plain(result: InferenceResult) -> dict[str, Any]:
+    return {"schema": SCHEMA, **_without_none(asdict(result)), "noise": result.noise}
+
+
+def _without_none(value: Any) -> Any:
+    """Leaves out what is not known, and numbers that JSON does not have."""
+    if isinstance(value, dict):
+        found = {key: _without_none(each) for key, each in value.items()}
+        return {key: each for key, each in found.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

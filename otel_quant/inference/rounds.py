@@ -1,0 +1,97 @@
+"""Latency in rounds: each model runs in each round, so that a busy machine hits all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from statistics import median, quantiles
+from typing import Final
+
+from otel_quant.inference.options import Options
+from otel_quant.inference.results import Latency
+
+ROUNDS: Final = 10
+_FEWEST: Final = 3
+_MOST_RUNS: Final = 1000
+_NANO: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The times of one model.
+
+    Attributes:
+        first: Seconds of its very first run.
+        rounds: Nanoseconds of each run, by round.
+    """
+
+    first: float
+    rounds: Sequence[Sequence[int]]
+
+
+def plan(options: Options, warm: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
+    """Returns how often each model runs, for each round.
+
+    Args:
+        options: The user's.
+        warm: Nanoseconds of a warm run by model.
+    """
+    if options.runs is not None:
+        rounds = min(ROUNDS, options.runs)
+        ends = [options.runs * i // rounds for i in range(rounds + 1)]
+        return [dict.fromkeys(warm, after - before) for before, after in pairwise(ends)]
+    slowest = max(warm.values(), default=1) * _NANO
+    rounds = min(ROUNDS, max(_FEWEST, int(options.seconds / max(slowest, _NANO))))
+    return [
+        {
+            name: min(
+                ceil(_MOST_RUNS / rounds), max(1, int(options.seconds / rounds / (time * _NANO)))
+            )
+            for name, time in warm.items()
+        }
+    ] * rounds
+
+
+def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latency:
+    """Sums up the times of a model.
+
+    Args:
+        timed: Its own.
+        first: Those of the first model, to compare with; None for the first model itself.
+        profiled: Time with the profiler on as a multiple of that without.
+    """
+    times = [time for each in timed.rounds for time in each]
+    medians = [median(each) for each in timed.rounds]
+    middle = median(times)
+    ratio = apart = None
+    if first is not None:
+        ratios = [own / median(other) for own, other in zip(medians, first.rounds, strict=False)]
+        ratio = median(ratios)
+        low, high = _spread(ratios)
+        apart = low > 1 or high < 1
+    low, high = _spread(medians)
+    return Latency(
+        median=middle * _NANO,
+        p10=_quantile(times, 1) * _NANO,
+        p90=_quantile(times, 9) * _NANO,
+        runs=len(times),
+        first=timed.first,
+        noise=(high - low) / 2 / middle,
+        ratio=ratio,
+        is_apart=apart,
+        profiled=profiled,
+    )
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the first and the third quartile."""
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _quantile(values: Sequence[float], tenth: int) -> float:
+    return values[0] if len(values) < 2 else quantiles(values, n=10, method="inclusive")[tenth - 1]

@@ -1,0 +1,115 @@
+"""The parent's side of a model's process: starts it, asks it, ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+_SHOWN: Final = 300
+"""Characters of an error that are shown."""
+
+
+class ModelError(Exception):
+    """A model could not be measured; the text says why, without the model's name."""
+
+
+class Worker:
+    """The process of one model.
+
+    Attributes:
+        folder: What its files are in; removed by :meth:`close`.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
+        theirs, ours = os.pipe()
+        answers, to_us = os.pipe()
+        self._said = (self.folder / "said").open("w+", encoding="utf-8", errors="replace")
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "otel_quant.inference.child",
+                    str(theirs),
+                    str(to_us),
+                    str(self.folder),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                # onnxruntime leaves a file of its own among the temporary ones.
+                env=os.environ | {"TMPDIR": str(self.folder)},
+                pass_fds=(theirs, to_us),
+                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+            )
+        finally:
+            os.close(theirs)
+            os.close(to_us)
+        self._requests = os.fdopen(ours, "w", encoding="utf-8")
+        self._answers = os.fdopen(answers, encoding="utf-8")
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def ask(self, request: str, **arguments: Any) -> Any:
+        """Has the process do something and returns its answer.
+
+        Args:
+            request: Name of a method of the process's model.
+            **arguments: Its arguments, as JSON has them.
+
+        Raises:
+            ModelError: It could not be done, or the process has died.
+        """
+        try:
+            self._requests.write(json.dumps({"do": request, **arguments}) + "\n")
+            self._requests.flush()
+        except BrokenPipeError:
+            pass  # it has died: the missing answer tells
+        line = self._answers.readline()
+        if not line.endswith("\n"):
+            raise ModelError(self._death())
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ModelError(_first_line(answer["error"]))
+        return answer["result"]
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        self._said.flush()
+        self._said.seek(0)
+        lines = [line for line in self._said.read().splitlines() if line.strip()]
+        why = f"; its last line: {_first_line(lines[-1])}" if lines else ""
+        if code >= 0:
+            return f"the process that ran it ended with exit code {code}{why}"
+        name = signal.Signals(-code).name
+        memory = " (probably for want of memory)" if name == "SIGKILL" else ""
+        return f"the process that ran it was ended by {name}{memory}{why}"
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        self._process.kill()
+        self._process.wait()
+        for file in (self._answers, self._said):
+            file.close()
+        try:
+            self._requests.close()
+        except BrokenPipeError:
+            pass
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _first_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."

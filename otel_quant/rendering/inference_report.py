@@ -1,0 +1,318 @@
+"""What was measured of ONNX models at work, as a table, Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from otel_quant.inference.findings.record import Finding
+from otel_quant.inference.results import (
+    InferenceResult,
+    MemoryUse,
+    ModelResult,
+    Ran,
+    RanKernel,
+)
+from otel_quant.rendering.document import Facts, Lines, Part, Table, as_markdown, as_text
+from otel_quant.rendering.sizes import size
+from otel_quant.rendering.spreadsheet import csv_lines
+from otel_quant.rendering.table import shortened
+from otel_quant.rendering.units import counted, digits_text, share_text
+
+_LONGEST: Final = 48
+_MOST_FINDINGS: Final = 20
+_MICRO: Final = 1e-6
+
+_Value = TypeVar("_Value")
+
+
+def report(result: InferenceResult, form: str, top: int) -> Iterator[str]:
+    """Renders a result, piece by piece.
+
+    Args:
+        result: What was measured.
+        form: ``table``, ``markdown``, ``csv`` or ``json``.
+        top: Kernels of each model in tables for people; the others have all.
+    """
+    if form == "json":
+        yield result.to_json()
+    elif form == "csv":
+        yield from _csv(result)
+    else:
+        yield _FOR_PEOPLE[form](parts(result, top))
+
+
+def parts(result: InferenceResult, top: int) -> Iterator[Part]:
+    """Yields what people are shown of a result."""
+    measured = [model for model in result.models if not model.problem]
+    yield Facts(tuple(settings(result).items()), "measured")
+    if measured:
+        yield latency_table(measured)
+        yield memory_table(measured)
+    if others := [model for model in measured if model.accuracy is not None]:
+        yield error_table(others)
+        yield from _problems(others)
+    for model in measured:
+        assert model.ran is not None
+        yield Lines((f"{model.path}: what ran", between_text(model.ran)))
+        yield operator_table(model.ran)
+        yield kernel_table(model.ran.kernels[:top])
+        left = len(model.ran.kernels) + model.ran.left_out - top
+        if left > 0:
+            yield Lines((f"({counted(left, 'more kernel')}; --top shows more, json and csv all)",))
+        yield Lines((f"{model.path}: what went wrong", *findings_text(model)))
+        if model.accuracy is not None and model.accuracy.layers:
+            yield layer_table(model, top)
+
+
+def settings(result: InferenceResult) -> Mapping[str, str]:
+    """Returns how it was measured, as names and values."""
+    noise = result.noise
+    found = {
+        "onnxruntime": result.version,
+        **result.settings,
+        "machine": f"{counted(result.cores, 'core')}, load {result.load:.2f} before",
+        "noise": "" if noise is None else f"{share_text(noise)} between rounds",
+    }
+    measured = [model for model in result.models if not model.problem]
+    for name, shown in _PER_MODEL.items():
+        texts = {model.path: shown(model) for model in measured}
+        if len(set(texts.values())) == 1:
+            found[name] = next(iter(texts.values()))
+        else:
+            found |= {f"{name} of {path}": text for path, text in texts.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+_PER_MODEL: Final[Mapping[str, Callable[[ModelResult], str]]] = {
+    "inputs": lambda model: ", ".join(f"{name} {shown}" for name, shown in model.inputs.items()),
+    "assumed": lambda model: ", ".join(model.assumed),
+    "nodes by provider": lambda model: ", ".join(
+        f"{name} {count:,}" for name, count in (model.assigned or {}).items()
+    ),
+}
+
+
+def latency_table(models: Sequence[ModelResult]) -> Table:
+    """Returns the times of models side by side."""
+    rows = []
+    for model in models:
+        assert model.latency is not None
+        found = model.latency
+        rows.append(
+            (
+                model.path,
+                milliseconds(found.median),
+                milliseconds(found.p10),
+                milliseconds(found.p90),
+                f"{found.runs:,}",
+                milliseconds(found.first),
+                share_text(found.noise),
+                "-" if found.profiled is None else f"x {found.profiled:.2f}",
+                _ratio_text(found.ratio, found.is_apart),
+            )
+        )
+    header = (
+        "model",
+        "median",
+        "p10",
+        "p90",
+        "runs",
+        "first run",
+        "noise",
+        "profiled",
+        "against the first",
+    )
+    return Table(header, ("", "ms", "ms", "ms", "", "ms", "", "", ""), tuple(rows))
+
+
+def _ratio_text(ratio: float | None, is_apart: bool | None) -> str:
+    if ratio is None:
+        return ""
+    return f"x {ratio:.3f}" if is_apart else f"no difference beyond the noise (x {ratio:.3f})"
+
+
+def memory_table(models: Sequence[ModelResult]) -> Table:
+    """Returns the memory of models side by side."""
+    rows = []
+    for model in models:
+        assert model.memory is not None
+        rows.append((model.path, *(_size_text(get(model.memory)) for _, get in _SIZES)))
+    header = ("model", *(name for name, _ in _SIZES))
+    return Table(header, ("",) * len(header), tuple(rows))
+
+
+_SIZES: Final[Sequence[tuple[str, Callable[[MemoryUse], int | None]]]] = (
+    ("peak while running", lambda memory: memory.peak),
+    ("peak until the first run", lambda memory: memory.load_peak),
+    ("grown by the session", lambda memory: memory.grown),
+    ("arena", lambda memory: memory.arena_held),
+    ("arena in use", lambda memory: memory.arena_used),
+    ("weights on disk", lambda memory: memory.weights_on_disk),
+    ("in memory", lambda memory: memory.weights_in_memory),
+)
+
+
+def error_table(models: Sequence[ModelResult]) -> Table:
+    """Returns how far outputs are off from the first model's."""
+    rows = [
+        (
+            shortened(f"{model.path}: {each.name}", _LONGEST),
+            _or_dash(each.sqnr, lambda value: f"{value:.1f}"),
+            _or_dash(each.cosine, lambda value: f"{value:.6f}"),
+            _or_dash(each.max_abs, lambda value: f"{value:.4g}"),
+            "equal" if each.max_abs == 0 else "",
+        )
+        for model in models
+        if model.accuracy is not None
+        for each in model.accuracy.outputs
+    ]
+    header = ("output, against the first model's", "SQNR", "cosine", "largest difference", "")
+    return Table(header, ("", "dB", "", "", ""), tuple(rows))
+
+
+def _problems(models: Sequence[ModelResult]) -> Iterator[Part]:
+    found = [
+        f"{model.path}: {model.accuracy.problem}"
+        for model in models
+        if model.accuracy is not None and model.accuracy.problem
+    ]
+    if found:
+        yield Lines(tuple(found))
+
+
+def layer_table(model: ModelResult, top: int) -> Table:
+    """Returns the errors of tensors, the worst first."""
+    assert model.accuracy is not None
+    rows = [
+        (
+            shortened(each.name, _LONGEST),
+            _or_dash(each.own, lambda value: f"{value:.1f}"),
+            _or_dash(each.all, lambda value: f"{value:.1f}"),
+            "",
+        )
+        for each in model.accuracy.layers[:top]
+    ]
+    header = ("tensor, worst first", "of its own", "of all before it too", "")
+    return Table(header, ("", "dB", "dB", ""), tuple(rows))
+
+
+def between_text(ran: Ran) -> str:
+    """Returns how a run's time divides into kernels and what is between them."""
+    share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else "-"
+    return (
+        f"a run with the profiler on: {milliseconds(ran.run_micros * _MICRO)} ms, of which kernels "
+        f"{milliseconds(ran.kernel_micros * _MICRO)} ms and between them "
+        f"{milliseconds(ran.between_micros * _MICRO)} ms ({share}); mean of {counted(ran.runs, 'run')}"
+    )
+
+
+def operator_table(ran: Ran) -> Table:
+    """Returns the kernels by operator."""
+    rows = [
+        (
+            each.op_type,
+            f"{each.kernels:,}",
+            f"{each.micros:,.0f}",
+            share_text(each.share),
+            rate_text(each.macs_per_second),
+            each.provider,
+        )
+        for each in ran.operators
+    ]
+    header = ("operator", "kernels", "time", "share", "rate", "provider")
+    return Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
+
+
+def kernel_table(kernels: Sequence[RanKernel]) -> Table:
+    """Returns kernels, those that took longest first."""
+    rows = [
+        (
+            shortened(each.node or f"(put in) {each.name}", _LONGEST),
+            each.op_type,
+            f"{each.micros:,.0f}",
+            share_text(each.share),
+            rate_text(each.macs_per_second),
+            types_text(each),
+        )
+        for each in kernels
+    ]
+    header = ("node of the file", "kernel", "time", "share", "rate", "operands and results")
+    return Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
+
+
+def types_text(kernel: RanKernel) -> str:
+    """Returns the types and shapes of a kernel, without its scalars."""
+    taken = [each for each in kernel.inputs if not each.endswith(" scalar")]
+    return shortened(f"{', '.join(taken[:3])} -> {', '.join(kernel.outputs[:2])}", 2 * _LONGEST)
+
+
+def findings_text(model: ModelResult) -> Sequence[str]:
+    """Returns the sentences of what went wrong."""
+    shown = [f"- {each.sentence}" for each in model.findings[:_MOST_FINDINGS]]
+    more = len(model.findings) + model.more_findings - len(shown)
+    if more:
+        shown.append(f"- and {more:,} more, which took less time")
+    return shown or ["- nothing"]
+
+
+def milliseconds(seconds: float) -> str:
+    """Returns seconds as milliseconds with three digits at least."""
+    return digits_text(1000 * seconds)
+
+
+def rate_text(macs_per_second: float | None) -> str:
+    """Returns MACs per second in thousands of millions."""
+    return "-" if macs_per_second is None else digits_text(macs_per_second / 1e9)
+
+
+def _size_text(value: int | None) -> str:
+    return "-" if value is None else size(value)
+
+
+def _or_dash(value: _Value | None, shown: Callable[[_Value], str]) -> str:
+    return "-" if value is None else shown(value)
+
+
+_CSV: Final = (
+    "model", "kernel", "operator", "provider", "node", "micros", "share", "calls", "macs",
+    "macs_per_second", "inputs", "outputs", "findings",
+)  # fmt: skip
+
+
+def _csv(result: InferenceResult) -> Iterable[str]:
+    return csv_lines(
+        _CSV,
+        (
+            (
+                model.path,
+                each.name,
+                each.op_type,
+                each.provider,
+                each.node,
+                each.micros,
+                each.share,
+                each.calls,
+                each.macs,
+                each.macs_per_second,
+                "; ".join(each.inputs),
+                "; ".join(each.outputs),
+                "; ".join(_said_of(each, model.findings)),
+            )
+            for model in result.models
+            if model.ran is not None
+            for each in model.ran.kernels
+        ),
+    )
+
+
+def _said_of(kernel: RanKernel, findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        if kernel.name in finding.kernels:
+            yield finding.sentence
+
+
+_FOR_PEOPLE: Final[Mapping[str, Callable[[Iterable[Part]], str]]] = {
+    "table": as_text,
+    "markdown": as_markdown,
+}

@@ -1,0 +1,126 @@
+"""Models at work as a page of their own, or as a section of a recording's report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_quant.inference.results import InferenceResult, ModelResult
+from otel_quant.inference.results_reader import read_result
+from otel_quant.recordings.layout import INFERENCE
+from otel_quant.rendering.document import Table
+from otel_quant.rendering.inference_report import (
+    between_text,
+    error_table,
+    kernel_table,
+    latency_table,
+    layer_table,
+    memory_table,
+    operator_table,
+    settings,
+)
+from otel_quant.report.page import page
+from otel_quant.report.tables import Column, FactList, PageTable, Row
+from otel_quant.version import VERSION
+
+_MOST = 100
+"""Rows of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPart:
+    """What is shown of one model.
+
+    Attributes:
+        path: The model.
+        problem: Why it was not measured; empty if it was.
+        between: How a run's time divides.
+        findings: Sentences with their sources.
+        tables: What ran, and the errors of tensors.
+    """
+
+    path: str
+    problem: str
+    between: str = ""
+    findings: tuple[tuple[str, str], ...] = ()
+    tables: tuple[PageTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InferencePart:
+    """What is shown of a result.
+
+    Attributes:
+        tables: The models side by side.
+        models: Each by itself.
+        settings: How it was measured.
+    """
+
+    tables: tuple[PageTable, ...]
+    models: tuple[ModelPart, ...]
+    settings: FactList
+
+
+def render(result: InferenceResult) -> str:
+    """Returns a result as one HTML page that needs no network."""
+    return page("inference.html.j2", version=VERSION, inference=part_of(result))
+
+
+def inference_of(recording: Path) -> InferencePart | None:
+    """Returns what was measured beside a recording; None if nothing was, or it is damaged."""
+    try:
+        return part_of(read_result((recording / INFERENCE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def part_of(result: InferenceResult) -> InferencePart:
+    """Returns what is shown of a result."""
+    measured = [model for model in result.models if model.ran is not None]
+    return InferencePart(
+        tuple(_side_by_side(measured)) if measured else (),
+        tuple(_model(number, model) for number, model in enumerate(result.models)),
+        FactList("How it was measured", tuple(settings(result).items())),
+    )
+
+
+def _side_by_side(models: Sequence[ModelResult]) -> Iterator[PageTable]:
+    yield _page_table("latency", "Latency, without the profiler", latency_table(models))
+    yield _page_table("memory", "Memory", memory_table(models))
+    if others := [model for model in models if model.accuracy is not None]:
+        yield _page_table("error", "How far off", error_table(others))
+
+
+def _model(number: int, model: ModelResult) -> ModelPart:
+    if model.ran is None:
+        return ModelPart(model.path, model.problem)
+    tables = [
+        _page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran)),
+        _page_table(f"kernels-{number}", "Kernels", kernel_table(model.ran.kernels)),
+    ]
+    if model.accuracy is not None and model.accuracy.layers:
+        layers = layer_table(model, len(model.accuracy.layers))
+        tables.append(_page_table(f"layers-{number}", "Error of each tensor", layers))
+    findings = [(each.sentence, each.source) for each in model.findings[:_MOST]]
+    more = len(model.findings) + model.more_findings - len(findings)
+    if more:
+        findings.append((f"and {more:,} more, which took less time", ""))
+    return ModelPart(model.path, "", between_text(model.ran), tuple(findings), tuple(tables))
+
+
+def _page_table(name: str, caption: str, table: Table) -> PageTable:
+    """Returns a table without its last column if that has nothing."""
+    width = len(table.header) - (not any(row[-1] for row in table.rows))
+    columns = tuple(
+        Column(heading, unit, is_text=i in (0, len(table.header) - 1))
+        for i, (heading, unit) in enumerate(zip(table.header, table.units, strict=True))
+    )
+    left_out = len(table.rows) - _MOST
+    return PageTable(
+        f"inference-{name}",
+        caption,
+        columns[:width],
+        tuple(Row(row[:width]) for row in table.rows[:_MOST]),
+        f"{left_out:,} more rows are left out." if left_out > 0 else "",
+    )

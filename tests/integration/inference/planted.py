@@ -1,0 +1,295 @@
+"""Models with one planted defect each, and models without any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from tests.integration.inference.small_models import (
+    FLOAT16,
+    Builder,
+    quantized_conv,
+    quantized_matmul,
+)
+
+PADS = [1, 1, 1, 1]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A model and what is to be said of it.
+
+    Attributes:
+        build: Builds it.
+        kind: Kind of the finding.
+        node: The node that it names.
+        says: A part of its sentence.
+        kernels: Names of the kernels whose time it is.
+    """
+
+    build: Callable[[], Builder]
+    kind: str
+    node: str
+    says: str
+    kernels: frozenset[str]
+
+
+def _image() -> tuple[Builder, str]:
+    graph = Builder([1, 16, 32, 32])
+    return graph, graph.quantized("x")
+
+
+def unsupported_operator_between() -> Builder:
+    graph, value = _image()
+    value = quantized_conv(graph, value, "c1", 16, 16)
+    value = graph.quantized(graph.node("Exp", [value], "exp"))
+    graph.output(quantized_conv(graph, value, "c2", 16, 16))
+    return graph
+
+
+def pair_split_by_a_shared_initializer() -> Builder:
+    graph = Builder([64, 64])
+    weights = graph.dequantized(graph.weights("w", 64, 64))
+    graph.node("MatMul", ["x", weights], "m1")
+    graph.output(graph.node("Mul", ["m1", graph.node("Exp", [weights], "exp")], "product"))
+    return graph
+
+
+def float_bias() -> Builder:
+    graph = Builder([8, 64])
+    value = graph.quantized("x")
+    weights = graph.dequantized(graph.weights("w", 64, 64))
+    graph.output(
+        graph.node("Gemm", [value, weights, graph.weights("bias", 64, dtype=np.float32)], "g1")
+    )
+    return graph
+
+
+def old_opset() -> Builder:
+    graph = Builder([1, 16, 32, 32], opset=11)
+    value = quantized_conv(graph, graph.quantized("x"), "c1", 16, 16)
+    value = graph.quantized(graph.node("MaxPool", [value], "pool", kernel_shape=[2, 2]))
+    graph.output(quantized_conv(graph, value, "c2", 16, 16))
+    return graph
+
+
+def cast() -> Builder:
+    graph = Builder([1, 64], dtype=FLOAT16)
+    graph.output(graph.node("MatMul", ["x", graph.weights("w", 64, 64, dtype=np.float16)], "m1"))
+    return graph
+
+
+def transpose() -> Builder:
+    graph, value = _image()
+    value = quantized_conv(graph, value, "c1", 16, 16)
+    value = graph.node("MaxPool", [value], "pool", kernel_shape=[2, 2])
+    graph.output(quantized_conv(graph, graph.quantized(value, scale=0.03), "c2", 16, 16))
+    return graph
+
+
+def reorder() -> Builder:
+    graph = Builder([1, 16, 32, 32])
+    value = "x"
+    for name in ("c1", "c2"):
+        weights = graph.weights(f"{name}_w", 16, 16, 3, 3, dtype=np.float32)
+        value = graph.node("Conv", [value, weights], name, pads=PADS)
+        if name == "c1":
+            value = graph.node("Softmax", [value], "soft", axis=1)
+    graph.output(value)
+    return graph
+
+
+def dynamic_shape() -> Builder:
+    graph = Builder(["batch", 64])
+    first = graph.constant("first", np.array([0]))
+    length = graph.node("Gather", [graph.node("Shape", ["x"], "shape"), first], "g")
+    target = graph.node("Concat", [length, graph.constant("rest", np.array([64]))], "cat", axis=0)
+    row = graph.node("Expand", [graph.weights("w", 1, 64, dtype=np.float32), target], "rows")
+    graph.output(graph.node("Add", ["x", row], "sum"))
+    return graph
+
+
+def sixteen_bits() -> Builder:
+    graph = Builder([1, 16, 32, 32], opset=21)
+    value = graph.quantized("x", np.uint16(1000), 0.001)
+    weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3))
+    result = graph.node("Conv", [value, weights], "c1", pads=PADS)
+    graph.output(graph.quantized(result, np.uint16(1000)))
+    return graph
+
+
+def weights_along_the_wrong_axis() -> Builder:
+    graph = Builder([1, 64], opset=21)
+    scales, zeros = np.full(64, 0.02, np.float32), np.zeros(64, np.int8)
+    weights = graph.dequantized(graph.weights("w", 64, 32), zeros, scales, axis=0)
+    graph.output(graph.node("MatMul", ["x", weights], "m1"))
+    return graph
+
+
+def convolution_along_the_wrong_axis() -> Builder:
+    graph, value = _image()
+    scales, zeros = np.full(16, 0.02, np.float32), np.zeros(16, np.int8)
+    weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3), zeros, scales, axis=1)
+    graph.output(graph.quantized(graph.node("Conv", [value, weights], "c1", pads=PADS)))
+    return graph
+
+
+def result_read_twice() -> Builder:
+    graph, value = _image()
+    weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3))
+    result = graph.node("Conv", [value, weights], "c1", pads=PADS)
+    graph.output(graph.quantized(result))
+    graph.output(result)
+    return graph
+
+
+def no_kernel_on_integers() -> Builder:
+    graph, value = _image()
+    weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3))
+    graph.output(graph.quantized(graph.node("ConvTranspose", [value, weights], "up")))
+    return graph
+
+
+def element_by_element() -> Builder:
+    graph, value = _image()
+    value = quantized_conv(graph, value, "c1", 16, 16)
+    value = graph.quantized(graph.node("Sigmoid", [value], "sigmoid"), np.uint8(0), 1 / 256)
+    graph.output(quantized_conv(graph, value, "c2", 16, 16))
+    return graph
+
+
+def int4_without_a_zero_point_per_block() -> Builder:
+    """Weights of 4 bits at an opset that has them only in Microsoft's domain."""
+    graph = Builder([1, 64], opset=17)
+    values = np.random.default_rng(3).integers(-8, 8, 64 * 64)
+    graph.tensor(helper.make_tensor("w", TensorProto.INT4, [64, 64], values))
+    graph.tensor(helper.make_tensor("w_zero", TensorProto.INT4, [64], [0] * 64))
+    scale = graph.constant("w_scale", np.full(64, 0.1, np.float32))
+    weights = graph.node(
+        "DequantizeLinear", ["w", scale, "w_zero"], "w_DQ", domain="com.microsoft", axis=0
+    )
+    graph.output(graph.node("MatMul", ["x", weights], "m1"))
+    return graph
+
+
+DEFECTS: dict[str, Planted] = {
+    "unsupported operator": Planted(
+        unsupported_operator_between,
+        "unfused", "exp", "there is no kernel on integers for it", frozenset({"c1_DQ", "exp_Q"}),
+    ),
+    "shared initializer": Planted(
+        pair_split_by_a_shared_initializer,
+        "in_float", "m1", "the weights `w` are also read by Exp `exp`", frozenset({"m1"}),
+    ),
+    "float bias": Planted(
+        float_bias, "in_float", "g1", "its weights are int8: the bias is float32", frozenset({"g1"})
+    ),
+    "old opset": Planted(
+        old_opset, "unfused", "pool", "from opset 12 on; this is 11", frozenset({"c1_DQ", "pool_Q"})
+    ),
+    "cast": Planted(
+        cast, "inserted", "m1", "put in a Cast in front of MatMul `m1`",
+        frozenset({"InsertedPrecisionFreeCast_x"}),
+    ),
+    "transpose": Planted(
+        transpose, "inserted", "c2", "put in a Transpose between QuantizeLinear `pool_Q` and Conv `c2`",
+        frozenset({"Transpose_token_5"}),
+    ),
+    "reorder": Planted(
+        reorder, "inserted", "c2", "put in a ReorderInput between Softmax `soft` and Conv `c2`",
+        frozenset({"ReorderInput_token_4"}),
+    ),
+    "dynamic shape": Planted(
+        dynamic_shape, "shapes", "shape", "`shape`, `g` and `cat` compute shapes in every run",
+        frozenset({"shape", "g", "cat"}),
+    ),
+    "16 bits": Planted(
+        sixteen_bits, "in_float", "c1", "its operands and result are uint16 and int8", frozenset({"c1"})
+    ),
+    "axis of weights": Planted(
+        weights_along_the_wrong_axis, "in_float", "m1", "scales along axis 0", frozenset({"m1"})
+    ),
+    "axis of a convolution": Planted(
+        convolution_along_the_wrong_axis, "axis", "c1", "are quantized along axis 1",
+        frozenset({"c1_token_2"}),
+    ),
+    "result read twice": Planted(
+        result_read_twice, "in_float", "c1", "its result is also an output of the model",
+        frozenset({"c1"}),
+    ),
+    "no kernel on integers": Planted(
+        no_kernel_on_integers, "in_float", "up", "there is no kernel on integers for it",
+        frozenset({"up"}),
+    ),
+    "no vectorized path": Planted(
+        element_by_element, "scalar", "sigmoid", "QLinearSigmoid of Sigmoid `sigmoid` has no",
+        frozenset({"sigmoid"}),
+    ),
+    "4 bits": Planted(
+        int4_without_a_zero_point_per_block, "in_float", "m1", "although its weights are int4",
+        frozenset({"m1"}),
+    ),
+}  # fmt: skip
+
+
+def quantized_convolutions() -> Builder:
+    graph, value = _image()
+    value = quantized_conv(graph, value, "c1", 16, 16)
+    graph.output(quantized_conv(graph, value, "c2", 16, 16))
+    return graph
+
+
+def quantized_matmuls() -> Builder:
+    graph = Builder([8, 64])
+    value = quantized_matmul(graph, graph.quantized("x"), "m1", 64, 64)
+    graph.output(quantized_matmul(graph, value, "m2", 64, 64))
+    return graph
+
+
+def float_matmuls() -> Builder:
+    graph = Builder([8, 64])
+    value = graph.node("MatMul", ["x", graph.weights("w", 64, 64, dtype=np.float32)], "m1")
+    value = graph.node("Relu", [value], "relu")
+    graph.output(graph.node("MatMul", [value, "w"], "m2"))
+    return graph
+
+
+def four_bits() -> Builder:
+    graph = Builder([1, 64], opset=21)
+    values = np.random.default_rng(3).integers(-8, 8, 64 * 64)
+    graph.tensor(helper.make_tensor("w", TensorProto.INT4, [64, 64], values))
+    scale = graph.constant("scale", np.full((2, 64), 0.1, np.float32))
+    weights = graph.node("DequantizeLinear", ["w", scale], "w_DQ", axis=0, block_size=32)
+    graph.output(graph.node("MatMul", ["x", weights], "m1"))
+    return graph
+
+
+def float_convolutions() -> Builder:
+    graph, value = Builder([1, 16, 32, 32]), "x"
+    for name in ("c1", "c2"):
+        weights = graph.weights(f"{name}_w", 16, 16, 3, 3, dtype=np.float32)
+        value = graph.node("Conv", [value, weights], name, pads=PADS)
+        value = graph.node("Relu", [value], f"{name}_relu")
+    graph.output(graph.node("GlobalAveragePool", [value], "pool"))
+    return graph
+
+
+def signed_convolution() -> Builder:
+    graph = Builder([1, 16, 32, 32])
+    weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3))
+    result = graph.node("Conv", [graph.quantized("x", np.int8(0)), weights], "c1", pads=PADS)
+    graph.output(graph.quantized(result, np.int8(0)))
+    return graph
+
+
+CLEAN: dict[str, Callable[[], Builder]] = {
+    "quantized convolutions": quantized_convolutions,
+    "quantized MatMuls": quantized_matmuls,
+    "float MatMuls": float_matmuls,
+    "4 bits in blocks": four_bits,
+    "float convolutions": float_convolutions,
+    "signed convolution": signed_convolution,
+}

@@ -1,0 +1,347 @@
+"""`otel-quant inference`: what it prints and writes, and what it says of models that fail."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_quant.inference.worker import ModelError, Worker
+from tests.fixtures.recorded import RecordedFolder
+from tests.integration.inference.planted import (
+    convolution_along_the_wrong_axis,
+    dynamic_shape,
+    float_matmuls,
+    four_bits,
+    quantized_matmuls,
+    unsupported_operator_between,
+)
+from tests.integration.inference.small_models import Builder
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+    """Runs the command with a folder for temporary files; nothing may be left in it."""
+    temporary = folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, list(temporary.iterdir())) == (code, []), done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[str, str]:
+    float_matmuls().save(tmp_path / "float.onnx")
+    quantized_matmuls().save(tmp_path / "int8.onnx")
+    return "float.onnx", "int8.onnx"
+
+
+def test_two_models_stand_side_by_side(models: tuple[str, str], tmp_path: Path) -> None:
+    out, err = run(
+        tmp_path, *models, "--format", "json", "--chrome", "trace.json", "--threads", "1"
+    )
+    assert err == ""
+    assert len(out) < 1_000_000
+    result = json.loads(out)
+    assert result["settings"] == {
+        "providers": "CPUExecutionProvider",
+        "threads": "1",
+        "graph optimization": "all",
+        "runs": "4",
+    }
+    before, after = result["models"]
+    assert [each["path"] for each in result["models"]] == [*models]
+    assert before["inputs"] == after["inputs"] == {"x": "float32 8x64"}
+    assert before["providers"] == ["CPUExecutionProvider"]
+    assert before["assigned"] == {"CPUExecutionProvider": 3}
+    for model in (before, after):
+        latency, memory = model["latency"], model["memory"]
+        assert latency["runs"] == 4
+        assert latency["p10"] <= latency["median"] <= latency["p90"]
+        assert latency["profiled"] > 0
+        assert memory["peak"] > memory["grown"] > 0
+        assert memory["load_peak"] > 0
+        assert memory["arena_held"] >= memory["arena_used"] > 0
+        assert_sums_agree(model["ran"])
+    assert "ratio" in after["latency"]
+    assert "ratio" not in before["latency"]
+    assert (
+        before["memory"]["weights_on_disk"] == before["memory"]["weights_in_memory"] == 64 * 64 * 4
+    )
+    assert {each["node"]: each["macs"] for each in before["ran"]["kernels"]} == {
+        "m1": 8 * 64 * 64,
+        "m2": 8 * 64 * 64,
+        "relu": 8 * 64,
+    }
+    kernels = {each["node"]: each for each in after["ran"]["kernels"]}
+    first = kernels["m1"]
+    assert (first["op_type"], first["nodes"], first["macs"]) == ("QLinearMatMul", 4, 8 * 64 * 64)
+    assert first["macs_per_second"] == pytest.approx(
+        1e6 * first["macs"] / first["micros"], rel=1e-4
+    )
+    assert first["inputs"][:2] == ["uint8 8x64", "float32 scalar"]
+    assert first["outputs"] == ["uint8 8x64"]
+    [error] = after["accuracy"]["outputs"]
+    assert error["name"] == "m2_DQ"
+    assert -1 <= error["cosine"] <= 1
+    assert "accuracy" not in before
+    assert_trace_agrees(json.loads((tmp_path / "trace.json").read_text()), result["models"])
+
+
+def assert_sums_agree(ran: dict[str, Any]) -> None:
+    """Kernels, operators and what is between them make a run."""
+    kernels = sum(each["micros"] for each in ran["kernels"])
+    assert sum(each["micros"] for each in ran["operators"]) == pytest.approx(kernels, rel=0.01)
+    assert ran["kernel_micros"] == pytest.approx(kernels, rel=0.01)
+    assert ran["run_micros"] == pytest.approx(kernels + ran["between_micros"], rel=0.01)
+    assert sum(each["share"] for each in ran["kernels"]) == pytest.approx(1, rel=0.01)
+
+
+def assert_trace_agrees(trace: dict[str, Any], models: list[dict[str, Any]]) -> None:
+    """A process for each model, and in it the events of the profile."""
+    names = {
+        each["pid"]: each["args"]["name"] for each in trace["traceEvents"] if each["ph"] == "M"
+    }
+    for pid, name in names.items():
+        ran = next(each["ran"] for each in models if each["path"] == name)
+        events = [e for e in trace["traceEvents"] if e["pid"] == pid and e["ph"] == "X"]
+        runs = [each for each in events if each["name"] == "run"]
+        assert len(runs) == ran["runs"]
+        micros = sum(each["dur"] for each in events if each["name"] != "run")
+        assert micros / len(runs) == pytest.approx(ran["kernel_micros"], rel=0.01)
+        for event in events:
+            assert any(
+                run["ts"] <= event["ts"]
+                and event["ts"] + event["dur"] <= run["ts"] + run["dur"] + 1
+                for run in runs
+            )
+
+
+def test_every_format_names_the_defect_with_its_share(tmp_path: Path) -> None:
+    unsupported_operator_between().save(tmp_path / "exp.onnx")
+    sentence = (
+        "`exp_Q` were not fused with Exp `exp`: there is no kernel on integers for it",
+        "`c1_DQ` were not fused with Exp `exp`: there is no kernel on integers for it",
+    )
+    for form in ("table", "json", "csv"):
+        out, _ = run(tmp_path, "exp.onnx", "--format", form)
+        assert any(each in out for each in sentence), form
+    rows = list(csv.DictReader(io.StringIO(out)))
+    said = {row["kernel"]: row["findings"] for row in rows}
+    assert said["exp"] == ""
+    assert any(each in said["exp_Q"] for each in sentence)
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1, rel=0.01)
+    out, _ = run(tmp_path, "exp.onnx", "--format", "markdown")
+    assert "there is no kernel on integers for it" in out
+    assert "| operator | kernels | time us |" in out
+    out, _ = run(tmp_path, "exp.onnx", "--format", "html")
+    assert out.startswith("<!DOCTYPE html>")
+    assert "there is no kernel on integers for it" in out
+    assert "Content-Security-Policy" in out
+
+
+def test_the_recording_gets_the_result_and_its_report_a_section(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    RecordedFolder(tmp_path / "recording")
+    run(tmp_path, *models, "--record", "recording")
+    result = json.loads((tmp_path / "recording" / "inference.json").read_text())
+    assert [each["path"] for each in result["models"]] == [*models]
+    subprocess.run(
+        [sys.executable, "-m", "otel_quant", "report", "recording"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    page = (tmp_path / "recording" / "report.html").read_text()
+    assert "Models at work" in page
+    assert "QLinearMatMul" in page
+    _, err = run(tmp_path, *models, "--record", ".", code=2)
+    assert err == (
+        "otel-quant: --record: . is no recording; expected a folder that `otel-quant run` made\n"
+    )
+
+
+def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
+    dynamic_shape().save(tmp_path / "open.onnx")
+    out, _ = run(tmp_path, "open.onnx", "--format", "json")
+    [model] = json.loads(out)["models"]
+    assert (model["inputs"], model["assumed"]) == ({"x": "float32 1x64"}, ["--dim batch=1"])
+    for option in ("--dim=batch=3", "--input=x=3x64"):
+        out, _ = run(tmp_path, "open.onnx", "--format", "json", option)
+        [model] = json.loads(out)["models"]
+        assert (model["inputs"], model["assumed"]) == ({"x": "float32 3x64"}, [])
+
+
+def test_data_of_a_file_is_what_models_are_fed(models: tuple[str, str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "zeros.npz", x=np.zeros((8, 64), np.float32))
+    out, _ = run(tmp_path, *models, "--format", "json", "--data", "zeros.npz")
+    [error] = json.loads(out)["models"][1]["accuracy"]["outputs"]
+    assert error == {"name": "m2_DQ", "max_abs": 0.0}
+    np.savez(tmp_path / "other.npz", y=np.zeros(3), x=np.zeros((8, 64), np.float32))
+    np.savez(tmp_path / "double.npz", x=np.zeros((8, 64)))
+    (tmp_path / "text.npz").write_text("no arrays")
+    for name, problem in {
+        "other.npz": "float.onnx: other.npz has 'y', which is no input; expected x",
+        "double.npz": "float.onnx: double.npz: 'x' is float64 [8, 64]; expected float32 [8, 64]",
+        "text.npz": "float.onnx: text.npz: is not a file of numpy.savez; expected arrays by the "
+        "names of inputs",
+        "none.npz": "float.onnx: none.npz: No such file or directory; expected arrays by the "
+        "names of inputs",
+    }.items():
+        _, err = run(tmp_path, "float.onnx", "--data", name, code=1)
+        assert err == f"otel-quant: {problem}\n"
+
+
+def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    unknown = Builder([8, 64])
+    unknown.output(unknown.node("NoSuchOperator", ["x"], "y", domain="my.domain"))
+    unknown.save(tmp_path / "unknown.onnx")
+    convolution_along_the_wrong_axis().save(tmp_path / "image.onnx")
+    out, err = run(
+        tmp_path, models[0], "gone.onnx", "text.onnx", "unknown.onnx", "image.onnx", models[1],
+        "--input", "x=8x64", "--format", "json", code=1,
+    )  # fmt: skip
+    measured = [each["path"] for each in json.loads(out)["models"] if not each["problem"]]
+    assert measured == [*models]
+    lines = err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        "gone.onnx",
+        "text.onnx",
+        "unknown.onnx",
+        "image.onnx",
+    ]
+    assert all(line.startswith("otel-quant: ") for line in lines)
+    assert "No such file or directory" in lines[0]
+    assert "my.domain:NoSuchOperator(-1) is not a registered function/op" in lines[2]
+
+
+def test_an_unknown_provider_is_named_with_those_that_are_there(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    _, err = run(tmp_path, models[0], "--provider", "CPU", "--provider", "Moon:a=1", code=1)
+    assert err == (
+        "otel-quant: float.onnx: provider 'MoonExecutionProvider' is not in this onnxruntime; "
+        "expected one of AzureExecutionProvider, CPUExecutionProvider\n"
+    )
+    _, err = run(tmp_path, models[0], "--provider", "CPU:a", code=2)
+    assert err == (
+        "otel-quant: --provider: CPU:a has an option 'a'; expected NAME:KEY=VALUE,KEY=VALUE\n"
+    )
+
+
+def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "crash.c").write_text(
+        "#include <stdio.h>\n#include <stdlib.h>\n"
+        'void *RegisterCustomOps() { fputs("out of luck\\n", stderr); abort(); }\n'
+    )
+    library = tmp_path / "crash.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "crash.c"], check=True)
+    _, err = run(tmp_path, *models, "--custom-ops", str(library), code=1)
+    why = "the process that ran it was ended by SIGABRT; its last line: out of luck"
+    assert err == f"otel-quant: float.onnx: {why}\notel-quant: int8.onnx: {why}\n"
+
+
+def test_a_process_that_is_killed_while_it_runs_is_told_and_its_files_go(tmp_path: Path) -> None:
+    path = four_bits().save(tmp_path / "model.onnx")
+    worker = Worker()
+    options = {"providers": [], "threads": None, "level": "all", "warmup": 1, "custom_ops": []}
+    subject = {"data": None, "shapes": {"x": [1, 64]}, "values": {}, "limits": {}}
+    loaded = worker.ask("load", path=str(path), options=options, subject=subject)
+    assert loaded["inputs"] == {"x": ["float32", 1, 64]}
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(ModelError, match="ended by SIGKILL \\(probably for want of memory\\)"):
+        worker.ask("run", times=1)
+    folder = worker.folder
+    worker.close()
+    assert not folder.exists()
+    assert not Path(f"/proc/{worker.pid}").exists()
+
+
+def test_processes_and_files_go_with_a_parent_that_is_stopped(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "otel_quant", "inference", *models, "--seconds", "600"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )
+    children = _until(lambda: _children(parent.pid), 2)
+    os.kill(parent.pid, signal.SIGINT)
+    assert parent.wait(60) == 130
+    assert list(temporary.iterdir()) == []
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_processes_and_files_go_when_the_parent_is_killed(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "otel_quant", "inference", *models, "--seconds", "600"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+    )
+    _until(lambda: list(temporary.glob("*/.ses")), 2)  # sessions are being made
+    parent.kill()
+    parent.wait()
+    while list(temporary.iterdir()):
+        os.sched_yield()
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _until(found: Any, count: int) -> Any:
+    while len(result := found()) < count:
+        os.sched_yield()
+    return result
+
+
+def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Once(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left = [{"x": np.random.default_rng(1).standard_normal((8, 64), np.float32)}]
+
+        def get_next(self) -> Any:
+            return self._left.pop() if self._left else None
+
+    float_matmuls().save(tmp_path / "float.onnx")
+    quantize_static(
+        tmp_path / "float.onnx", tmp_path / "int8.onnx", Once(), quant_format=QuantFormat.QDQ
+    )
+    out, _ = run(tmp_path, "float.onnx", "int8.onnx", "--format", "json", "--layers")
+    layers = json.loads(out)["models"][1]["accuracy"]["layers"]
+    assert {each["name"] for each in layers} >= {"x", "relu", "m2"}
+    errors = [each["all"] for each in layers]
+    assert errors == sorted(errors)
+    assert all(20 < each["all"] < 80 for each in layers), layers
+    assert all("own" in each for each in layers)

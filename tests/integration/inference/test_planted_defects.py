@@ -1,0 +1,94 @@
+"""Each planted defect is named with its node and share; of a clean model nothing is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_quant.inference.chrome import chrome_trace
+from otel_quant.inference.measure import Measured, measure
+from otel_quant.inference.options import Options
+from otel_quant.inference.results import ModelResult
+from otel_quant.inference.subjects import measured_model
+from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls
+
+_AT_ONCE = 7
+
+
+def _measured(paths: list[Path], options: Options) -> Iterator[tuple[ModelResult, Measured]]:
+    for start in range(0, len(paths), _AT_ONCE):
+        models = [
+            measured_model(str(path), {}, {}, None) for path in paths[start : start + _AT_ONCE]
+        ]
+        yield from zip(measure(models, options).models, models, strict=True)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelResult, Measured]]:
+    folder = tmp_path_factory.mktemp("planted")
+    builders = {name: each.build for name, each in DEFECTS.items()} | CLEAN
+    paths = [
+        build().save(folder / f"{number}.onnx") for number, build in enumerate(builders.values())
+    ]
+    return dict(zip(builders, _measured(paths, Options(runs=4)), strict=True))
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
+    name: str, results: dict[str, tuple[ModelResult, Measured]]
+) -> None:
+    planted, (result, model) = DEFECTS[name], results[name]
+    assert result.problem == ""
+    found = [
+        each
+        for each in result.findings
+        if (each.kind, each.node) == (planted.kind, planted.node) and planted.says in each.sentence
+    ]
+    assert [set(each.kernels) for each in found] == [set(planted.kernels)], result.findings
+    assert result.ran is not None
+    events = json.loads(chrome_trace([model]))["traceEvents"]
+    kernels = [each for each in events if each["ph"] == "X" and each["name"] != "run"]
+    of_it = sum(each["dur"] for each in kernels if each["name"] in planted.kernels)
+    assert found[0].share == pytest.approx(of_it / sum(each["dur"] for each in kernels), rel=0.01)
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_of_a_clean_model_nothing_is_said(
+    name: str, results: dict[str, tuple[ModelResult, Measured]]
+) -> None:
+    assert results[name][0].problem == ""
+    assert results[name][0].findings == ()
+
+
+def test_a_node_that_fell_back_from_the_provider_asked_for_is_named(tmp_path: Path) -> None:
+    path = float_matmuls().save(tmp_path / "float.onnx")
+    options = Options(runs=2, providers=(("AzureExecutionProvider", {}),))
+    [(result, _)] = _measured([path], options)
+    assert result.assigned == {"CPUExecutionProvider": 3}
+    assert sorted((each.kind, each.node) for each in result.findings) == [
+        ("fallback", "m1"),
+        ("fallback", "relu"),
+    ]
+    assert sum(each.share for each in result.findings) == pytest.approx(1)
+    said = {each.node: each.sentence.partition(" (")[0] for each in result.findings}
+    where = "ran on CPUExecutionProvider and not on AzureExecutionProvider"
+    assert said["relu"] == f"Relu `relu` {where}"
+    assert said["m1"] in (f"MatMul `m1` and `m2` {where}", f"MatMul `m2` and `m1` {where}")
+
+
+def test_below_the_level_that_fuses_the_level_is_the_reason(tmp_path: Path) -> None:
+    path = CLEAN["quantized MatMuls"]().save(tmp_path / "quantized.onnx")
+    [(result, _)] = _measured([path], Options(runs=2, level="disable"))
+    assert {(each.kind, each.node) for each in result.findings} == {
+        ("in_float", "m1"),
+        ("in_float", "m2"),
+        ("unfused", "m1"),
+        ("unfused", "m2"),
+    }
+    assert all(
+        "the level of graph optimization is disable" in each.sentence for each in result.findings
+    )
+    assert all(each.remedy == "level extended or all" for each in result.findings)

@@ -1,0 +1,143 @@
+"""Models by real quantizers are measured whole: each kernel has its node, each MAC its kernel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from otel_quant.cost import analyze
+from otel_quant.inference.measure import measure
+from otel_quant.inference.options import Options
+from otel_quant.inference.results import ModelResult
+from otel_quant.inference.subjects import measured_model
+
+pytestmark = [pytest.mark.quark, pytest.mark.slow]
+
+
+class _Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.depthwise = nn.Conv2d(16, 16, 3, groups=16, padding=1)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.silu(self.depthwise(torch.relu(self.first(x))))
+        result: torch.Tensor = self.head(x.mean(dim=(2, 3)))
+        return result
+
+
+class _Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        result: torch.Tensor = x + self.down(nn.functional.gelu(self.up(x)))
+        return result
+
+
+_FLOAT: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "convolutions": (_Convolutions, (1, 3, 32, 32)),
+    "transformer": (_Transformer, (1, 32, 64)),
+}
+_PRESETS = ("XINT8", "A8W8", "BF16")
+
+
+def _reader(shape: tuple[int, ...]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Two(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left = [np.random.default_rng(i).random(shape, np.float32) for i in range(2)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return {"x": self._left.pop()} if self._left else None
+
+    return Two()
+
+
+def _quantized(path: Path, shape: tuple[int, ...]) -> list[Path]:
+    """Writes what each quantizer makes of a float model."""
+    from onnxruntime.quantization import QuantFormat, quantize_dynamic, quantize_static
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    from quark.onnx import ModelQuantizer
+    from quark.onnx.quantization.config import Config, get_default_config
+
+    def target(name: str) -> Path:
+        return path.with_name(f"{path.stem}-{name}.onnx")
+
+    for preset in _PRESETS:
+        config = Config(global_quant_config=get_default_config(preset))
+        ModelQuantizer(config).quantize_model(str(path), str(target(preset)), _reader(shape))
+    for form in (QuantFormat.QDQ, QuantFormat.QOperator):
+        quantize_static(path, target(form.name), _reader(shape), quant_format=form)
+    quantize_dynamic(path, target("dynamic"))
+    four = MatMulNBitsQuantizer(onnx.load(path), block_size=32, is_symmetric=True)
+    four.process()
+    four.model.save_model_to_file(str(target("nbits")))
+    return [target(each) for each in (*_PRESETS, "QDQ", "QOperator", "dynamic", "nbits")]
+
+
+@pytest.mark.parametrize("name", _FLOAT)
+def test_models_by_real_quantizers_are_measured_whole(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
+    build, shape = _FLOAT[name]
+    path = tmp_path / "float.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            build().eval(),
+            (torch.rand(shape),),
+            str(path),
+            input_names=["x"],
+            dynamo=name == "transformer",
+            **({"external_data": False, "verbose": False} if name == "transformer" else {}),
+        )
+        paths = [path, *_quantized(path, shape)]
+    models = [measured_model(str(each), {}, {}, None) for each in paths]
+    results = measure(models, Options(runs=6, custom_ops=("quark",))).models
+    assert {each.path: each.problem for each in results if each.problem} == {}
+    for result in results:
+        _assert_whole(result)
+    by_name = {Path(each.path).stem.removeprefix("float-"): each for each in results}
+    assert _ops(by_name["nbits"]) >= ({"MatMulNBits"} if name == "transformer" else set())
+    assert "DynamicQuantizeMatMul" in _ops(by_name["dynamic"])
+    bfloat = [each for each in by_name["BF16"].findings if "AMD Quark" in each.sentence]
+    assert [each.kind for each in bfloat] == ["unfused"]
+    # Quark's XINT8 stores a bias in 8 bits, for which no kernel of onnxruntime is there.
+    assert any("the bias is int8" in each.sentence for each in by_name["XINT8"].findings)
+
+
+def _ops(result: ModelResult) -> set[str]:
+    assert result.ran is not None
+    return {each.op_type for each in result.ran.operators}
+
+
+def _assert_whole(result: ModelResult) -> None:
+    assert result.ran is not None
+    cost = analyze(result.path)
+    contractions = {node.name for node in cost.nodes if node.macs_contraction}
+    macs = {node.name: node.macs_contraction for node in cost.nodes}
+    kernels = [each for each in result.ran.kernels if each.node in contractions]
+    assert sum(each.macs or 0 for each in kernels) == sum(macs[name] or 0 for name in contractions)
+    total = sum(each.micros for each in result.ran.kernels)
+    assert total == pytest.approx(result.ran.kernel_micros, rel=0.01)
+    assert result.ran.run_micros >= result.ran.kernel_micros
+    for finding in result.findings:
+        of_it = sum(k.share for k in result.ran.kernels if k.name in finding.kernels)
+        assert finding.share == pytest.approx(of_it, rel=0.01)

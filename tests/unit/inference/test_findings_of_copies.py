@@ -1,0 +1,71 @@
+"""Copies between providers are named; no machine of the tests has a second provider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+from otel_quant.inference.file_graph import FileGraph
+from otel_quant.inference.findings.record import Evidence
+from otel_quant.inference.findings.table import findings
+from otel_quant.inference.join import joined
+from otel_quant.inference.profile_json import Profile, ProfiledKernel, Tensor
+from otel_quant.inference.ran_graph import RanGraph
+
+_CPU = "CPUExecutionProvider"
+_CUDA = "CUDAExecutionProvider"
+_FLOATS = (Tensor("float32", (2, 2)),)
+
+
+def _graph(path: Path, *nodes: onnx.NodeProto) -> Path:
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
+    )
+    onnx.save(helper.make_model(graph), path)
+    return path
+
+
+def _kernel(name: str, op_type: str, provider: str, micros: int) -> ProfiledKernel:
+    return ProfiledKernel(name, op_type, None, provider, _FLOATS, _FLOATS, 1, micros)
+
+
+def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
+    path = _graph(
+        tmp_path / "file.onnx",
+        helper.make_node("Exp", ["x"], ["e"], "exp"),
+        helper.make_node("Det", ["e"], ["y"], "det"),
+    )
+    ran = _graph(
+        tmp_path / "ran.onnx",
+        helper.make_node("Exp", ["x"], ["e"], "exp"),
+        helper.make_node("MemcpyToHost", ["e"], ["e_copy"], "Memcpy_token_1"),
+        helper.make_node("Det", ["e_copy"], ["y"], "det"),
+    )
+    file = FileGraph(str(path), {}, {})
+    kernels = (
+        _kernel("exp", "Exp", _CUDA, 50),
+        _kernel("Memcpy_token_1", "MemcpyToHost", _CUDA, 30),
+        _kernel("det", "Det", _CPU, 20),
+    )
+    found = joined(Profile(kernels, ((0, 110),), ()), file, RanGraph(ran))
+    said = findings(Evidence(file, found, [_CUDA, _CPU], "all", open_lengths=False))
+    assert [(each.kind, each.node, each.share, each.sentence) for each in said] == [
+        (
+            "memcpy",
+            "det",
+            0.3,
+            "a tensor is copied between providers between Exp `exp` and Det `det` (30.0 % of the "
+            "time); wanted: nodes of one provider on either side",
+        ),
+        (
+            "fallback",
+            "det",
+            0.2,
+            f"Det `det` ran on {_CPU} and not on {_CUDA} (20.0 % of the time)",
+        ),
+    ]

@@ -1,0 +1,110 @@
+"""The profiler's file is read event by event: what ran, how long, and what is between."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from otel_quant.inference.profile_json import Event, Profile, ProfiledKernel, Tensor, read_profile
+
+MULTIPLY = {
+    "op_name": "MatMul",
+    "provider": "CPUExecutionProvider",
+    "node_index": "0",
+    "input_type_shape": [{"float": [1, 8]}, {"float": [8, 2]}],
+    "output_type_shape": [{"float": [1, 2]}],
+    "mem_arena_held": "4096",
+    "mem_in_use_peak": "96",
+}
+LOOP = MULTIPLY | {
+    "op_name": "Loop",
+    "node_index": "1",
+    "input_type_shape": [],
+    "output_type_shape": [],
+}
+
+
+def _line(name: str, begin: int, length: int, args: dict[str, Any] | None = None) -> str:
+    """Returns an event as onnxruntime writes it."""
+    category = "Node" if args else "Session"
+    return (
+        f'{{"cat" : "{category}","pid" :1,"tid" :1,"dur" :{length},"ts" :{begin},"ph" : "X",'
+        f'"name" :{json.dumps(name)},"args" : {json.dumps(args or {})}}},\n'
+    )
+
+
+def _written(folder: Path, *lines: str) -> Path:
+    path = folder / "profile.json"
+    path.write_text("[\n" + "".join(lines).rstrip(",\n") + "\n]\n")
+    return path
+
+
+def _run(begin: int, length: int, multiply: int) -> tuple[str, str]:
+    return (
+        _line("m1_kernel_time", begin + 1, multiply, MULTIPLY),
+        _line("model_run", begin, length),
+    )
+
+
+def test_the_faster_half_of_the_runs_after_the_first_counts(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        _line("session_initialization", 0, 90),
+        *_run(100, 99, 90),
+        *_run(200, 20, 10),
+        *_run(300, 95, 80),
+        *_run(400, 24, 14),
+        *_run(500, 30, 21),
+    )
+    floats = (Tensor("float32", (1, 8)), Tensor("float32", (8, 2)))
+    kernel = ProfiledKernel(
+        "m1", "MatMul", 0, "CPUExecutionProvider", floats, (Tensor("float32", (1, 2)),), 2, 24
+    )
+    profile = read_profile(path)
+    assert profile == Profile(
+        (kernel,),
+        ((200, 20), (400, 24)),
+        (Event(0, 201, 10), Event(0, 401, 14)),
+        arena_held=4096,
+        arena_used=96,
+    )
+    assert (profile.run_micros, profile.kernel_micros) == (22, 12)
+
+
+def test_the_time_of_a_loop_is_what_its_body_leaves(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        _line("model_run", 0, 9),
+        _line("m1_kernel_time", 112, 20, MULTIPLY),
+        _line("m1_kernel_time", 140, 25, MULTIPLY),
+        _line("loop_kernel_time", 110, 60, LOOP),
+        _line("model_run", 100, 80),
+    )
+    profile = read_profile(path)
+    times = {each.name: (each.calls, each.micros) for each in profile.kernels}
+    assert times == {"m1": (2, 45), "loop": (1, 15)}
+    assert profile.kernel_micros == 60
+
+
+def test_nodes_of_one_name_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        _line("model_run", 0, 9),
+        _line('a "name"_kernel_time', 110, 5, MULTIPLY),
+        _line('a "name"_kernel_time', 120, 7, MULTIPLY | {"node_index": "4"}),
+        _line("model_run", 100, 80),
+    )
+    kernels = read_profile(path).kernels
+    assert [(each.name, each.index, each.micros) for each in kernels] == [
+        ('a "name"', 0, 5),
+        ('a "name"', 4, 7),
+    ]
+
+
+def test_a_file_that_ends_in_the_middle_of_a_line_has_the_runs_before_it(tmp_path: Path) -> None:
+    path = _written(tmp_path, *_run(100, 20, 10), *_run(200, 20, 10))
+    path.write_text(path.read_text()[:-60] + "\n")
+    assert read_profile(path, warmup=0).runs == ((100, 20),)
+    path.write_text("")
+    assert read_profile(path) == Profile((), (), ())

@@ -1,0 +1,133 @@
+"""A result is 1 MB at most, says what it leaves out, and can be read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from otel_quant.inference.accuracy import compared, tensor_errors
+from otel_quant.inference.findings.record import Finding
+from otel_quant.inference.results import (
+    MOST_BYTES,
+    Accuracy,
+    InferenceResult,
+    Latency,
+    MemoryUse,
+    ModelResult,
+    OperatorTime,
+    OutputError,
+    Ran,
+    RanKernel,
+    TensorError,
+)
+from otel_quant.inference.results_reader import read_result
+
+
+def _kernel(number: int) -> RanKernel:
+    name = f"/model/layers.{number}/self_attn/q_proj/MatMul"
+    types = ("float32 1x128x4096", "uint8 4096x32x64", "float32 131072")
+    return RanKernel(
+        name,
+        "MatMulNBits",
+        name,
+        1,
+        "CPUExecutionProvider",
+        2.5,
+        0.25,
+        1.0,
+        types,
+        types[:1],
+        7,
+        2.5,
+    )
+
+
+def _result(kernels: int) -> InferenceResult:
+    ran = Ran(
+        20,
+        100.0,
+        80.0,
+        20.0,
+        tuple(map(_kernel, range(kernels))),
+        0,
+        0.0,
+        (OperatorTime("MatMulNBits", "CPUExecutionProvider", kernels, 80.0, 1.0, None, None),),
+    )
+    finding = Finding("in_float", "m1", "MatMul `m1` ...", "", 2.5, 0.25, ("m1",), "a.cc")
+    model = ModelResult(
+        "a.onnx",
+        inputs={"x": "float32 1x8"},
+        assumed=("--dim batch=1",),
+        providers=("CPUExecutionProvider",),
+        assigned={"CPUExecutionProvider": 3},
+        latency=Latency(0.5, 0.25, 0.75, 10, 1.0, 0.125),
+        memory=MemoryUse(None, 2, 3, 4, 5, 6, None),
+        ran=ran,
+        findings=(finding,),
+    )
+    error = Accuracy((OutputError("y", 30.5, 0.5, 0.25),), (TensorError("t", 1.5, None),))
+    models = (
+        model,
+        ModelResult("b.onnx", problem="is gone"),
+        ModelResult("c.onnx", accuracy=error),
+    )
+    return InferenceResult(models, "1.31.1", {"threads": "2"}, 0.5, 2)
+
+
+def test_a_result_that_is_read_again_is_the_same() -> None:
+    result = _result(3)
+    assert read_result(result.to_json()) == result
+
+
+def test_a_result_of_many_kernels_is_a_megabyte_at_most_and_counts_the_others() -> None:
+    text = _result(20_000).to_json()
+    assert MOST_BYTES / 4 < len(text) <= MOST_BYTES
+    ran = json.loads(text)["models"][0]["ran"]
+    assert ran["left_out"] == 20_000 - len(ran["kernels"])
+    assert ran["left_out_micros"] == pytest.approx(2.5 * ran["left_out"])
+    assert json.loads(text)["models"][0]["findings"] != []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "models": [{"path": 3}]}']
+)
+def test_what_is_no_result_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_result(text)
+
+
+def test_outputs_are_compared_by_name(tmp_path: Path) -> None:
+    first, other = tmp_path / "first.npz", tmp_path / "other.npz"
+    np.savez(first, a0=np.array([3.0, 4.0]), a1=np.array([1, 2]))
+    np.savez(other, a0=np.array([1, 2]), a1=np.array([3.0, 3.5]), a2=np.zeros(2))
+    found = compared((["y", "z"], first), (["z", "y", "new"], other))
+    cosine = (9 + 14) / (5 * np.hypot(3, 3.5))
+    assert found == Accuracy(
+        (
+            OutputError("z", None, pytest.approx(1), 0.0),
+            OutputError("y", pytest.approx(20.0), pytest.approx(cosine), 0.5),
+        ),
+        (),
+        "the first model has no output 'new' of numbers",
+    )
+
+
+def test_outputs_of_another_shape_or_without_finite_numbers_have_no_error(tmp_path: Path) -> None:
+    first, other = tmp_path / "first.npz", tmp_path / "other.npz"
+    np.savez(first, a0=np.ones(3), a1=np.ones(1))
+    np.savez(other, a0=np.ones(2), a1=np.array([np.inf]))
+    found = compared((["y", "z"], first), (["y", "z"], other))
+    assert found.problem == "output 'y' is [2], the first model's [3]"
+    assert found.outputs == (OutputError("z", None, None, None),)
+
+
+def test_the_worst_tensor_stands_first() -> None:
+    found = tensor_errors({"a": {"own": 40.0, "all": 30.0}, "b": {"own": 35.0}, "c": {"own": 9.0}})
+    assert found == (
+        TensorError("c", 9.0, None),
+        TensorError("a", 40.0, 30.0),
+        TensorError("b", 35.0, None),
+    )

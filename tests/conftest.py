@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
+# A shell has its background jobs ignore these, and programs that the tests start would do so too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.fake_nvml.plugin",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
@@ -120,8 +119,9 @@ def test_a_closed_terminal_ends_program_and_launcher(
     )  # fmt: skip
     child.expect(r"pid (\d+) (\d+)")
     processes = [psutil.Process(int(pid)) for pid in child.match.groups()]
-    os.close(child.child_fd)
-    child.closed = True
+    # By the object that owns the descriptor: it would close that number again later.
+    child.ptyproc.fileobj.close()
+    child.ptyproc.closed = child.closed = True
     assert psutil.wait_procs(processes, timeout=30)[1] == []
 
 

@@ -36,12 +36,12 @@ import json, mmap, random, subprocess, sys, time
 import otel_quant
 from otel_quant.probes.readers import Probes
 
-def sample(probes, plain=Probes.sample):
+def sample(probes, plain=Probes.sample, **options):
     if random.random() < float(sys.argv[1]):
         until = time.thread_time() + 0.017
         while time.thread_time() < until:
             pass
-    return plain(probes)
+    return plain(probes, **options)
 
 Probes.sample = sample
 

@@ -21,7 +21,7 @@ from measuring import print_table
 
 from otel_quant.estimate import estimate, extrapolated, methods, read
 from otel_quant.estimate.probe import SAMPLES, probe
-from otel_quant.rendering.units import size_text
+from otel_quant.rendering.units import size
 
 _METHODS: Final = (
     "onnxruntime:MinMax",
@@ -61,8 +61,8 @@ def measured(models: Sequence[str], names: Sequence[str], samples: Sequence[int]
                             name,
                             method.title,
                             count,
-                            size_text(real),
-                            size_text(found.peak),
+                            size(real),
+                            size(found.peak),
                             f"{errors[-1]:+.1%}",
                             f"{after_probe:+.1%}",
                         )

@@ -8,8 +8,7 @@ from typing import Final
 from otel_quant.estimate.methods import Method
 from otel_quant.estimate.model import EstimatedModel
 from otel_quant.estimate.results import Estimate, Figure
-from otel_quant.rendering.units import counted
-from otel_quant.rendering.units import size_text as size
+from otel_quant.rendering.units import counted, size
 
 _PROBED_BELOW: Final = 0.1
 _PROBED_ABOVE: Final = 0.1

@@ -12,7 +12,7 @@ from otel_quant.estimate.results import Estimate, Figure
 from otel_quant.rendering.cost_report import assumptions
 from otel_quant.rendering.document import Facts, Lines, Part, Table, as_markdown, as_text
 from otel_quant.rendering.spreadsheet import csv_lines
-from otel_quant.rendering.units import counted, size_text
+from otel_quant.rendering.units import counted, size
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -42,22 +42,22 @@ def _parts(
     if notes:
         yield Lines(tuple(notes))
     rows = [
-        ("weights", size_text(model.weight_bytes)),
-        ("inputs of a sample", size_text(model.input_bytes)),
+        ("weights", size(model.weight_bytes)),
+        ("inputs of a sample", size(model.input_bytes)),
         (
             "activations of a sample",
-            size_text(sum(tensor.bytes or 0 for tensor in model.activations)),
+            size(sum(tensor.bytes or 0 for tensor in model.activations)),
         ),
     ]
     rows += [
         (
             f"largest layer by {whose}",
-            f"{layer.name}, {size_text(layer.bytes)}: {layer.computed_from}",
+            f"{layer.name}, {size(layer.bytes)}: {layer.computed_from}",
         )
         for whose, layer in model.layers.items()
     ]
     yield Facts(tuple(rows), model.cost.path)
-    fits = () if limit is None else (f"fits {size_text(limit)}",)
+    fits = () if limit is None else (f"fits {size(limit)}",)
     header = ("method", "samples", "peak", "at least", "at most", "disk", *fits, "mostly")
     yield Table(header, ("",) * len(header), tuple(_row(each, limit) for each in estimates))
     for library, own in groupby(estimates, lambda each: each.library):
@@ -87,7 +87,7 @@ def _figures(estimate: Estimate) -> Iterator[tuple[str, Figure]]:
 
 def _facts(figures: Sequence[tuple[str, Figure]], title: str) -> Facts:
     rows = [
-        (f"{kind}: {figure.name}", f"{size_text(figure.bytes)}: {figure.computed_from}")
+        (f"{kind}: {figure.name}", f"{size(figure.bytes)}: {figure.computed_from}")
         for kind, figure in figures
     ]
     return Facts(tuple(rows), title)
@@ -98,10 +98,10 @@ def _row(estimate: Estimate, limit: int | None) -> tuple[str, ...]:
     return (
         f"{estimate.library}:{estimate.method}",
         f"{estimate.samples:,}",
-        size_text(estimate.peak),
-        size_text(estimate.lowest),
-        "?" if estimate.highest is None else size_text(estimate.highest),
-        size_text(estimate.disk_bytes),
+        size(estimate.peak),
+        size(estimate.lowest),
+        "?" if estimate.highest is None else size(estimate.highest),
+        size(estimate.disk_bytes),
         *(() if limit is None else (estimate.fits(limit),)),
         most.name,
     )
@@ -169,8 +169,8 @@ def _csv(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
     for each in estimates:
         of_all = (each.library, each.method, each.samples)
         fits = None if limit is None else each.fits(limit)
-        for name, size in (("peak", each.peak), ("lowest", each.lowest), ("highest", each.highest)):
-            rows.append((*of_all, "total", name, size, fits, None))
+        for name, total in (("peak", each.peak), ("lowest", each.lowest), ("highest", each.highest)):
+            rows.append((*of_all, "total", name, total, fits, None))
         for kind, figure in _figures(each):
             rows.append((*of_all, kind, figure.name, figure.bytes, None, figure.computed_from))
     return "".join(csv_lines(_CSV, rows))

@@ -18,14 +18,14 @@ from otel_quant.rendering.units import (
     digits_text,
     duration_text,
     share_text,
-    size_text,
+    size,
 )
 
 NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
 _BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
-    "By": size_text,
+    "By": size,
     "s": duration_text,
     "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
     "1": share_text,
@@ -93,7 +93,7 @@ def _fact_value_text(fact: FactDifference, value: Value) -> str:
         return "yes" if value else "no"
     if isinstance(value, str) or fact.unit != "By":
         return str(value)
-    return size_text(value)
+    return size(value)
 
 
 def check_text(check: Check, side: int) -> str:

@@ -14,10 +14,9 @@ from otel_quant.inference.results import (
     RanKernel,
 )
 from otel_quant.rendering.document import Facts, Lines, Part, Table, as_markdown, as_text
-from otel_quant.rendering.sizes import size
 from otel_quant.rendering.spreadsheet import csv_lines
 from otel_quant.rendering.table import shortened
-from otel_quant.rendering.units import counted, digits_text, share_text
+from otel_quant.rendering.units import counted, digits_text, share_text, size
 
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20

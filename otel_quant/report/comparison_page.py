@@ -19,12 +19,12 @@ from otel_quant.rendering.comparison_words import (
     noise_text,
     outcome_text,
 )
+from otel_quant.rendering.units import GB, MB, counted, cut
 from otel_quant.report.charts import band_data, chart_data
 from otel_quant.report.comparison_charts import comparison_bands, comparison_charts
 from otel_quant.report.outline import outline_of
 from otel_quant.report.page import page
 from otel_quant.report.tables import Column, FactList, PageTable, Row
-from otel_quant.report.units import GB, MB, counted, cut
 from otel_quant.version import VERSION
 
 _MOST_CHECKS: Final = 40

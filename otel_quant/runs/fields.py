@@ -14,8 +14,7 @@ from typing import Final, TypeAlias
 
 from otel_quant.comparison.figures import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
 from otel_quant.records import AttributeValue
-from otel_quant.rendering.sizes import size
-from otel_quant.rendering.units import digits_text, duration_text, share_text
+from otel_quant.rendering.units import digits_text, duration_text, share_text, size
 from otel_quant.telemetry import catalog, semconv
 
 Value: TypeAlias = AttributeValue

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from otel_quant.cli import cost, report, run, runs, show, watch
+from otel_quant.cli import compare, cost, report, run, runs, show, watch
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
@@ -19,6 +19,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     watch.COMMAND,
     show.COMMAND,
     report.COMMAND,
+    compare.COMMAND,
     runs.COMMAND,
     cost.COMMAND,
 )

@@ -6,7 +6,7 @@ is absent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -126,6 +126,7 @@ def figures_of(recording: Recording) -> dict[str, float]:
             )
         ),
         GPU_PEAK: _highest(_numbers(attributes, semconv.GPU_MEMORY_PEAK)),
+        GPU_ALLOCATED: _allocated_by_processes(runs),
         DISK_READ: _total(recording, series.DISK_READ, (semconv.DISK_READ,)),
         DISK_WRITE: _total(recording, series.DISK_WRITE, (semconv.DISK_WRITE,)),
         CACHE_PEAK: _highest(
@@ -155,6 +156,7 @@ def _of_step(step: RecordedStep) -> dict[str, float]:
                 for name in (semconv.MEMORY_START, "quant.memory.end")
                 for value in _numbers((attributes,), name)
             ),
+            GPU_ALLOCATED: _allocated(step.devices),
             **{name: number(attributes, semconv.PREFIX + name) for name in _SAME},
         }
     )
@@ -170,6 +172,21 @@ def _of_models(runs: Iterable[RecordedRun]) -> dict[str, float]:
         if (name := f"model.{model.get('role')}.{key}") in BY_NAME
         and isinstance(value, int | float)
     }
+
+
+def _allocated(devices: Sequence[Attributes]) -> float | None:
+    known = _numbers(devices, "quant.gpu.device.torch_allocated.peak")
+    return sum(known) if known else None
+
+
+def _allocated_by_processes(runs: Iterable[RecordedRun]) -> float | None:
+    """Returns what all processes have allocated; of the runs of one process the highest counts."""
+    highest: dict[str, float] = {}
+    for run in runs:
+        of_steps = (step.devices for step in run.steps)
+        for value in filter(None, map(_allocated, (run.devices, *of_steps))):
+            highest[run.process] = max(value, highest.get(run.process, value))
+    return sum(highest.values()) if highest else None
 
 
 def _cpu_time(attributes: Attributes) -> float | None:
@@ -199,15 +216,19 @@ def _total(recording: Recording, name: str, attributes: Sequence[str]) -> float 
         return _highest(
             bucket.totals[name] for bucket in curve.curve.buckets.values() if name in bucket.totals
         )
-    pids = {run.pid for run in recording.runs if run.pid is not None}
     found = [
         number(run.attributes, attribute)
-        for run in recording.runs
-        if run.parent_pid not in pids
+        for run in outermost_runs(recording)
         for attribute in attributes
     ]
     known = [value for value in found if value is not None]
     return sum(known) if known and len(known) == len(found) else None
+
+
+def outermost_runs(recording: Recording) -> Iterator[RecordedRun]:
+    """Yields the runs of processes that no recorded process has started."""
+    pids = {run.pid for run in recording.runs if run.pid is not None}
+    return (run for run in recording.runs if run.parent_pid not in pids)
 
 
 def _levels(curve: RecordedCurve | None, name: str) -> list[float]:

@@ -37,6 +37,7 @@ class RecordedStep:
         end: When it ended; None for one that is open, or was when the recording stopped.
         state: How it stands.
         attributes: All attributes of its span: library, figures, calibration.
+        devices: What it used of each GPU: the attributes of the log record of that.
         samples: Calibration samples consumed so far, each a batch; None if none were counted.
         expected_samples: How many it will consume; None if not known.
         progress: Samples consumed over time: pairs of time and number; a selection of at most some
@@ -56,6 +57,7 @@ class RecordedStep:
     end: float | None = None
     state: State
     attributes: Attributes = field(default_factory=dict)
+    devices: tuple[Attributes, ...] = ()
     samples: int | None = None
     expected_samples: int | None = None
     progress: tuple[tuple[float, int], ...] = ()
@@ -113,6 +115,7 @@ class RecordedRun:
         end: When it ended; None for one that runs, or has not said so.
         state: How it stands.
         attributes: All attributes of its span; of one that has not ended, what is known so far.
+        devices: What it used of each GPU, as of a step.
         steps: Its steps, by index.
         checkpoints: Its checkpoints, in order.
         models: Static cost of the models: ``role`` and ``path``, ``figures`` (names as
@@ -137,6 +140,7 @@ class RecordedRun:
     end: float | None = None
     state: State
     attributes: Attributes = field(default_factory=dict)
+    devices: tuple[Attributes, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
     checkpoints: tuple[RecordedCheckpoint, ...] = ()
     models: tuple[Mapping[str, Any], ...] = ()

@@ -141,6 +141,7 @@ class _OpenStep:
             end=self.end,
             state=state,
             attributes=self.attributes,
+            devices=_devices(ended),
             samples=self.samples,
             expected_samples=self.expected,
             progress=tuple(_selection(self.progress)),
@@ -250,6 +251,7 @@ class _OpenRun:
             end=self.end,
             state=state,
             attributes={**self._of_steps(), **self._of_models(), **self._attributes},
+            devices=_devices(ended),
             steps=tuple(step.recorded(state) for _, step in sorted(self._steps.items())),
             checkpoints=tuple(self._checkpoints),
             models=tuple(self._models),
@@ -353,6 +355,11 @@ def as_attributes(value: object) -> dict[str, Any]:
 
 def _mapping(event: Mapping[str, Any], name: str) -> dict[str, Any]:
     return as_attributes(event.get(name))
+
+
+def _devices(event: _Event) -> tuple[Mapping[str, Any], ...]:
+    found = event.get("devices")
+    return tuple(map(as_attributes, found)) if isinstance(found, list) else ()
 
 
 def _pid(process: str) -> int | None:

@@ -23,6 +23,7 @@ from otel_quant.records import (
     AttributeValue,
     Checkpoint,
     CostedModel,
+    Peaks,
     Reading,
     RunInfo,
     RunProgress,
@@ -152,6 +153,7 @@ class RecordingSink(Sink):
                     semconv.RUN_STEPS: record.steps,
                     semconv.RUN_FAILED_STEPS: record.failed_steps,
                 },
+                "devices": self._devices_of(record.start, record.end, record.run_peaks),
                 "error": record.error,
                 **self._of_checkpoint(checkpoint),
                 "custom": _shown(record.custom),
@@ -225,6 +227,7 @@ class RecordingSink(Sink):
                     ),
                     **progress_of(record),
                 },
+                "devices": self._devices_of(record.start, record.end, record.peaks),
                 "samples": record.samples,
                 "items": record.items,
                 "error": error_type(error) if error else None,
@@ -364,6 +367,11 @@ class RecordingSink(Sink):
         if reading.clock_ns - step.told_ns >= between:
             step.told, step.told_ns = step.samples, reading.clock_ns
             self._write("samples.consumed", reading, {"index": index, "samples": step.told})
+
+    def _devices_of(
+        self, start: Reading, end: Reading, peaks: Peaks
+    ) -> list[Mapping[str, AttributeValue]] | None:
+        return list(self._figures.of_devices(start, end, peaks)) or None
 
     def _of_checkpoint(self, checkpoint: Checkpoint) -> dict[str, Any]:
         figures = self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline)

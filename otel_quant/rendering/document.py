@@ -62,7 +62,7 @@ def as_text(parts: Iterable[Part]) -> str:
 def _text(part: Part) -> str:
     match part:
         case Table():
-            return table(part.header, part.rows, units=part.units)
+            return table(part.header, part.rows, units=part.units if any(part.units) else ())
         case Facts():
             width = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []

@@ -72,11 +72,11 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
-    "rendering": SHARED | {"cost", "profile", "recordings", "telemetry"},
+    "rendering": SHARED | {"comparison", "cost", "profile", "recordings", "telemetry"},
     "comparison": SHARED | {"recordings", "telemetry"},
     "launched": SHARED | {"environment", "instrumentor", "instruments"},
     "on_pythonpath": frozenset({"launched"}),
-    "report": SHARED | {"recordings", "rendering", "telemetry"},
+    "report": SHARED | {"comparison", "recordings", "rendering", "telemetry"},
     "runs": SHARED | {"comparison", "profile", "recordings", "rendering", "report", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED

@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.probes.registry import RESOURCES
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.sink import RecordingSink
+from otel_quant.records import Peaks
+from otel_quant.telemetry.attributes import FigureAttributes
 from tests.fixtures.recording_schema import check_recording
+from tests.unit.telemetry.literal_run import LATER, PEAKS, START, send_run
 
 WORK = """
 import os, signal, sys, time
@@ -141,6 +146,19 @@ print(json.dumps([json.loads(span.to_json()) for span in exporter.get_finished_s
         assert f"0x{step.parent_span_id}" == span["parent_id"]
         known = {**as_json(step.attributes), "quant.run.id": run_.id}
         assert span["attributes"] == known
+
+
+def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> None:
+    figures = FigureAttributes(RESOURCES)
+    sink = RecordingSink(tmp_path, figures, lambda step: None, takes_curve=False, interval=0.05)
+    send_run(sink)
+    sink.forget()
+    (run_,) = recording_at(tmp_path).runs
+    used = tuple(figures.of_devices(START, LATER, PEAKS))
+    assert [device["hw.id"] for device in used] == ["GPU-0", "GPU-1"]
+    assert used[0]["quant.gpu.device.torch_allocated.peak"] == 11
+    assert run_.steps[0].devices == used
+    assert run_.devices == tuple(figures.of_devices(START, LATER, Peaks()))
 
 
 def as_json(attributes: Mapping[str, object]) -> dict[str, object]:

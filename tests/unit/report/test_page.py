@@ -294,7 +294,9 @@ def test_a_page_names_nothing_outside_of_itself(
     assert "Permission is hereby granted, free of charge" in html  # uPlot's licence, with its code
 
 
-def test_a_step_that_was_open_when_it_was_killed_has_its_peak_from_the_curve(tmp_path: Path) -> None:
+def test_a_step_that_was_open_when_it_was_killed_has_its_peak_from_the_curve(
+    tmp_path: Path,
+) -> None:
     html = render(built.killed(tmp_path))
     highest = data(html)["charts"][0]["mark"]["value"]
     open_steps = [row for row in rows(html, "steps") if row[1] == "killed"]

@@ -1,0 +1,223 @@
+"""``otel-quant compare``: runs side by side, and the gate that says whether one is worse."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cli.command import Command, UserError
+from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from otel_quant.comparison.gate import Verdict
+    from otel_quant.comparison.limits import Limit
+    from otel_quant.comparison.runs import ComparedRun
+    from otel_quant.comparison.side_by_side import Comparison, Side
+
+_FORMATS: Final = ("table", "markdown", "json", "csv", "html")
+
+_USAGE: Final = 2
+_NOT_COMPARABLE: Final = 3
+
+_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="the base, and one or more that are compared with it: a recording or a "
+        "quark_profile.yaml each",
+    )
+    parser.add_argument("--base", nargs="+", metavar="RUN", help="several runs of the base")
+    parser.add_argument("--new", nargs="+", metavar="RUN", help="several runs to compare with it")
+    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write there, not to standard output"
+    )
+    gate = parser.add_argument_group("gate")
+    gate.add_argument(
+        "--fail-over",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="how much worse a figure may be, in every step and in total, or in one step: "
+        "memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at "
+        "most: 'memory.peak<=12GiB'; may be repeated",
+    )
+    gate.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a file of limits (default: otel-quant.toml here or in a folder above, within the "
+        "repository)",
+    )
+    gate.add_argument(
+        "--force",
+        action="store_true",
+        help="compare runs of unlike machines, limits, versions or scripts all the same",
+    )
+    for name, what in (
+        ("--junit", "JUnit XML"),
+        ("--action-benchmark", "JSON for github-action-benchmark (customSmallerIsBetter)"),
+        ("--bencher", "JSON in Bencher's metric format"),
+    ):
+        gate.add_argument(name, metavar="FILE", help=f"write {what}")
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from otel_quant.comparison.gate import judge
+    from otel_quant.comparison.side_by_side import side_by_side
+    from otel_quant.rendering.comparison_words import verdict_text
+
+    names = _names(options)
+    limits = _limits(options)
+    if options.junit and not limits:
+        raise UserError("--junit: there is no limit to report on; --fail-over gives one", _USAGE)
+    comparison = side_by_side(_sides(names))
+    verdict = judge(comparison, limits, force=options.force) if limits else None
+    _write_all(options, comparison, verdict)
+    if verdict is None:
+        return 0
+    if verdict.exit_code:
+        numbers = {side.name: at for at, side in enumerate(comparison.sides)}
+        print(f"otel-quant: {printable(verdict_text(verdict, numbers))}", file=sys.stderr)
+    return verdict.exit_code
+
+
+def _names(options: argparse.Namespace) -> list[list[str]]:
+    """Returns the paths of each side, the base first."""
+    if options.base or options.new:
+        if options.runs or not (options.base and options.new):
+            raise UserError(
+                "--base and --new belong together, without other runs; expected --base RUN... "
+                "--new RUN...",
+                _USAGE,
+            )
+        return [options.base, options.new]
+    if len(options.runs) < 2:
+        raise UserError(
+            f"{len(options.runs)} run given; expected the base and one or more to compare with it",
+            _USAGE,
+        )
+    return [[name] for name in options.runs]
+
+
+def _limits(options: argparse.Namespace) -> list[Limit]:
+    from pathlib import Path
+
+    from otel_quant.comparison.limit_file import find, load
+    from otel_quant.comparison.limits import LimitError, parse
+
+    path = Path(options.config) if options.config else find(Path())
+    try:
+        return [
+            *(load(path) if path is not None else ()),
+            *(parse(text) for text in options.fail_over),
+        ]
+    except LimitError as error:
+        raise UserError(printable(str(error)), _USAGE) from error
+    except OSError as error:
+        raise UserError(f"{printable(str(path))}: {error.strerror}", _USAGE) from error
+
+
+def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
+    from otel_quant.comparison.side_by_side import Side
+
+    sides = []
+    for number, of_side in enumerate(names):
+        name = "base" if not number else "new" if len(names) == 2 else f"new {number}"
+        sides.append(Side(name, tuple(_read(each) for each in of_side)))
+    return sides
+
+
+def _read(name: str) -> ComparedRun:
+    from pathlib import Path
+
+    from otel_quant.comparison.runs import compared_run
+    from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError
+    from otel_quant.recordings.reader import read
+
+    try:
+        return compared_run(name, read(Path(name)))
+    except (NotARecordingError, NewerSchemaError) as error:
+        raise UserError(f"not comparable: {printable(str(error))}", _NOT_COMPARABLE) from error
+    except OSError as error:
+        raise UserError(
+            f"not comparable: {printable(name)}: {error.strerror}", _NOT_COMPARABLE
+        ) from error
+
+
+def _write_all(
+    options: argparse.Namespace, comparison: Comparison, verdict: Verdict | None
+) -> None:
+    from pathlib import Path
+
+    from otel_quant.rendering.comparison_document import parts_of
+    from otel_quant.rendering.document import as_markdown
+    from otel_quant.rendering.gate_reports import as_action_benchmark, as_bencher, as_junit
+
+    text = _rendered(options.format, comparison, verdict)
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        _write(Path(options.output), text)
+    if options.junit and verdict is not None:
+        _write(Path(options.junit), as_junit(comparison, verdict))
+    if options.action_benchmark:
+        _write(Path(options.action_benchmark), as_action_benchmark(comparison))
+    if options.bencher:
+        _write(Path(options.bencher), as_bencher(comparison))
+    summary = os.environ.get(_SUMMARY)
+    if summary:
+        _write(Path(summary), as_markdown(parts_of(comparison, verdict)), mode="a")
+
+
+def _rendered(form: str, comparison: Comparison, verdict: Verdict | None) -> str:
+    from otel_quant.rendering.comparison_data import as_csv, as_json
+    from otel_quant.rendering.comparison_document import parts_of
+    from otel_quant.rendering.document import as_markdown, as_text
+
+    match form:
+        case "json":
+            return as_json(comparison, verdict)
+        case "csv":
+            return as_csv(comparison)
+        case "html":
+            from otel_quant.report.comparison_page import render
+
+            return render(comparison, verdict)
+        case _:
+            lay_out = as_text if form == "table" else as_markdown
+            return lay_out(parts_of(comparison, verdict))
+
+
+def _write(path: Path, text: str, mode: str = "w") -> None:
+    try:
+        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        raise UserError(
+            f"{printable(str(path))}: {error.strerror}; expected a file that can be written",
+            _USAGE,
+        ) from error
+
+
+COMMAND: Final = Command(
+    name="compare",
+    brief="compare runs step by step, and fail where one is worse",
+    description=(
+        "Compares recordings and profiles step by step: time, memory, GPU memory, disk, caches, CPU, "
+        "samples per second and the cost of the models, and what differs between the runs. With limits it "
+        "is a gate. Exits with 0 within the limits, 1 if a run is worse or has failed, 2 for an "
+        "invalid command line or file of limits, 3 if the runs cannot be compared."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

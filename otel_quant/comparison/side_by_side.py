@@ -1,0 +1,145 @@
+"""Two or more sides, figure by figure and step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from otel_quant.comparison.facts import FactDifference, fact_differences, without_common_step
+from otel_quant.comparison.figures import FIGURES, MEMORY_PEAK, MEMORY_SEEN, Figure, Figures
+from otel_quant.comparison.noise import Difference, Sample, difference
+from otel_quant.comparison.runs import TOTAL, ComparedRun, StepPath
+from otel_quant.recordings.model import State
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The runs that stand on one side.
+
+    Attributes:
+        name: ``base``, ``new``; ``new 1``, ``new 2`` of several.
+        runs: The runs, at least one.
+    """
+
+    name: str
+    runs: tuple[ComparedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """A figure on all sides.
+
+    Attributes:
+        figure: The figure.
+        samples: Its values on each side; None where no run has it.
+        differences: How each side but the base differs from it; None where one of both has none.
+    """
+
+    figure: Figure
+    samples: tuple[Sample | None, ...]
+    differences: tuple[Difference | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step on all sides, or the whole.
+
+    Attributes:
+        path: The step; empty for the whole.
+        runs: For each side how many of its runs have the step.
+        states: For each side how the step stands there, each state once.
+        figures: The figures that a side has, by name.
+    """
+
+    path: StepPath
+    runs: tuple[int, ...]
+    states: tuple[frozenset[State], ...]
+    figures: dict[str, FigureRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Sides, beside each other.
+
+    Attributes:
+        sides: The sides, the base first.
+        rows: The whole, then the steps in their order.
+        differences: What differs beside the figures, for each side but the base.
+        unrelated: For each side but the base whether it has no step in common with it.
+    """
+
+    sides: tuple[Side, ...]
+    rows: tuple[StepRow, ...]
+    differences: tuple[FactDifference, ...]
+    unrelated: tuple[bool, ...]
+
+
+def side_by_side(sides: Sequence[Side]) -> Comparison:
+    """Returns sides beside each other.
+
+    Args:
+        sides: At least two, the base first.
+    """
+    order = _in_order([path for run in side.runs for path in run.steps] for side in sides)
+    rows = [_row(sides, TOTAL), *(_row(sides, path) for path in order)]
+    return Comparison(
+        sides=tuple(sides),
+        rows=tuple(rows),
+        differences=tuple(fact_differences([side.runs for side in sides])),
+        unrelated=tuple(without_common_step(sides[0].runs, side.runs) for side in sides[1:]),
+    )
+
+
+def _in_order(sides: Iterable[Sequence[StepPath]]) -> list[StepPath]:
+    """Returns the paths of all sides, each once: one that a side adds after the one before it."""
+    order: list[StepPath] = []
+    for paths in sides:
+        known = set(order)
+        added: dict[StepPath, list[StepPath]] = {}
+        before = TOTAL
+        for path in dict.fromkeys(paths):
+            if path in known:
+                before = path
+            else:
+                added.setdefault(before, []).append(path)
+        order = [each for path in (TOTAL, *order) for each in (path, *added.get(path, ())) if each]
+    return order
+
+
+def _row(sides: Sequence[Side], path: StepPath) -> StepRow:
+    found = [list(_figures_of(side.runs, path)) for side in sides]
+    rows: dict[str, FigureRow] = {}
+    for figure in FIGURES:
+        samples = tuple(
+            _sample(figures[figure.name] for _, figures in side if figure.name in figures)
+            for side in found
+        )
+        if any(samples):
+            base = samples[0]
+            rows[figure.name] = FigureRow(
+                figure,
+                samples,
+                tuple(difference(base, new) if base and new else None for new in samples[1:]),
+            )
+    peak = rows.get(MEMORY_PEAK)
+    if peak is not None and all(peak.samples):
+        rows.pop(MEMORY_SEEN, None)  # the peak says more
+    return StepRow(
+        path,
+        tuple(map(len, found)),
+        tuple(frozenset(state for state, _ in side) for side in found),
+        rows,
+    )
+
+
+def _figures_of(runs: Iterable[ComparedRun], path: StepPath) -> Iterable[tuple[State, Figures]]:
+    for run in runs:
+        if path == TOTAL:
+            yield run.recording.state, run.total
+        elif path in run.steps:
+            yield run.steps[path].step.state, run.steps[path].figures
+
+
+def _sample(values: Iterable[float]) -> Sample | None:
+    found = tuple(values)
+    return Sample(found) if found else None

@@ -1,0 +1,158 @@
+"""A comparison as parts that each format lays out in its own way: a table for each figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from otel_quant.comparison.figures import FIGURES, Figure
+from otel_quant.comparison.gate import Verdict
+from otel_quant.comparison.runs import name_text
+from otel_quant.comparison.side_by_side import Comparison, FigureRow, StepRow
+from otel_quant.rendering.comparison_words import (
+    change_text,
+    check_text,
+    fact_text,
+    noise_text,
+    ratio_text,
+    sample_text,
+    verdict_text,
+)
+from otel_quant.rendering.document import Facts, Lines, Part, Table
+from otel_quant.rendering.units import counted, cut
+
+_MOST_ROWS: Final = 60
+_MOST_CHECKS: Final = 40
+_LONGEST_NAME: Final = 80
+
+
+def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
+    """Yields what is printed of a comparison.
+
+    Args:
+        comparison: The comparison.
+        verdict: What the gate says; None without limits.
+    """
+    if verdict is not None:
+        yield from _gate(comparison, verdict)
+    yield Facts(tuple(_sides(comparison)))
+    if comparison.differences:
+        yield _table(
+            ("DIFFERS", *(side.name.upper() for side in comparison.sides)),
+            [
+                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
+                for fact in comparison.differences
+            ],
+        )
+    whole, steps = comparison.rows[0], comparison.rows[1:]
+    yield _figures(comparison, "TOTAL", [(figure, row) for figure, row in _of(whole)])
+    for figure in FIGURES:
+        rows = [row for row in steps if figure.name in row.figures]
+        if any(is_telling(row.figures[figure.name]) for row in rows):
+            yield Lines((f"{figure.name}: {figure.brief}",))
+            yield from _steps(comparison, figure, steps)
+
+
+def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
+    numbers = {side.name: at for at, side in enumerate(comparison.sides)}
+    yield Lines((verdict_text(verdict, numbers),))
+    told = [check for check in verdict.checks if check.outcome != "within"]
+    if told:
+        lines = [check_text(check, numbers[check.side.name]) for check in told]
+        shown = list(dict.fromkeys(lines))
+        more = len(shown) - _MOST_CHECKS
+        yield Lines(
+            (*shown[:_MOST_CHECKS], *([f"{counted(more, 'check')} more"] if more > 0 else []))
+        )
+
+
+def _sides(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    for side in comparison.sides:
+        for number, run in enumerate(side.runs):
+            yield side.name if not number else "", f"{run.name}{_standing(run.why)}"
+
+
+def _standing(why: str) -> str:
+    return f" ({why})" if why else ""
+
+
+def _of(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
+    for each in row.figures.values():
+        if is_telling(each):
+            yield each.figure, each
+
+
+def is_telling(row: FigureRow) -> bool:
+    """Whether a side has more than nothing of a figure."""
+    return any(sample is not None and sample.highest for sample in row.samples)
+
+
+def _figures(
+    comparison: Comparison, heading: str, rows: Sequence[tuple[Figure, FigureRow]]
+) -> Table:
+    cells = [(figure.name, *_cells(figure, row), noise_text(row)) for figure, row in rows]
+    return _table((heading, *_headings(comparison), "NOTE"), cells)
+
+
+def _steps(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> Iterator[Part]:
+    shown = largest(figure, steps)
+    cells = []
+    for row in shown:
+        indent = "  " * (len(row.path) - 1)
+        name = f"{indent}{cut(name_text(row.path), _LONGEST_NAME)}"
+        of = row.figures.get(figure.name)
+        if of is None:
+            continue
+        note = ", ".join(filter(None, (noise_text(of), *notes(comparison, row))))
+        cells.append((name, *_cells(figure, of), note))
+    yield _table(("STEP", *_headings(comparison), "NOTE"), cells)
+    left_out = len(steps) - len(shown)
+    if left_out:
+        yield Lines((f"{counted(left_out, 'step')} left out: those that differ least",))
+
+
+def largest(figure: Figure, steps: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Returns the steps that differ most, in their order."""
+    if len(steps) <= _MOST_ROWS:
+        return steps
+
+    def size(row: StepRow) -> float:
+        of = row.figures.get(figure.name)
+        changes = [abs(each.change) for each in of.differences if each] if of is not None else []
+        return max(changes, default=-1.0)
+
+    kept = sorted(range(len(steps)), key=lambda at: -size(steps[at]))[:_MOST_ROWS]
+    return [steps[at] for at in sorted(kept)]
+
+
+def _headings(comparison: Comparison) -> Iterator[str]:
+    for number, side in enumerate(comparison.sides):
+        yield side.name.upper()
+        if number:
+            yield "DIFFERENCE"
+            yield "%"
+
+
+def _cells(figure: Figure, row: FigureRow) -> Iterator[str]:
+    for number, sample in enumerate(row.samples):
+        yield sample_text(figure, sample)
+        if number:
+            difference = row.differences[number - 1]
+            yield change_text(figure, difference)
+            yield ratio_text(difference)
+
+
+def notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
+    """Yields what has to be known of a step: which sides have it, and where it did not end well."""
+    having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
+    if len(having) < len(comparison.sides):
+        yield f"only in {', '.join(having)}"
+    for side, runs, states in zip(comparison.sides, row.runs, row.states, strict=True):
+        if 0 < runs < len(side.runs):
+            yield f"in {runs} of {len(side.runs)} runs of {side.name}"
+        for state in sorted(states - {"ended"}):
+            yield f"{state} in {side.name}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    return Table(tuple(header), ("",) * len(header), tuple(map(tuple, rows)))

@@ -1,0 +1,160 @@
+"""Figures of a comparison, and what a gate says, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from otel_quant.comparison.facts import FactDifference, Value
+from otel_quant.comparison.figures import Figure
+from otel_quant.comparison.gate import Check, Outcome, Verdict
+from otel_quant.comparison.noise import Difference, Sample
+from otel_quant.comparison.runs import path_text
+from otel_quant.comparison.side_by_side import FigureRow
+from otel_quant.rendering.units import (
+    count_text,
+    counted,
+    cut,
+    digits_text,
+    duration_text,
+    share_text,
+    size_text,
+)
+
+NOISE: Final = "~"
+"""Stands for a difference that is not more than noise."""
+
+_BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
+    "By": size_text,
+    "s": duration_text,
+    "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
+    "1": share_text,
+}
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 200
+
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    "within": "within the limits",
+    "worse": "worse",
+    "not comparable": "not comparable",
+}
+
+
+def value_text(figure: Figure, value: float) -> str:
+    """Returns a value with its unit."""
+    return _BY_UNIT.get(figure.unit, count_text)(value)
+
+
+def sample_text(figure: Figure, sample: Sample | None) -> str:
+    """Returns the median of a sample and its spread: ``1.02 GiB ± 2 %``; ``-`` for none."""
+    if sample is None:
+        return "-"
+    text = value_text(figure, sample.median)
+    if len(sample.values) == 1:
+        return text
+    if not sample.median:
+        return f"{text} ± {value_text(figure, sample.spread)}"
+    return f"{text} ± {100 * sample.spread / abs(sample.median):.0f} %"
+
+
+def change_text(figure: Figure, difference: Difference | None) -> str:
+    """Returns a difference with its sign; ``~`` if it is not more than noise."""
+    if difference is None:
+        return ""
+    if not difference.change:
+        return "0"
+    if not difference.is_clear:
+        return NOISE
+    sign = "+" if difference.change > 0 else "-"
+    return sign + value_text(figure, abs(difference.change))
+
+
+def ratio_text(difference: Difference | None) -> str:
+    """Returns a ratio as a change in percent: ``+12.0``."""
+    if difference is None or difference.ratio is None or not difference.is_clear:
+        return ""
+    return f"{100 * (difference.ratio - 1):+,.1f}"
+
+
+def noise_text(row: FigureRow) -> str:
+    """Returns what the test says of a figure: ``p=0.008``, ``~ p=0.421``."""
+    known = [each for each in row.differences if each is not None and each.p is not None]
+    return " ".join(f"{'' if each.is_clear else f'{NOISE} '}p={each.p:.3f}" for each in known)
+
+
+def fact_text(fact: FactDifference, side: int) -> str:
+    """Returns what a fact is on a side."""
+    texts = [_fact_value_text(fact, value) for value in fact.values[side]]
+    return cut(" or ".join(texts), _LONGEST) if texts else "not known"
+
+
+def _fact_value_text(fact: FactDifference, value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) or fact.unit != "By":
+        return str(value)
+    return size_text(value)
+
+
+def check_text(check: Check, side: int) -> str:
+    """Returns what a check says, in one line.
+
+    Args:
+        check: The check.
+        side: Number of its side, from 0.
+    """
+    limit = check.limit
+    if limit is None:
+        return f"{check.outcome}: {check.side.name}: {check.why}"
+    if check.facts:
+        reasons = "; ".join(
+            f"{fact.name} {fact_text(fact, 0)} in base, {fact_text(fact, side)} in "
+            f"{check.side.name}"
+            for fact in check.facts
+        )
+        return f"{check.outcome}: {limit.text}: {reasons} (--force compares them all the same)"
+    if check.why:
+        return f"{check.outcome}: {path_text(check.path)}: {limit.text}: {check.why}"
+    return f"{check.outcome}: {path_text(check.path)}: {limit.text}: {_figures_text(check)}"
+
+
+def _figures_text(check: Check) -> str:
+    assert check.limit is not None
+    figure = check.limit.figure
+    text = f"{figure.name} {sample_text(figure, check.new)}"
+    if check.base is not None:
+        text += f", base {sample_text(figure, check.base)}"
+    ratio = ratio_text(check.difference)
+    return f"{text} ({ratio} %)" if ratio else text
+
+
+def outcome_text(verdict: Verdict) -> str:
+    """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
+    led = sum(check.outcome == verdict.outcome for check in verdict.checks)
+    return f"{_OUTCOMES[verdict.outcome]}: {led:,} of {counted(len(verdict.checks), 'check')}"
+
+
+def verdict_text(verdict: Verdict, numbers: Mapping[str, int]) -> str:
+    """Returns a verdict in one line: the outcome, and the first of the checks that led to it.
+
+    Args:
+        verdict: The verdict.
+        numbers: Number of each side, by its name.
+    """
+    led = [check for check in verdict.checks if check.outcome == verdict.outcome]
+    if verdict.outcome == "within":
+        return f"within the limits: {counted(len(led), 'check')}"
+    named = _each_once(check_text(check, numbers[check.side.name]) for check in _deepest(led))
+    first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
+    more = len(named) - len(first)
+    rest = f"; and {more:,} more" if more > 0 else ""
+    return f"{_OUTCOMES[verdict.outcome]}: {'; '.join(first)}{rest}"
+
+
+def _deepest(checks: Iterable[Check]) -> list[Check]:
+    """Returns checks of inner steps before those of the steps around them, and of the whole."""
+    return sorted(checks, key=lambda check: -len(check.path))
+
+
+def _each_once(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

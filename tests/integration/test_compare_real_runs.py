@@ -1,0 +1,120 @@
+"""The gate on real runs: forty of one program, half of them with more memory in one step and more time in another."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pytest
+
+from otel_quant.comparison.gate import Verdict, judge
+from otel_quant.comparison.limits import parse
+from otel_quant.comparison.runs import ComparedRun, compared_run, path_text
+from otel_quant.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.reader import read
+from tests.fixtures.launched import Launched
+
+COUNT: Final = 20
+
+PROGRAM: Final = """\
+import sys, time
+import numpy, onnx, otel_quant, psutil
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+folder, more_memory, more_time = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+
+class Batches(CalibrationDataReader):
+    def __init__(self):
+        self.batches = iter([numpy.ones((1, 8), numpy.float32)] * 4)
+
+    def get_next(self):
+        batch = next(self.batches, None)
+        return None if batch is None else {"x": batch}
+
+with otel_quant.step("Model Loading"):
+    weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in "xy")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, f"{folder}/float.onnx")
+
+with otel_quant.step("Dataset Loading"):
+    peak = 240e6 + psutil.Process().memory_info().rss
+    samples = numpy.full(round((240e6 + more_memory * peak) / 8), 1.0)
+    del samples
+
+with otel_quant.step("Float Model Validation"):  # waits, as for a disk: a busy machine takes no longer
+    time.sleep(1.0 * (1 + more_time))
+
+quantize_static(f"{folder}/float.onnx", f"{folder}/int8.onnx", Batches())
+"""
+MEMORY, TIME = "memory.peak=10%", "duration=20%"
+LARGER: Final = ("Dataset Loading", MEMORY)
+SLOWER: Final = ("Float Model Validation", TIME)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[ComparedRun], list[ComparedRun]]:
+    """Twenty runs as they are, and twenty with 12 % more memory in one step and 30 % more time in another."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "quantize.py").write_text(PROGRAM)
+
+    def run(number: int) -> ComparedRun:
+        is_worse = number % 2
+        path = folder / f"run-{number}"
+        model = folder / f"model-{number}"
+        model.mkdir()
+        more = ("0.12", "0.3") if is_worse else ("0", "0")
+        program = [sys.executable, str(folder / "quantize.py"), str(model), *more]
+        done = Launched(folder).run(program, "--quiet", "--out", str(path))
+        assert done.returncode == 0, done.stderr
+        return compared_run(path.name, read(path))
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(run, range(2 * COUNT)))  # the two kinds in turns, as load changes
+    return found[::2], found[1::2]
+
+
+def verdict(base: Sequence[ComparedRun], new: Sequence[ComparedRun], *limits: str) -> Verdict:
+    sides = Side("base", tuple(base)), Side("new", tuple(new))
+    return judge(side_by_side(sides), [parse(limit) for limit in limits], force=False)
+
+
+def worse_in(found: Verdict) -> set[tuple[str, str]]:
+    return {
+        (path_text(check.path), check.limit.text)
+        for check in found.checks
+        if check.outcome == "worse" and check.limit is not None
+    }
+
+
+@pytest.mark.slow
+def test_identical_runs_are_never_worse_than_each_other(
+    runs: tuple[list[ComparedRun], list[ComparedRun]],
+) -> None:
+    same, _ = runs
+    pairs = [(a, b) for a in same for b in same if a is not b]
+    assert [worse_in(verdict([a], [b], MEMORY)) for a, b in pairs] == [set()] * len(pairs)
+    chance = random.Random(12)
+    for _ in range(COUNT):
+        mixed = chance.sample(same, COUNT)
+        assert verdict(mixed[:10], mixed[10:], MEMORY, TIME).outcome == "within"
+
+
+@pytest.mark.slow
+def test_more_memory_or_time_in_a_step_is_found_each_time_with_the_step(
+    runs: tuple[list[ComparedRun], list[ComparedRun]],
+) -> None:
+    same, worse = runs
+    for run in worse:
+        found = verdict(same, [run], MEMORY, TIME)
+        assert found.exit_code == 1
+        assert {LARGER, SLOWER, ("total", MEMORY)} - worse_in(found) == set()
+        assert worse_in(found) - {LARGER, SLOWER, ("total", MEMORY), ("total", TIME)} == set()
+        for base in same:
+            assert {LARGER, SLOWER} - worse_in(verdict([base], [run], MEMORY, TIME)) == set()

@@ -1,0 +1,502 @@
+"""``otel-quant compare``: what it prints, and the gate's exit codes and lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from otel_quant.cli import main
+from tests.unit.comparison.recorded_runs import record
+
+GATE = ["--fail-over", "memory.peak=10%", "--fail-over", "duration=20%"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_without_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["compare", *arguments])
+    except SystemExit as end:
+        code = int(str(end.code))
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+TABLE = """\
+base  a
+new   b
+
+DIFFERS        BASE  NEW
+-----------  ------  ------
+commit           c1  c2
+onnxruntime  1.20.1  1.21.0
+
+TOTAL             BASE       NEW  DIFFERENCE      %  NOTE
+-----------  ---------  --------  ----------  -----  ----
+duration        18.0 s    20.5 s     +2.50 s  +13.9
+memory.peak  1,000 MiB  1.07 GiB    +100 MiB  +10.0
+disk.write    64.0 MiB  64.0 MiB           0
+
+duration: time from start to end
+
+STEP                  BASE     NEW  DIFFERENCE      %  NOTE
+------------------  ------  ------  ----------  -----  ------------
+Model Quantization  16.0 s  18.5 s     +2.50 s  +15.6
+  Calibration       10.0 s  12.5 s     +2.50 s  +25.0
+  Fine-tuning            -  5.00 s                     only in new
+  Post-process      5.00 s       -                     only in base
+
+cpu.time: CPU time of the process tree
+
+STEP             BASE     NEW  DIFFERENCE      %  NOTE
+-------------  ------  ------  ----------  -----  ----
+  Calibration  10.5 s  13.0 s     +2.50 s  +23.8
+
+memory.peak: highest RSS of the process tree
+
+STEP                     BASE       NEW  DIFFERENCE      %  NOTE
+------------------  ---------  --------  ----------  -----  ------------
+Model Quantization  1,000 MiB  1.07 GiB    +100 MiB  +10.0
+  Calibration       1,000 MiB  1.07 GiB    +100 MiB  +10.0
+  Fine-tuning               -   400 MiB                     only in new
+  Post-process        400 MiB         -                     only in base
+"""
+
+
+def test_two_runs_are_compared_in_total_and_step_by_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(Path("a"), origin={"vcs.ref.head.revision": "c1"})
+    record(
+        Path("b"), seconds=12.5, memory=1100,
+        origin={"vcs.ref.head.revision": "c2", "quant.libraries": ["onnxruntime 1.21.0"]},
+        steps=("Model Quantization", "Calibration", "Fine-tuning"),
+    )  # fmt: skip
+    assert run(capsys, "a", "b") == (0, TABLE, "")
+
+
+def test_several_runs_on_a_side_have_median_spread_and_a_test(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base = [str(record(Path(f"a{n}"), seconds=10 + n, memory=1000)) for n in range(4)]
+    new = [str(record(Path(f"b{n}"), seconds=11 + n, memory=1200 + n)) for n in range(4)]
+    code, out, _ = run(capsys, "--base", *base, "--new", *new)
+    total = out.partition("TOTAL")[2].partition("\n\n")[0].splitlines()
+    assert code == 0
+    assert [" ".join(line.split()) for line in total] == [
+        "BASE NEW DIFFERENCE % NOTE",
+        "----------- --------------- -------------- ---------- ----- ---------",
+        "duration 19.5 s ± 8 % 20.5 s ± 7 % ~ ~ p=0.457",
+        "memory.peak 1,000 MiB ± 0 % 1.17 GiB ± 0 % +202 MiB +20.2 p=0.029",
+        "disk.write 64.0 MiB ± 0 % 64.0 MiB ± 0 % 0 ~ p=1.000",
+    ]
+
+
+def test_json_and_csv_have_every_figure_in_bytes_and_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(Path("a"))
+    record(Path("b"), seconds=12.5)
+    code, out, _ = run(capsys, "a", "b", "--format", "json", *GATE)
+    data = json.loads(out)
+    assert code == 1
+    assert {name: value for name, value in data.items() if name not in ("rows", "gate")} == {
+        "sides": [
+            {"name": "base", "runs": [{"path": "a", "state": "ended", "problem": None}]},
+            {"name": "new", "runs": [{"path": "b", "state": "ended", "problem": None}]},
+        ],
+        "differs": [],
+    }
+    assert [row["step"] for row in data["rows"]] == [
+        "total",
+        "Model Quantization",
+        "Model Quantization > Calibration",
+        "Model Quantization > Post-process",
+    ]
+    assert data["rows"][2]["figures"]["duration"] == {
+        "unit": "s",
+        "is_smaller_better": True,
+        "sides": [sampled(10.0), sampled(12.5)],
+        "differences": [{"change": 2.5, "ratio": 1.25, "p": None, "is_clear": True}],
+    }
+    gate = data["gate"]
+    assert (gate["outcome"], gate["exit_code"], len(gate["checks"])) == ("worse", 1, 8)
+    assert gate["checks"][0] == {
+        "limit": "duration=20%",
+        "figure": "duration",
+        "step": "Model Quantization > Calibration",
+        "side": "new",
+        "outcome": "worse",
+        "base": 10.0,
+        "new": 12.5,
+        "text": "worse: Model Quantization > Calibration: duration=20%: duration 12.5 s, base "
+        "10.0 s (+25.0 %)",
+    }
+    code, out, _ = run(capsys, "a", "b", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == sum(len(row["figures"]) for row in data["rows"])
+    assert rows[0] == {
+        "step": "total", "figure": "duration", "unit": "s",
+        "base_runs": "1", "base_median": "18", "base_lowest": "18", "base_highest": "18",
+        "new_runs": "1", "new_median": "20.5", "new_lowest": "20.5", "new_highest": "20.5",
+        "new_change": "2.5", "new_ratio": "1.13889", "new_p": "", "new_is_clear": "yes",
+    }  # fmt: skip
+
+
+def sampled(value: float) -> dict[str, Any]:
+    return {"median": value, "lowest": value, "highest": value, "values": [value]}
+
+
+def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, memory in (("a", 1000), ("b", 1050), ("c", 1300)):
+        record(Path(name), memory=memory)
+    code, out, err = run(capsys, "a", "b", "c", *GATE)
+    assert (code, err) == (
+        1,
+        "otel-quant: worse: Model Quantization > Calibration: memory.peak=10%: memory.peak 1.27 GiB, "
+        "base 1,000 MiB (+30.0 %); Model Quantization: memory.peak=10%: memory.peak 1.27 GiB, base "
+        "1,000 MiB (+30.0 %); total: memory.peak=10%: memory.peak 1.27 GiB, base 1,000 MiB "
+        "(+30.0 %)\n",
+    )
+    assert "NEW 1  DIFFERENCE     %     NEW 2  DIFFERENCE      %  NOTE\n" in out
+
+
+@pytest.mark.parametrize(
+    ("new", "limits", "code", "said"),
+    [
+        ({}, GATE, 0, ""),
+        ({"memory": 1100, "seconds": 12}, GATE, 0, ""),
+        (
+            {"memory": 1120}, GATE, 1,
+            "worse: Model Quantization > Calibration: memory.peak=10%: memory.peak 1.09 GiB, base "
+            "1,000 MiB (+12.0 %); Model Quantization: memory.peak=10%: memory.peak 1.09 GiB, base "
+            "1,000 MiB (+12.0 %); total: memory.peak=10%: memory.peak 1.09 GiB, base 1,000 MiB "
+            "(+12.0 %)",
+        ),
+        (
+            {"seconds": 13}, GATE, 1,
+            "worse: Model Quantization > Calibration: duration=20%: duration 13.0 s, base 10.0 s "
+            "(+30.0 %)",
+        ),
+        (
+            {"memory": 1600}, ["--fail-over", "Calibration:memory.peak=500MiB"], 1,
+            "worse: Model Quantization > Calibration: Calibration:memory.peak=500MiB: memory.peak "
+            "1.56 GiB, base 1,000 MiB (+60.0 %)",
+        ),
+        ({"memory": 1500}, ["--fail-over", "Calibration:memory.peak=500MiB"], 0, ""),
+        (
+            {}, ["--fail-over", "memory.peak <= 900 MiB"], 1,
+            "worse: total: memory.peak <= 900 MiB: memory.peak 1,000 MiB, base 1,000 MiB",
+        ),
+        (
+            {}, ["--fail-over", "Model Quantization > Post-process:memory.peak<=300MiB"], 1,
+            "worse: Model Quantization > Post-process: Model Quantization > "
+            "Post-process:memory.peak<=300MiB: memory.peak 400 MiB, base 400 MiB",
+        ),
+        (
+            {}, ["--fail-over", "Export:duration=5%"], 3,
+            "not comparable: total: Export:duration=5%: no step 'Export' in base",
+        ),
+        (
+            {}, ["--fail-over", "cache.disk.peak=5%"], 3,
+            "not comparable: total: cache.disk.peak=5%: cache.disk.peak is not known of base",
+        ),
+        (
+            {"error": "MemoryError"}, GATE, 1,
+            "worse: new: new failed with MemoryError in Calibration",
+        ),
+        (
+            {"ends": False}, GATE, 3,
+            "not comparable: new: new has no end: the file is cut, or its process was killed",
+        ),
+        (
+            {"ends": False, "goes_on": True}, GATE, 3,
+            "not comparable: new: new is still running",
+        ),
+    ],
+)  # fmt: skip
+def test_the_gate_fails_over_a_limit_and_says_what_is_worse_or_cannot_be_compared(
+    capsys: pytest.CaptureFixture[str], new: dict[str, Any], limits: list[str], code: int, said: str
+) -> None:
+    record(Path("base"))
+    record(Path("new"), **new)
+    found, _, err = run(capsys, "base", "new", *limits)
+    assert (found, err) == (code, f"otel-quant: {said}\n" if said else "")
+
+
+def test_a_base_that_failed_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    record(Path("base"), error="RuntimeError")
+    record(Path("new"))
+    code, _, err = run(capsys, "base", "new", *GATE)
+    assert (code, err) == (
+        3,
+        "otel-quant: not comparable: base: base failed with RuntimeError in Calibration\n",
+    )
+
+
+@pytest.mark.parametrize("is_base", [True, False])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "",
+            "{path}: the file ends before its first checkpoint; expected the records of a run",
+        ),
+        (None, "{path}: No such file or directory"),
+    ],
+)
+def test_a_file_that_is_empty_or_missing_cannot_be_compared(
+    capsys: pytest.CaptureFixture[str], is_base: bool, text: str | None, said: str
+) -> None:
+    record(Path("good"))
+    if text is not None:
+        Path("bad.yaml").write_text(text)
+    names = ["bad.yaml", "good"] if is_base else ["good", "bad.yaml"]
+    code, _, err = run(capsys, *names, *GATE)
+    assert (code, err) == (
+        3, f"otel-quant: not comparable: {said.format(path='bad.yaml')}\n",
+    )  # fmt: skip
+
+
+PROFILE = """\
+memory_usage:
+- step: "Start"
+  timestamp: 1700000000.5
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+- step: "Calibration Start"
+  timestamp: 1700000001.5
+  relative_time_secs: 1.0
+  cpu_memory_mb: 200.0
+- step: "Calibration End"
+  timestamp: 1700000003.5
+  relative_time_secs: 3.0
+  cpu_memory_mb: 300.0
+- step: "End"
+  timestamp: 1700000004.5
+  relative_time_secs: 4.0
+  cpu_memory_mb: 250.0
+"""
+
+
+def test_profiles_of_quark_are_compared_by_what_they_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("a.yaml").write_text(PROFILE)
+    Path("b.yaml").write_text(PROFILE.replace("300.0", "345.0"))
+    code, out, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "memory.seen=10%")
+    assert (code, err) == (
+        1,
+        "otel-quant: worse: Calibration: memory.seen=10%: memory.seen 345 MiB, base 300 MiB "
+        "(+15.0 %); total: memory.seen=10%: memory.seen 345 MiB, base 300 MiB (+15.0 %)\n",
+    )
+    assert "duration" in out
+
+
+def test_a_truncated_profile_is_shown_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.yaml").write_text(PROFILE)
+    Path("b.yaml").write_text(PROFILE[: PROFILE.index('- step: "End"')])
+    code, out, err = run(capsys, "a.yaml", "b.yaml")
+    assert (code, err) == (0, "")
+    assert "new   b.yaml (has no end: the file is cut, or its process was killed)\n" in out
+    code, _, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "duration=20%")
+    assert (code, err) == (
+        3,
+        "otel-quant: not comparable: new: b.yaml has no end: the file is cut, or its process was "
+        "killed\n",
+    )
+
+
+SCRIPTS = "script quantize.py in base, export.py in new (--force compares them all the same)"
+
+
+@pytest.mark.parametrize(
+    ("origin", "limit", "said"),
+    [
+        ({"process.command_line": "python export.py"}, "model.float.size=1%", SCRIPTS),
+        ({"process.command_line": "python export.py"}, "memory.peak=10%", SCRIPTS),
+        ({"process.command_line": "python quantize.py --samples 64"}, "memory.peak=10%", ""),
+        ({"process.command_line": "python3 /build/quantize.py"}, "memory.peak=10%", ""),
+        ({"host.name": "build-8"}, "duration=20%", ""),
+        (
+            {"host.cpu.model.name": "Xeon"},
+            "duration=20%",
+            "CPU EPYC in base, Xeon in new (--force compares them all the same)",
+        ),
+        ({"host.cpu.model.name": "Xeon"}, "memory.peak=10%", ""),
+        (
+            {"quant.host.cpu_count": 64},
+            "memory.peak=10%",
+            "CPUs 8 in base, 64 in new (--force compares them all the same)",
+        ),
+        (
+            {"quant.libraries": ["onnxruntime 1.21.0"]},
+            "memory.peak=10%",
+            "onnxruntime 1.20.1 in base, 1.21.0 in new (--force compares them all the same)",
+        ),
+        ({"quant.libraries": ["onnxruntime 1.21.0"]}, "disk.write=10%", ""),
+        (
+            {"quant.memory.limit": 8 << 30},
+            "duration=20%",
+            "limit of memory 16.0 GiB in base, 8.00 GiB in new (--force compares them all the same)",
+        ),
+        ({"quant.memory.limit": (16 << 30) - 4096}, "duration=20%", ""),
+    ],
+)
+def test_unlike_runs_are_compared_only_in_what_the_difference_leaves_alone_unless_forced(
+    capsys: pytest.CaptureFixture[str], origin: dict[str, Any], limit: str, said: str
+) -> None:
+    record(Path("base"), origin={"quant.memory.limit": 16 << 30})
+    record(Path("new"), origin={"quant.memory.limit": 16 << 30, **origin})
+    code, _, err = run(capsys, "base", "new", "--fail-over", limit)
+    expected = f"otel-quant: not comparable: {limit}: {said}\n" if said else ""
+    assert (code, err) == (3 if said else 0, expected)
+    if said and "model" not in limit:
+        assert run(capsys, "base", "new", "--fail-over", limit, "--force")[0] == 0
+
+
+def test_runs_without_a_common_step_are_of_different_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("a.yaml").write_text(PROFILE)
+    Path("b.yaml").write_text(PROFILE.replace("Calibration", "Export ONNX"))
+    code, _, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "duration=20%")
+    assert (code, err) == (
+        3,
+        "otel-quant: not comparable: total: duration=20%: no step is in both: these are runs of "
+        "different programs\n",
+    )
+
+
+def test_gpu_memory_is_judged_by_what_is_allocated_not_by_what_is_reserved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(Path("base"), allocated=4000)
+    record(Path("reserves"), allocated=4000, reserved=3000)
+    record(Path("allocates"), allocated=4500)
+    limit = ("--fail-over", "gpu.memory.peak=10%")
+    assert run(capsys, "base", "reserves", *limit)[0] == 0
+    code, _, err = run(capsys, "base", "allocates", *limit)
+    assert code == 1
+    assert err.startswith(
+        "otel-quant: worse: Model Quantization > Calibration: gpu.memory.peak=10%: "
+        "gpu.torch_allocated.peak 8.79 GiB, base 7.81 GiB (+12.5 %); "
+    )
+    record(Path("without"))
+    code, _, err = run(capsys, "base", "without", *limit)
+    assert (code, err) == (
+        3,
+        "otel-quant: not comparable: total: gpu.memory.peak=10%: gpu.torch_allocated.peak is not "
+        "known of new\n",
+    )
+
+
+def test_limits_of_the_repository_hold_beside_those_of_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "otel-quant.toml").write_text('[compare]\nbudgets = ["memory.peak <= 900 MiB"]\n')
+    record(Path("a"))
+    record(Path("b"))
+    code, _, err = run(capsys, "a", "b", *GATE)
+    assert (code, err) == (
+        1,
+        "otel-quant: worse: total: memory.peak <= 900 MiB: memory.peak 1,000 MiB, base 1,000 MiB\n",
+    )
+    Path("other.toml").write_text('[compare]\nfail-over = ["duration=20%"]\n')
+    assert run(capsys, "a", "b", "--config", "other.toml")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a"], "1 run given; expected the base and one or more to compare with it"),
+        (
+            ["a", "--base", "a", "--new", "b"],
+            "--base and --new belong together, without other runs; expected --base RUN... --new "
+            "RUN...",
+        ),
+        (["a", "b", "--fail-over", "x"], "'x' is no limit; expected"),
+        (["a", "b", "--config", "missing"], "missing: No such file or directory"),
+        (["a", "b", "--junit", "j.xml"], "--junit: there is no limit to report on; --fail-over"),
+        (["a", "b", "-o", "missing/c"], "missing/c: No such file or directory; expected a file"),
+    ],
+)
+def test_an_invalid_command_line_is_an_error_of_its_own(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    record(Path("a"))
+    record(Path("b"))
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert err.startswith(f"otel-quant: {said}")
+
+
+def test_reports_for_ci_have_the_checks_and_the_new_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(Path("a"))
+    record(Path("b"), seconds=13)
+    Path("summary.md").write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    files = ("--junit", "j.xml", "--action-benchmark", "a.json", "--bencher", "b.json")
+    assert run(capsys, "a", "b", "--fail-over", "Calibration:duration=20%", *files)[0] == 1
+    text = (
+        "worse: Model Quantization > Calibration: Calibration:duration=20%: duration 13.0 s, base "
+        "10.0 s (+30.0 %)"
+    )
+    suites = ElementTree.parse("j.xml").getroot()
+    assert [(each.tag, each.attrib, (each.text or "").strip()) for each in suites.iter()] == [
+        ("testsuites", {}, ""),
+        (
+            "testsuite",
+            {"name": "otel-quant compare", "tests": "1", "failures": "1", "errors": "0"},
+            "",
+        ),
+        (
+            "testcase",
+            {
+                "classname": "new: Model Quantization > Calibration",
+                "name": "Calibration:duration=20%",
+            },
+            "",
+        ),
+        ("failure", {"type": "worse", "message": text}, text),
+    ]
+    figures = json.loads(Path("a.json").read_text())
+    assert figures[0] == {
+        "name": "total: duration", "unit": "s", "value": 21.0, "range": "± 0 ms",
+        "extra": "time from start to end",
+    }  # fmt: skip
+    assert {figure["name"] for figure in figures} >= {
+        "total: memory.peak", "Model Quantization > Calibration: cpu.time",
+    }  # fmt: skip
+    steps = json.loads(Path("b.json").read_text())
+    assert steps["Model Quantization > Calibration"]["duration"] == {
+        "value": 13.0, "lower_value": 13.0, "upper_value": 13.0,
+    }  # fmt: skip
+    summary = Path("summary.md").read_text()
+    assert summary.startswith("before\nworse: Model Quantization \\> Calibration: ")
+    assert "| TOTAL | BASE | NEW | DIFFERENCE | % | NOTE |\n" in summary
+
+
+def test_the_page_has_both_curves_in_one_plot_and_the_verdict_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(Path("a"))
+    record(Path("b"), seconds=13)
+    code, out, _ = run(capsys, "a", "b", "--format", "html", *GATE)
+    assert code == 1
+    assert '<h1 class="bad">Worse: 1 of 8 checks</h1>' in out
+    assert run(capsys, "a", "b", "--format", "html", "-o", "c.html")[1:] == ("", "")
+    assert "<h1>base and 1 other side by side</h1>" in Path("c.html").read_text()

@@ -1,0 +1,77 @@
+"""Recordings of a quantization with a calibration, made without running one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.recordings.model import Ending
+from tests.fixtures.recorded import RecordedFolder
+
+MIB: Final = 1 << 20
+
+ORIGIN: Final[Mapping[str, Any]] = {
+    "process.command_line": "python quantize.py",
+    "host.name": "build-7",
+    "host.cpu.model.name": "EPYC",
+    "quant.host.cpu_count": 8,
+    "process.runtime.version": "3.12.4",
+    "quant.libraries": ["onnxruntime 1.20.1"],
+}
+
+
+def record(
+    path: Path,
+    *,
+    seconds: float = 10.0,
+    memory: int = 1000,
+    allocated: int | None = None,
+    reserved: int = 0,
+    origin: Mapping[str, Any] | None = None,
+    error: str | None = None,
+    ends: bool = True,
+    goes_on: bool = False,
+    steps: tuple[str, ...] = ("Model Quantization", "Calibration", "Post-process"),
+) -> Path:
+    """Makes a recording; its last two steps are within the first.
+
+    Args:
+        path: Its folder.
+        seconds: Duration of the second step.
+        memory: Peak of the second step and of those around it, in MiB.
+        allocated: Peak of what torch allocated on each of two GPUs in it, in MiB.
+        reserved: What it reserved beyond that, in MiB.
+        origin: What made it, beside ``ORIGIN``.
+        error: Exception that ended the second step and the run.
+        ends: Whether it has an end.
+        goes_on: Whether its process holds its file still; else it is gone.
+        steps: Names of the steps.
+    """
+    folder = RecordedFolder(path, {**ORIGIN, **(origin or {})})
+    process = folder.process().begin(0)
+    outer = process.step(steps[0], 1)
+    inner = process.step(steps[1], 2, outer, attributes={"quant.calibration.method": "MinMax"})
+    peak: dict[str, Any] = {"quant.memory.peak": memory * MIB}
+    devices = None
+    if allocated is not None:
+        peak["quant.gpu.memory.peak"] = 2 * (allocated + reserved) * MIB
+        devices = [{"quant.gpu.device.torch_allocated.peak": allocated * MIB}] * 2
+    at = 2 + seconds
+    if not ends:
+        if not goes_on:
+            process.gone()
+        return path
+    process.close(
+        inner, at, attributes={**peak, "quant.cpu.user": seconds, "quant.cpu.system": 0.5},
+        devices=devices, error=error,
+    )  # fmt: skip
+    if error is None:
+        last = process.step(steps[2], at, outer)
+        process.close(last, at + 5, attributes={"quant.memory.peak": 400 * MIB})
+        process.close(outer, at + 5, attributes=peak, devices=devices)
+    totals = {"quant.disk.write": 64 * MIB}
+    process.end(at + 6, attributes={**totals, **peak}, devices=devices, error=error)
+    process.gone()
+    folder.ended(Ending(time=at + 6, exit_code=1 if error else 0))
+    return path

@@ -108,7 +108,8 @@ def _text(
     is_pivot = any((options.rows, options.columns, options.value))
     if not is_pivot and options.format in ("table", "markdown"):
         if not rows:
-            return f"no run below {printable(', '.join(options.folders))} is one of these\n"
+            chosen = f" with {' and '.join(options.where)}" if options.where else ""
+            return printable(f"no run below {', '.join(options.folders)}{chosen}") + "\n"
         return output.list_text(rows, names, options.format)
     if not is_pivot and options.format == "json":
         return output.list_json(rows, unreadable)

@@ -12,7 +12,7 @@ from otel_quant.comparison.figures import BY_NAME, GPU_ALLOCATED, GPU_PEAK, Figu
 
 _KIB: Final = 1 << 10
 
-_UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "By": {
         "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
         "KiB": _KIB, "MiB": _KIB**2, "GiB": _KIB**3, "TiB": _KIB**4,
@@ -82,7 +82,7 @@ def parse(text: str) -> Limit:
     figure = _figure(text, found["figure"])
     amount, unit = _amount(text, found["amount"])
     is_share = found["sign"] == "=" and unit == "%"
-    units = {"%": 0.01} if is_share else _UNITS.get(figure.unit, _COUNTED)
+    units = {"%": 0.01} if is_share else UNITS.get(figure.unit, _COUNTED)
     if unit not in units:
         allowed = [each or "no unit" for each in units if each != "%"]
         if found["sign"] == "=":

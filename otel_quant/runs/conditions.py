@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from otel_quant.comparison.limits import UNITS
 from otel_quant.runs.fields import TIME, Row, Value, is_known, name_of, text_of, unit_of
 
 _CONDITION: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
@@ -17,15 +18,6 @@ _QUANTITY: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
     ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-
-_FACTORS: Final[Mapping[str, tuple[str, float]]] = {
-    "": ("", 1),
-    "B": ("By", 1),
-    **{f"{letter}B": ("By", 1000**power) for power, letter in enumerate("kMGTP", start=1)},
-    **{f"{letter}iB": ("By", 1024**power) for power, letter in enumerate("KMGTP", start=1)},
-    "ms": ("s", 0.001), "s": ("s", 1), "min": ("s", 60), "h": ("s", 3600), "d": ("s", 86400),
-    "%": ("1", 0.01),
 }  # fmt: skip
 
 
@@ -134,15 +126,15 @@ def _number(text: str, name: str, value: str) -> float | None:
     parts = _QUANTITY.fullmatch(value)
     if parts is None:
         return None
-    known = _FACTORS.get(parts[2])
-    if known is None or (unit and known[0] not in ("", unit)):
+    units = {"": 1.0, **UNITS.get(unit, {})}
+    if parts[2] not in units:
         if not unit:
             return None  # a text that begins with a digit
         raise ConditionError(
             f"{text}: {parts[2]!r} is no unit of {name}; expected one of "
-            f"{', '.join(name for name, (of, _) in _FACTORS.items() if of == unit) or 'none'}"
+            f"{', '.join(filter(None, units)) or 'none'}"
         )
-    return float(parts[1]) * known[1]
+    return float(parts[1]) * units[parts[2]]
 
 
 def _moment(text: str, value: Value) -> float:

@@ -124,7 +124,7 @@ def _list(rows: Sequence[Row], names: Sequence[str]) -> PageTable:
             PageRow(tuple(cells), state=row[STATUS])
             for row, *cells in zip(shown, *(cells for _, cells in made), strict=True)
         ),
-        note=f"{counted(left_out, 'run')} more left out: --where chooses." if left_out else "",
+        note=f"{left_out:,} more are left out; --where chooses." if left_out else "",
     )
 
 

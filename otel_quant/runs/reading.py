@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -22,6 +23,9 @@ _FEW: Final = 500
 """Runs that one process reads sooner than others are started."""
 
 _CHUNK: Final = 100
+
+_IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)
+"""Ctrl-C reaches every process; the first ends the others."""
 
 _ANY: Final = (
     OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
@@ -70,7 +74,7 @@ def _each(read_one: partial[Row | Unreadable], paths: Sequence[str]) -> Iterator
     workers = min(_processors(), len(paths) // _FEW)
     if workers > 1:
         try:
-            pool = ProcessPoolExecutor(workers)
+            pool = ProcessPoolExecutor(workers, None, signal.signal, _IGNORE_INTERRUPT)
         except (ImportError, NotImplementedError, OSError):  # a system without semaphores
             pass
         else:

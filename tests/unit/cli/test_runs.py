@@ -150,7 +150,7 @@ def test_conditions_choose(
     [
         (("--where", "MinMax"), "'MinMax' is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: calibration.method=MinMax, 'memory.peak>12 GiB'"),
         (("--where", "memory.peak>much"), "memory.peak>much: 'much' is no number; memory.peak is one, such as 1.89 GB"),
-        (("--where", "memory.peak>2s"), "memory.peak>2s: 's' is no unit of memory.peak; expected one of B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB"),
+        (("--where", "memory.peak>2s"), "memory.peak>2s: 's' is no unit of memory.peak; expected one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
         (("--where", "model>a"), "model>a: model is a text, such as bert; expected model=... or model!=..."),
         (("--where", "when>now"), "when>now: 'now' is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it says otherwise"),
         (("--where", "memry.peak>1"), "memry.peak>1: no run has 'memry.peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
@@ -205,7 +205,7 @@ def test_markdown_has_the_rows_of_the_table(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_no_run_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "--where", "status=running") == "no run below runs is one of these\n"
+    assert printed(capsys, "--where", "status=running") == "no run below runs with status=running\n"
 
 
 def test_a_folder_that_does_not_exist_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

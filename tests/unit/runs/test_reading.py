@@ -10,6 +10,8 @@ import pytest
 from otel_quant.recordings.reader import read
 from otel_quant.runs.fields import NAMES
 from otel_quant.runs.finding import Unreadable, find
+from otel_quant.runs.page import render
+from otel_quant.runs.pivot import pivot
 from otel_quant.runs.reading import read_all, row_of
 from tests.unit.runs.fleet import OURS, QUARKS, write_fleet, write_profile, write_recording
 
@@ -109,3 +111,12 @@ def test_whatever_lies_in_place_of_a_file_stops_nothing(
         )
         assert str(good) in [row["path"] for row in rows]
         assert all(isinstance(each.problem, str) and each.problem for each in unreadable)
+
+
+def test_the_page_lists_a_thousand_runs_and_says_how_many_more_there_are(tmp_path: Path) -> None:
+    row = row_of(read(write_recording(tmp_path / "one")), NAMES)
+    rows = [{**row, "path": f"run {number}"} for number in range(1003)]
+    html = render(rows, (), pivot(rows, "model", "status", "duration"), (), ["runs"], ())
+    assert html.count('<th scope="row" class="t">run ') == 1000
+    assert "3 more are left out; --where chooses." in html
+    assert '<td class="heat-0" title="median of 1,003 runs">60.0</td>' in html

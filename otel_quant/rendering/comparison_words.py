@@ -106,6 +106,9 @@ def check_text(check: Check, side: int) -> str:
     limit = check.limit
     if limit is None:
         return f"{check.outcome}: {check.side.name}: {check.why}"
+    where = path_text(check.path)
+    if check.side.name != "new":  # there are several
+        where = f"{check.side.name}: {where}"
     if check.facts:
         reasons = "; ".join(
             f"{fact.name} {fact_text(fact, 0)} in base, {fact_text(fact, side)} in "
@@ -114,8 +117,8 @@ def check_text(check: Check, side: int) -> str:
         )
         return f"{check.outcome}: {limit.text}: {reasons} (--force compares them all the same)"
     if check.why:
-        return f"{check.outcome}: {path_text(check.path)}: {limit.text}: {check.why}"
-    return f"{check.outcome}: {path_text(check.path)}: {_figures_text(check)}"
+        return f"{check.outcome}: {where}: {limit.text}: {check.why}"
+    return f"{check.outcome}: {where}: {_figures_text(check)}"
 
 
 def _figures_text(check: Check) -> str:

@@ -33,11 +33,11 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, printed.out, printed.err
 
 
-def larger(new: str, percent: str) -> str:
+def larger(new: str, percent: str, side: str = "") -> str:
     """Returns what is said of a step whose peak is that of the whole."""
     figures = f"memory.peak {new}, base 1,000 MiB ({percent} %, limit memory.peak=10%)"
     paths = ("Model Quantization > Calibration", "Model Quantization", "total")
-    return "worse: " + "; ".join(f"{path}: {figures}" for path in paths)
+    return "worse: " + "; ".join(f"{side}{path}: {figures}" for path in paths)
 
 
 TABLE = """\
@@ -171,7 +171,7 @@ def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture
     code, out, err = run(capsys, "a", "b", "c", *GATE)
     assert (code, err) == (
         1,
-        f"otel-quant: {larger('1.27 GiB', '+30.0')}\n",
+        f"otel-quant: {larger('1.27 GiB', '+30.0', 'new 2: ')}\n",
     )
     assert "NEW 1  DIFFERENCE     %     NEW 2  DIFFERENCE      %  NOTE\n" in out
 

@@ -6,6 +6,7 @@ is absent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -261,4 +262,8 @@ def _highest(values: Iterable[float]) -> float | None:
 
 
 def _known(figures: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if value is not None}
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and math.isfinite(value)  # a file may say anything
+    }

@@ -45,12 +45,12 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
             ],
         )
     whole, steps = comparison.rows[0], comparison.rows[1:]
-    yield _figures(comparison, "TOTAL", [(figure, row) for figure, row in _of(whole)])
+    yield _figures(comparison, "TOTAL", list(_of(whole)))
     for figure in FIGURES:
         rows = [row for row in steps if figure.name in row.figures]
         if any(is_telling(row.figures[figure.name]) for row in rows):
             yield Lines((f"{figure.name}: {figure.brief}",))
-            yield from _steps(comparison, figure, steps)
+            yield from _steps(comparison, figure, rows)
 
 
 def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
@@ -100,9 +100,7 @@ def _steps(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> 
     for row in shown:
         indent = "  " * (len(row.path) - 1)
         name = f"{indent}{cut(name_text(row.path), _LONGEST_NAME)}"
-        of = row.figures.get(figure.name)
-        if of is None:
-            continue
+        of = row.figures[figure.name]
         note = ", ".join(filter(None, (noise_text(of), *notes(comparison, row))))
         cells.append((name, *_cells(figure, of), note))
     yield _table(("STEP", *_headings(comparison), "NOTE"), cells)
@@ -117,9 +115,8 @@ def largest(figure: Figure, steps: Sequence[StepRow]) -> Sequence[StepRow]:
         return steps
 
     def size(row: StepRow) -> float:
-        of = row.figures.get(figure.name)
-        changes = [abs(each.change) for each in of.differences if each] if of is not None else []
-        return max(changes, default=-1.0)
+        differences = row.figures[figure.name].differences
+        return max((abs(each.change) for each in differences if each), default=-1.0)
 
     kept = sorted(range(len(steps)), key=lambda at: -size(steps[at]))[:_MOST_ROWS]
     return [steps[at] for at in sorted(kept)]

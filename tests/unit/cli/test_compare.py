@@ -327,6 +327,7 @@ SCRIPTS = "script quantize.py in base, export.py in new (--force compares them a
     [
         ({"process.command_line": "python export.py"}, "model.float.size=1%", SCRIPTS),
         ({"process.command_line": "python export.py"}, "memory.peak=10%", SCRIPTS),
+        ({"process.command_line": "python export.py"}, "memory.peak <= 12 GiB", ""),
         ({"process.command_line": "python quantize.py --samples 64"}, "memory.peak=10%", ""),
         ({"process.command_line": "python3 /build/quantize.py"}, "memory.peak=10%", ""),
         ({"host.name": "build-8"}, "duration=20%", ""),

@@ -42,8 +42,11 @@ _OF_RUN: Final = {
 """Keys of the section ``run``, and the attributes of what made a run."""
 
 _OF_SUMMARY: Final = {
-    "peak_cpu_memory_mb": "quant.memory.process_peak",
-    "peak_gpu_memory_mb": "quant.gpu.memory.peak",
+    "peak_memory_mb": semconv.MEMORY_PROCESS_PEAK,
+    "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
+    "total_disk_read_mb": semconv.DISK_READ,
+    "total_disk_write_mb": semconv.DISK_WRITE,
+    "peak_cache_dir_disk_usage_mb": "quant.cache.disk.peak",
 }
 
 

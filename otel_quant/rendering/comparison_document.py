@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from otel_quant.comparison.figures import FIGURES, Figure
+from otel_quant.comparison.figures import (
+    FIGURES,
+    MEMORY_PEAK,
+    MEMORY_SEEN,
+    PROCESS_PEAK,
+    Figure,
+)
 from otel_quant.comparison.gate import Verdict
 from otel_quant.comparison.runs import name_text
 from otel_quant.comparison.side_by_side import Comparison, FigureRow, StepRow
@@ -48,7 +54,7 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
     yield _figures(comparison, "TOTAL", list(_of(whole)))
     for figure in FIGURES:
         rows = [row for row in steps if figure.name in row.figures]
-        if any(is_telling(row.figures[figure.name]) for row in rows):
+        if any(is_telling(row, figure.name) for row in rows):
             yield Lines((f"{figure.name}: {figure.brief}",))
             yield from _steps(comparison, figure, rows)
 
@@ -77,14 +83,18 @@ def _standing(why: str) -> str:
 
 
 def _of(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
-    for each in row.figures.values():
-        if is_telling(each):
+    for name, each in row.figures.items():
+        if is_telling(row, name):
             yield each.figure, each
 
 
-def is_telling(row: FigureRow) -> bool:
-    """Whether a side has more than nothing of a figure."""
-    return any(sample is not None and sample.highest for sample in row.samples)
+def is_telling(row: StepRow, name: str) -> bool:
+    """Whether a side has more than nothing of a figure, and no other figure says more."""
+    peak = row.figures.get(MEMORY_PEAK)
+    if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
+        return False
+    of = row.figures.get(name)
+    return of is not None and any(sample is not None and sample.highest for sample in of.samples)
 
 
 def _figures(

@@ -288,6 +288,18 @@ memory_usage:
   timestamp: 1700000004.5
   relative_time_secs: 4.0
   cpu_memory_mb: 250.0
+
+# Summary Metrics
+total_quantization_time_seconds: 4.0
+peak_memory_mb: 310.0
+
+# Metric Definitions:
+# - step: the point
+# - timestamp: the time
+# - relative_time_secs: seconds
+# - cpu_memory_mb: MiB
+# - total_quantization_time_seconds: seconds
+# - peak_memory_mb: MiB
 """
 
 
@@ -302,7 +314,10 @@ def test_profiles_of_quark_are_compared_by_what_they_have(
         "otel-quant: worse: Calibration: memory.seen 345 MiB, base 300 MiB (+15.0 %, limit "
         "memory.seen=10%); total: memory.seen 345 MiB, base 300 MiB (+15.0 %, limit memory.seen=10%)\n",
     )
-    assert "duration" in out
+    total = out.partition("TOTAL")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in total[2:]] == [
+        "duration", "memory.seen", "memory.process_peak",
+    ]  # fmt: skip
 
 
 def test_a_truncated_profile_is_shown_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,6 +331,12 @@ def test_a_truncated_profile_is_shown_and_not_judged(capsys: pytest.CaptureFixtu
         3,
         "otel-quant: not comparable: new: b.yaml has no end: the file is cut, or its process was "
         "killed\n",
+    )
+    Path("b.yaml").write_text(PROFILE[: PROFILE.index("# Metric Definitions")])
+    code, _, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "duration=20%")
+    assert (code, err) == (
+        3,
+        "otel-quant: not comparable: new: b.yaml could not be read whole: the file has no end\n",
     )
 
 

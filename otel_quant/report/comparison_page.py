@@ -78,7 +78,7 @@ def render(comparison: Comparison, verdict: Verdict | None) -> str:
         if check.outcome != "within"
     ]
     checks = list(dict.fromkeys(checks))
-    heading = f"{base.name} and {counted(len(comparison.sides) - 1, 'other')} side by side"
+    heading = f"{' and '.join(side.name for side in comparison.sides)} side by side"
     return page(
         "compare.html.j2",
         version=VERSION,

@@ -522,4 +522,11 @@ def test_the_page_has_both_curves_in_one_plot_and_the_verdict_first(
     assert code == 1
     assert '<h1 class="bad">Worse: 1 of 8 checks</h1>' in out
     assert run(capsys, "a", "b", "--format", "html", "-o", "c.html")[1:] == ("", "")
-    assert "<h1>base and 1 other side by side</h1>" in Path("c.html").read_text()
+    assert "<h1>base and new side by side</h1>" in Path("c.html").read_text()
+
+
+def test_the_page_says_where_no_curve_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        Path(name).write_text(PROFILE)
+    out = run(capsys, "a.yaml", "b.yaml", "--format", "html")[1]
+    assert "Read at checkpoints only where no curve was taken" in out

@@ -12,7 +12,7 @@ from otel_quant.comparison.figures import (
     PROCESS_PEAK,
     Figure,
 )
-from otel_quant.comparison.gate import Verdict
+from otel_quant.comparison.gate import Check, Verdict
 from otel_quant.comparison.runs import name_text
 from otel_quant.comparison.side_by_side import Comparison, FigureRow, StepRow
 from otel_quant.rendering.comparison_words import (
@@ -20,9 +20,9 @@ from otel_quant.rendering.comparison_words import (
     check_text,
     fact_text,
     noise_text,
+    outcome_text,
     ratio_text,
     sample_text,
-    verdict_text,
 )
 from otel_quant.rendering.document import Facts, Lines, Part, Table
 from otel_quant.rendering.units import counted, cut
@@ -61,7 +61,7 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
 
 def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
-    yield Lines((verdict_text(verdict, numbers),))
+    yield Lines((outcome_text(verdict),))
     told = [check for check in verdict.checks if check.outcome != "within"]
     if told:
         lines = [check_text(check, numbers[check.side.name]) for check in told]
@@ -70,6 +70,20 @@ def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
         yield Lines(
             (*shown[:_MOST_CHECKS], *([f"{counted(more, 'check')} more"] if more > 0 else []))
         )
+    if any(map(_is_doubtful, told)):
+        yield Lines((_DOUBT,))
+
+
+_DOUBT: Final = (
+    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
+    "them apart."
+)
+
+
+def _is_doubtful(check: Check) -> bool:
+    """Whether a check says that a single run took longer than another."""
+    is_time = check.limit is not None and check.limit.figure.kind == "time"
+    return is_time and check.difference is not None and check.difference.p is None
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,7 @@ def test_the_example_workflow_fails_a_change_that_needs_more_memory(tmp_path: Pa
         return subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode
 
     assert (exit_code("Record"), exit_code("Compare")) == (0, 1)
-    assert summary.read_text().startswith("worse: Calibration: memory.peak ")
+    assert "\n\nworse: Calibration: memory.peak " in summary.read_text()
     assert {"compare.html", "compare.xml", "runs"} <= {path.name for path in tmp_path.iterdir()}
     limits.write_text(text.replace("memory.peak = 10%", "memory.peak = 90%"))
     assert exit_code("Compare") == 0

@@ -509,7 +509,9 @@ def test_reports_for_ci_have_the_checks_and_the_new_figures(
         "value": 13.0, "lower_value": 13.0, "upper_value": 13.0,
     }  # fmt: skip
     summary = Path("summary.md").read_text()
-    assert summary.startswith("before\nworse: Model Quantization \\> Calibration: ")
+    assert summary.startswith(
+        "before\nworse: 1 of 1 check\n\nworse: Model Quantization \\> Calibration: "
+    )
     assert "| TOTAL | BASE | NEW | DIFFERENCE | % | NOTE |\n" in summary
 
 
@@ -530,3 +532,14 @@ def test_the_page_says_where_no_curve_was_taken(capsys: pytest.CaptureFixture[st
         Path(name).write_text(PROFILE)
     out = run(capsys, "a.yaml", "b.yaml", "--format", "html")[1]
     assert "Read at checkpoints only where no curve was taken" in out
+
+
+@pytest.mark.parametrize(("new", "is_said"), [({"seconds": 13}, True), ({"memory": 1200}, False)])
+def test_a_slower_single_run_may_be_a_busy_machine(
+    capsys: pytest.CaptureFixture[str], new: dict[str, Any], is_said: bool
+) -> None:
+    record(Path("a"))
+    record(Path("b"), **new)
+    out = run(capsys, "a", "b", *GATE)[1]
+    said = "With one run on each side a busy machine looks like a slower program; four on each side"
+    assert (said in out) is is_said

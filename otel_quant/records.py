@@ -93,8 +93,33 @@ class CpuReading:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuActivity:
+    """What one visible GPU does, at most a second ago. None for what it does not tell.
+
+    Attributes:
+        utilization: Share of the last moments in which it computed, 0 to 1; the driver says how
+            long those are.
+        power: Electric power, in watts.
+        temperature: Of the chip, in degrees Celsius.
+        clock: Clock of the processors, in hertz.
+        memory_clock: Clock of the memory, in hertz.
+        slowed_by: What makes it slower than it could be, such as heat; None if not known.
+        memory_errors: Errors of its memory that could not be corrected, since the driver was
+            loaded.
+    """
+
+    utilization: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+    clock: int | None = None
+    memory_clock: int | None = None
+    slowed_by: tuple[str, ...] | None = None
+    memory_errors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuReading:
-    """Memory of one visible GPU at one instant, in bytes.
+    """Memory of one visible GPU at one instant, in bytes, and what it does.
 
     Attributes:
         index: Position among the devices that this process can see, from 0.
@@ -105,6 +130,7 @@ class GpuReading:
         process_used: In use by this process tree; None if the driver does not report it.
         torch_allocated: Allocated by torch's caching allocator, if torch is in use.
         torch_reserved: Reserved by torch's caching allocator.
+        activity: What it does; None if it does not tell.
     """
 
     index: int
@@ -115,6 +141,7 @@ class GpuReading:
     process_used: int | None = None
     torch_allocated: int | None = None
     torch_reserved: int | None = None
+    activity: GpuActivity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,22 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from otel_quant.probes.amd_activity import read_activity
 from otel_quant.probes.amd_processes import vram_by_device
 from otel_quant.probes.amd_smi import AmdSmi, AmdSmiUnavailableError
 from otel_quant.probes.visible_devices import select_visible
-from otel_quant.records import GpuReading
+from otel_quant.records import GpuActivity, GpuReading
 
 _log = logging.getLogger("otel_quant")
+
+_EVERY: Final = 1.0
+"""Seconds between two readings of what a device does: it changes slowly."""
 
 _CARD: Final = re.compile(r"card\d+")
 
@@ -62,6 +67,7 @@ class AmdDevices:
         self._smi = smi
         self._root = root
         self._logged: set[str] = set()
+        self._activities: dict[int, tuple[float, GpuActivity | None]] = {}
 
     @property
     def count(self) -> int:
@@ -94,9 +100,19 @@ class AmdDevices:
                         process_used=None
                         if process_used is None
                         else process_used.get(device.address, 0),
+                        activity=self._activity(index),
                     )
                 )
         return tuple(readings)
+
+    def _activity(self, index: int) -> GpuActivity | None:
+        now = time.monotonic()
+        read_at, activity = self._activities.get(index, (float("-inf"), None))
+        if now - read_at >= _EVERY:
+            folder = self._devices[index].folder
+            activity = read_activity(folder) if folder is not None else None
+            self._activities[index] = now, activity
+        return activity
 
     def _used(self, device: _Device) -> int | None:
         if device.folder is None:

@@ -185,6 +185,19 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     )
 
 
+def _activity(name: str, unit: str, brief: str, example: str) -> Figure:
+    """Returns a figure of what a device does: a metric, and the peak on records of a device."""
+    return Figure(
+        name,
+        unit,
+        brief,
+        lambda gpu: getattr(gpu.activity, name, None),
+        ("peak",),
+        example,
+        live=Series(Metric(f"quant.run.gpu.{name}", "observable_gauge", unit, f"{brief}.")),
+    )
+
+
 def _live(name: str, brief: str) -> Series:
     """Returns the metric that shows a figure of each device during a run."""
     return Series(Metric(f"quant.run.gpu.{name}", "observable_up_down_counter", "By", brief))
@@ -270,5 +283,12 @@ GPU: Final = Resource(
                 "Bytes that torch's caching allocator has reserved on a visible GPU.",
             ),
         ),
+        _activity(
+            "utilization", "1", "Share of the last moments in which the GPU computed", "0.97"
+        ),
+        _activity("power", "W", "Electric power of the GPU", "612.4"),
+        _activity("temperature", "Cel", "Temperature of the GPU's chip", "71"),
+        _activity("clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        _activity("memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
     ),
 )

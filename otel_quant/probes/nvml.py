@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.probes.nvml_activity import NvmlActivity
 from otel_quant.probes.pid_namespace import PidNamespace
 from otel_quant.probes.visible_devices import select_visible
 from otel_quant.records import GpuReading
@@ -60,6 +61,7 @@ class _Device:
         aliases: All identifiers that ``CUDA_VISIBLE_DEVICES`` may use for it.
         compute: Reads its compute processes; None if the driver cannot.
         graphics: Reads its graphics processes; None if the driver cannot.
+        activity: Reads what else it tells.
         logged: Errors that have been logged: what was read and NVML's error number.
     """
 
@@ -70,6 +72,7 @@ class _Device:
     aliases: tuple[str, ...] = ()
     compute: Callable[[Any], list[Any]] | None = None
     graphics: Callable[[Any], list[Any]] | None = None
+    activity: NvmlActivity | None = None
     logged: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -129,6 +132,7 @@ class NvmlDevices:
             used=memory.used,
             limit=memory.total,
             process_used=self._process_used(device, pids),
+            activity=device.activity.read(device.handle) if device.activity is not None else None,
         )
 
     def _process_used(self, device: _Device, pids: Collection[int]) -> int | None:
@@ -317,6 +321,7 @@ def _describe(
         device.name = nvml.nvmlDeviceGetName(handle)
     except nvml.NVMLError as error:
         _log.debug("%s: cannot read its name: %s", label, error)
+    device.activity = NvmlActivity(nvml)
     device.compute = _newest_query(nvml, _COMPUTE)
     device.graphics = _newest_query(nvml, _GRAPHICS)
     return device

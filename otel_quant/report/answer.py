@@ -112,7 +112,7 @@ def program_of(recording: Recording) -> str:
 
 def _outcome(recording: Recording, subject: Subject | None) -> str:
     program, ending = program_of(recording), recording.ending
-    length = duration_text(recording.duration)
+    length = duration_text(recording.duration).replace(" ", "\u00a0")  # on one line
     where = _where(recording, subject)
     match recording.state:
         case "ended":

@@ -108,14 +108,9 @@ class Chart:
             highest = max(highest, *(sum(value or 0.0 for value in row) for row in rows))
         if self.mark is not None:
             highest = max(highest, self.mark.value)
-        if self.has_limit_line(highest):
-            assert self.limit is not None
+        if self.limit is not None and highest >= _NEAR * self.limit.value:
             return 1.06 * max(highest, self.limit.value)
         return 1.12 * highest or 1.0
-
-    def has_limit_line(self, highest: float) -> bool:
-        """Whether the limit is near enough to a highest value for both to be in one chart."""
-        return self.limit is not None and highest >= _NEAR * self.limit.value
 
 
 _NEAR: Final = 0.3
@@ -149,7 +144,6 @@ def chart_data(chart: Chart) -> Json:
         data["count"] = len(chart.times)
     if chart.limit is not None:
         data["limit"] = {"label": chart.limit.label, "value": chart.limit.value}
-        data["limitDrawn"] = chart.has_limit_line(chart.top / 1.06)
     if chart.mark is not None:
         data["mark"] = {
             "label": chart.mark.label,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from otel_quant.recordings import series
+from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import Recording
 from otel_quant.rendering.sizes import size
 from otel_quant.report.attributes import number
@@ -25,11 +26,19 @@ _LONGEST_NAME: Final = 40
 def charts_of(recording: Recording, subject: Subject | None) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
     steps = subject.steps if subject is not None else ()
-    grid = grid_of(recording.curves, recording.began_ns)
+    grid = grid_of(_outermost(recording), recording.began_ns)
     charts = list(_from_curve(grid, recording, steps) if grid is not None else ())
     if not any(chart.is_large for chart in charts) and subject is not None:
         charts[:0] = _from_checkpoints(recording, subject)
     return [*charts, *_calibrations(steps)]
+
+
+def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
+    """Returns the curves without those of processes that are in the curve of one above them."""
+    curves = recording.curves
+    watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
+    below = {run.process for run in recording.runs if run.parent_pid in watched}
+    return {process: curve for process, curve in curves.items() if process not in below}
 
 
 def _from_curve(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Iterator[Chart]:

@@ -34,6 +34,7 @@ from otel_quant.telemetry.attributes import (
     cost_identity_of,
     custom_of,
 )
+from otel_quant.telemetry.impairments import Impairments
 from otel_quant.telemetry.readings import Due, attributes_of
 from otel_quant.version import VERSION
 
@@ -67,11 +68,13 @@ class LogsSink(Sink):
         self._run: RunInfo | None = None
         self._due = Due()
         self._warnings = NewWarnings()
+        self._impairments = Impairments()
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """Sends ``Start``."""
         self._run = run
         self._warnings.clear()
+        self._impairments = Impairments()
         self._emit(checkpoint)
 
     def run_span_started(
@@ -116,6 +119,16 @@ class LogsSink(Sink):
         if run is None:
             return
         self._send_warnings(run, progress)
+        for sentence_of_gpu, impaired in self._impairments.new_in(reading):
+            self._send_event(
+                semconv.IMPAIRED_EVENT,
+                sentence_of_gpu,
+                {**self._run_id(), **impaired},
+                self._context_of(None),
+                reading.time_ns,
+                SeverityNumber.WARN,
+            )
+            self._send()
         if not self._due.is_due(reading):
             return
         self._due.note(reading)

@@ -190,6 +190,8 @@ CUSTOM_PREFIX: Final = "quant.custom."
 
 HW_ID: Final = "hw.id"
 HW_NAME: Final = "hw.name"
+GPU_SLOWED_BY: Final = "quant.gpu.device.slowed_by"
+GPU_MEMORY_ERRORS: Final = "quant.gpu.device.memory_errors"
 DISK_IO_DIRECTION: Final = "disk.io.direction"
 CPU_MODE: Final = "cpu.mode"
 
@@ -306,6 +308,8 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("step", "forecast", "reading", "device", "metric"), "GPU-8f6d7a52-..."),
     Attribute(HW_NAME, "string", "", "Product name of the GPU.", ("device",), "NVIDIA H200"),
+    Attribute(GPU_SLOWED_BY, "string[]", "", "What makes the GPU slower than it could be: `heat (by software)`, `heat (by hardware)`, `power brake`, `hardware slowdown`.", ("device",), "heat (by hardware)"),
+    Attribute(GPU_MEMORY_ERRORS, "int", "{error}", "Errors of the GPU's memory that could not be corrected, since the driver was loaded.", ("device",), "2"),
 )  # fmt: skip
 """Attributes that do not come from a resource, in the order of the documentation."""
 
@@ -328,6 +332,7 @@ RUN_STARTED_EVENT: Final = "quant.run.started"
 ENDING_EVENT: Final = "quant.run.killed"
 CHECKPOINT_EVENT: Final = "quant.checkpoint.taken"
 DEVICE_EVENT: Final = "quant.device.used"
+IMPAIRED_EVENT: Final = "quant.device.impaired"
 MODEL_COST_EVENT: Final = "quant.model.cost"
 COST_FAILED_EVENT: Final = "quant.model.cost_failed"
 
@@ -337,6 +342,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     Event(READING_EVENT, "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record."),
     Event(FORECAST_EVENT, "A warning: memory that grows with the calibration samples would exceed the limit before the last one."),
     Event(DEVICE_EVENT, "What a step, or the run, used of one GPU; sent when it ends."),
+    Event(IMPAIRED_EVENT, "A warning: something has begun to slow a GPU down, or its memory has failed."),
     Event(MODEL_COST_EVENT, "The nodes of a costed model with the most MACs, and those with the largest memory."),
     Event(ENDING_EVENT, "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open."),
     Event(COST_FAILED_EVENT, "A warning: why a model could not be costed (`message`). The model's span has an event of that name too."),

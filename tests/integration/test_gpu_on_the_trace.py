@@ -34,6 +34,7 @@ def until_sampled(used):
 with otel_quant.step("Calibration"):
     become("high")
     until_sampled(30 << 30)
+    time.sleep(1.5)  # what the devices do is told once a second
     become("end")
 """
 
@@ -42,7 +43,17 @@ def state(folder: Path, used: int, ours: int) -> FakeNvml:
     """The first device in use by us among others; the second's driver does not say by whom."""
     folder.mkdir()
     devices = [
-        FakeGpu(uuid=FIRST, used=used * GIB, name="Fake A"),
+        FakeGpu(
+            uuid=FIRST,
+            used=used * GIB,
+            name="Fake A",
+            util=97,
+            power=612_400,
+            temp=71,
+            sm=1755,
+            mem=2619,
+            reasons=0x40,
+        ),
         FakeGpu(uuid=SECOND, used=GIB, total=40 * GIB, name="Fake B"),
     ]
     processes = [FakeProcess(used=ours * GIB), FakeProcess(used="na", device=1)]
@@ -80,7 +91,9 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     }  # fmt: skip
     step, root = otlp.span("Calibration"), otlp.span("quantization")
     assert of_gpus(step.attributes) == usage
-    assert of_gpus(root.attributes) == {**usage, "count": 2, "memory.limit": 120 * GIB}
+    assert of_gpus(root.attributes) == {
+        **usage, "count": 2, "names": ("Fake A", "Fake B"), "memory.limit": 120 * GIB
+    }  # fmt: skip
 
     of_first = {
         "device.index": 0, "device.memory.limit": 80 * GIB,
@@ -88,6 +101,9 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
         "device.memory.delta": 2 * GIB, "device.memory.peak": 30 * GIB,
         "device.process_memory.start": 2 * GIB, "device.process_memory.end": 3 * GIB,
         "device.process_memory.delta": GIB, "device.process_memory.peak": 21 * GIB,
+        "device.utilization.peak": 0.97, "device.power.peak": 612.4,
+        "device.temperature.peak": 71, "device.clock.peak": 1_755_000_000,
+        "device.memory_clock.peak": 2_619_000_000,
     }  # fmt: skip
     of_second = {
         "device.index": 1, "device.memory.limit": 40 * GIB,
@@ -117,6 +133,15 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
             ("quant.step.gpu.memory.peak", in_step, peak),
         ):
             assert otlp.point(metric, **labels, hw__id=device).value == value * GIB
+    for metric, value in (
+        ("utilization", 0.97), ("power", 612.4), ("temperature", 71),
+        ("clock", 1_755_000_000), ("memory_clock", 2_619_000_000),
+    ):  # fmt: skip
+        (point,) = otlp.latest_points(f"quant.run.gpu.{metric}")
+        assert (point.attributes, point.value) == ({"hw.id": FIRST}, value)
+    (impaired,) = otlp.records_of("quant.device.impaired")
+    assert impaired.body == f"GPU 0 ({FIRST}): slowed down by heat (by hardware)"
+    assert impaired.attributes["quant.gpu.device.slowed_by"] == ("heat (by hardware)",)
     ours = otlp.point("quant.run.gpu.process_memory.usage", hw__id=FIRST)
     assert ours.value == 3 * GIB
 

@@ -203,7 +203,9 @@
         ctx.fillStyle = color("ink");
         ctx.textAlign = isLeft ? "right" : "left";
         ctx.textBaseline = "middle";
-        ctx.fillText(mark.label, x + (isLeft ? -8 : 8) * ratio, Math.max(y, bbox.top + 7 * ratio));
+        const line = limit ? u.valToPos(limit.value, "y", true) : -Infinity;
+        const down = Math.abs(y - line) < 10 * ratio ? 14 * ratio : 0;
+        ctx.fillText(mark.label, x + (isLeft ? -8 : 8) * ratio, Math.max(y + down, bbox.top + 7 * ratio));
       }
     }
     ctx.restore();

@@ -250,7 +250,7 @@ print(json.dumps([before, read()]))
 """
     assert run(driver, code).value == [
         [],
-        [[0, "GPU-x", "Fake GPU", 4, 80 * GIB, UNLISTED, None, None]],
+        [[0, "GPU-x", "Fake GPU", 4, 80 * GIB, UNLISTED, None, None, None]],
     ]
 
 
@@ -312,7 +312,7 @@ print(json.dumps([mine, theirs, read(), [os.getpid(), pid]]))
 probe.close()
 """
     mine, theirs, again, (parent, child) = run(driver, FORK + code).value
-    assert mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None]]
+    assert mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None, None]]
     # The child opens and shuts down its own driver, never its parent's.
     assert driver.events == [
         ("init", parent),

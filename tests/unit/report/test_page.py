@@ -26,7 +26,10 @@ CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
 def answer(html: str) -> list[str]:
     (lead,) = SENTENCES.findall(html)
     (heading,) = HEADING.findall(html)
-    return [unescape(heading), *map(unescape, re.findall(r"<p>(.*?)</p>", lead))]
+    return [
+        unescape(heading).replace("\xa0", " "),
+        *map(unescape, re.findall(r"<p>(.*?)</p>", lead)),
+    ]
 
 
 def data(html: str) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""Curves on one axis of time: peaks stay exact, processes are added up once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from otel_quant.recordings.curve import Curve
+from otel_quant.recordings.curve_file import RecordedCurve
+from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.report.bands import shown_steps, step_at
+from otel_quant.report.grid import Peak, grid_of
+from otel_quant.report.resource_charts import charts_of
+from otel_quant.report.subject import subject_of
+from tests.fixtures import built_recordings as built
+
+
+def curve(memory: list[int | None], *, late: float = 0.0, written: int = 0) -> RecordedCurve:
+    """Returns a curve with a bucket each second."""
+    made = Curve(1000)
+    for second, value in enumerate(memory):
+        if value is not None:
+            levels = {"memory": value, "gpu.0.used": 10 * value, "gpu.0.process_used": value}
+            made.add(1000 * second + 500, levels, {"disk.write": written * (second + 1)})
+    return RecordedCurve(built.BEGAN_NS + round(late * 1e9), 0, made)
+
+
+def test_the_curves_of_processes_are_added_up_and_what_all_of_them_read_is_not() -> None:
+    curves = {"1": curve([1, 5, 2], written=7), "2": curve([10, 20, None, 40], late=1.0, written=1)}
+    grid = grid_of(curves, built.BEGAN_NS)
+    assert grid is not None
+    assert (grid.start, grid.every, grid.count, grid.parts) == (0.0, 1.0, 5, 2)
+    assert grid.last["memory"] == (1, 15, 22, 20, 40)
+    assert grid.last["gpu.0.process_used"] == (1, 15, 22, 20, 40)
+    assert grid.last["gpu.0.used"] == (10, 100, 200, 200, 400)
+    assert grid.peaks["memory"] == Peak(40, 4.5)
+    assert grid.last["disk.write"] == (7, 15, 23, 23, 25)
+    assert grid.rate("disk.write", 5.0) == (7.0, 8.0, 8.0, 0.0, 2.0)
+
+
+def test_the_launchers_curve_has_everything() -> None:
+    curves = {"1": curve([1, 2]), "launcher": curve([30, 40])}
+    grid = grid_of(curves, built.BEGAN_NS)
+    assert grid is not None
+    assert grid.highest["memory"] == (30, 40)
+
+
+def test_a_worker_does_not_count_beside_the_process_whose_tree_it_is_in() -> None:
+    run = RecordedRun(id="1", process="1", pid=1, start=0.0, end=2.0, state="ended")
+    recording = Recording(
+        path=Path("r"),
+        began_ns=built.BEGAN_NS,
+        state="ended",
+        duration=2.0,
+        runs=(run, replace(run, id="2", process="2", pid=2, parent_pid=1)),
+        curves={"1": curve([1, 2]), "2": curve([30, 40])},
+    )
+    memory = charts_of(recording, subject_of(recording))[0]
+    assert memory.mark is not None
+    assert (memory.mark.value, memory.note) == (2, "")
+
+
+def test_a_long_curve_is_coarser_and_keeps_every_peak() -> None:
+    readings: list[int | None] = [100] * 50_000
+    readings[12_345] = 999
+    grid = grid_of({"launcher": curve(readings)}, built.BEGAN_NS)
+    assert grid is not None
+    assert grid.count <= 1_200
+    assert grid.peaks["memory"] == Peak(999, 12_345.5)
+    assert max(value for value in grid.highest["memory"] if value is not None) == 999
+
+
+@pytest.mark.parametrize("curves", [{}, {"1": RecordedCurve(0, 0, Curve(1000))}])
+def test_without_a_reading_there_is_no_grid(curves: dict[str, RecordedCurve]) -> None:
+    assert grid_of(curves, built.BEGAN_NS) is None
+
+
+def test_nested_and_simultaneous_steps_have_rows_of_their_own() -> None:
+    steps = (
+        built.step(0, "outer", 0.0, 10.0),
+        built.step(1, "inner", 1.0, 5.0, parent=0),
+        built.step(2, "beside", 2.0, 6.0, parent=0),
+        built.step(3, "after", 6.0, 9.0, parent=0),
+        built.step(4, "open", 11.0, None),
+    )
+    run = RecordedRun(id="1", process="1", start=0.0, state="running", steps=steps)
+    shown = shown_steps([run], 12.0)
+    assert [(each.step.name, each.row, each.depth, each.end) for each in shown] == [
+        ("outer", 0, 0, 10.0),
+        ("inner", 1, 1, 5.0),
+        ("beside", 2, 1, 6.0),
+        ("after", 1, 1, 9.0),
+        ("open", 0, 0, 12.0),
+    ]
+    found = step_at(shown, 5.5)
+    assert found is not None
+    assert found.path == ("outer", "beside")
+    assert step_at(shown, 10.5) is None

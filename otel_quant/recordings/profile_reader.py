@@ -19,6 +19,7 @@ from otel_quant.recordings.model import (
     Recording,
     State,
 )
+from otel_quant.recordings.series import CACHE_GROWTH
 from otel_quant.steps import ALL_STEPS, ProfileStep
 from otel_quant.telemetry import semconv
 
@@ -46,8 +47,9 @@ _OF_SUMMARY: Final = {
     "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
     "total_disk_read_mb": semconv.DISK_READ,
     "total_disk_write_mb": semconv.DISK_WRITE,
-    "peak_cache_dir_disk_usage_mb": "quant.cache.disk.peak",
+    "peak_cache_dir_disk_usage_mb": CACHE_GROWTH,
 }
+"""Figures of the summary in MiB, and the attributes that they are."""
 
 
 def read_profile(path: Path) -> Recording:

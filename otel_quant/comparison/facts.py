@@ -42,7 +42,7 @@ class Fact:
     unit: str = ""
 
 
-_FACTS: Final[tuple[Fact, ...]] = (
+FACTS: Final[tuple[Fact, ...]] = (
     Fact("command", (semconv.PROCESS_COMMAND_LINE,)),
     Fact("library", (semconv.LIBRARY_NAME,)),
     Fact("calibration method", (semconv.CALIBRATION_METHOD,)),
@@ -109,7 +109,7 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
         (Fact("script", (), _ALL), _script)
     ]
-    facts += [(fact, _reader(fact)) for fact in _FACTS]
+    facts += [(fact, _reader(fact)) for fact in FACTS]
     libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
     facts += [
         (Fact(name, (), _TIME_MEMORY_GPU), lambda run, name=name: _libraries(run).get(name))  # type: ignore[misc]  # mypy does not infer a default of a lambda

@@ -6,6 +6,7 @@ is absent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -45,6 +46,7 @@ DURATION: Final = "duration"
 CPU_TIME: Final = "cpu.time"
 MEMORY_PEAK: Final = "memory.peak"
 MEMORY_SEEN: Final = "memory.seen"
+PROCESS_PEAK: Final = "memory.process_peak"
 GPU_PEAK: Final = "gpu.memory.peak"
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
 DISK_READ: Final = "disk.read"
@@ -69,6 +71,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure(SAMPLE_RATE, "{sample}/s", "time", "calibration samples per second", False),
     Figure(MEMORY_PEAK, "By", "memory", "highest RSS of the process tree"),
     Figure(MEMORY_SEEN, "By", "memory", "highest RSS of the process tree at a checkpoint"),
+    Figure(PROCESS_PEAK, "By", "memory", "highest RSS of the main process alone"),
     Figure(GPU_PEAK, "By", "gpu", "highest memory in use on all visible GPUs"),
     Figure(GPU_ALLOCATED, "By", "gpu", "highest memory that torch has allocated on all GPUs"),
     Figure(DISK_READ, "By", "disk", "bytes fetched from storage"),
@@ -81,7 +84,8 @@ FIGURES: Final[tuple[Figure, ...]] = (
         for figure in _OF_MODEL
     ),
 )  # fmt: skip
-"""Every figure, in the order in which they are shown. Those of models are of the whole alone."""
+"""Every figure, in the order in which they are shown. Those of models, and ``memory.process_peak``, are of the whole
+alone."""
 
 BY_NAME: Final[Mapping[str, Figure]] = {figure.name: figure for figure in FIGURES}
 
@@ -125,6 +129,7 @@ def figures_of(recording: Recording) -> dict[str, float]:
                 semconv.CHECKPOINT_MEMORY,
             )
         ),
+        PROCESS_PEAK: _highest(_numbers(attributes, semconv.MEMORY_PROCESS_PEAK)),
         GPU_PEAK: _highest(_numbers(attributes, semconv.GPU_MEMORY_PEAK)),
         GPU_ALLOCATED: _allocated_by_processes(runs),
         DISK_READ: _total(recording, series.DISK_READ, (semconv.DISK_READ,)),
@@ -261,4 +266,8 @@ def _highest(values: Iterable[float]) -> float | None:
 
 
 def _known(figures: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if value is not None}
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and math.isfinite(value)  # a file may say anything
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -87,9 +88,19 @@ def judge(comparison: Comparison, limits: Sequence[Limit], *, force: bool) -> Ve
         if not broken:
             for limit in limits:
                 checks += _checks(comparison, at, limit, force=force)
-    worst_first = ("worse", "not comparable", "within")
-    checks.sort(key=lambda check: worst_first.index(check.outcome))
-    return Verdict(tuple(checks))
+    return Verdict(tuple(sorted(checks, key=_worst_first)))
+
+
+_ORDER: Final[tuple[Outcome, ...]] = ("worse", "not comparable", "within")
+
+
+def _worst_first(check: Check) -> tuple[float, ...]:
+    """Sorts by outcome, then by how large a share of the base the change is, inner steps first."""
+    outcome, each = _ORDER.index(check.outcome), check.difference
+    if check.outcome != "worse" or each is None:
+        return (outcome,)
+    ratio = each.ratio if each.ratio is not None else math.inf
+    return outcome, -round(abs(ratio - 1), 2), -len(check.path), -abs(each.change)
 
 
 def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:

@@ -125,6 +125,8 @@ def _standing(recording: Recording) -> tuple[Standing, str]:
         return "partial", "has no run: the program has opened no step"
     if any(run.end is None for run in outermost):
         return "partial", _PARTIAL["lost"]
+    if recording.problems:
+        return "partial", f"could not be read whole: {recording.problems[0]}"
     return "whole", ""
 
 

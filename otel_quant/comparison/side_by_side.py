@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from otel_quant.comparison.facts import FactDifference, fact_differences, without_common_step
-from otel_quant.comparison.figures import FIGURES, MEMORY_PEAK, MEMORY_SEEN, Figure, Figures
+from otel_quant.comparison.figures import FIGURES, Figure, Figures
 from otel_quant.comparison.noise import Difference, Sample, difference
 from otel_quant.comparison.runs import TOTAL, ComparedRun, StepPath
 from otel_quant.recordings.model import State
@@ -121,9 +121,6 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepRow:
                 samples,
                 tuple(difference(base, new) if base and new else None for new in samples[1:]),
             )
-    peak = rows.get(MEMORY_PEAK)
-    if peak is not None and all(peak.samples):
-        rows.pop(MEMORY_SEEN, None)  # the peak says more
     return StepRow(
         path,
         tuple(map(len, found)),

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from otel_quant.comparison.figures import FIGURES, Figure
-from otel_quant.comparison.gate import Verdict
+from otel_quant.comparison.figures import (
+    FIGURES,
+    MEMORY_PEAK,
+    MEMORY_SEEN,
+    PROCESS_PEAK,
+    Figure,
+)
+from otel_quant.comparison.gate import Check, Verdict
 from otel_quant.comparison.runs import name_text
 from otel_quant.comparison.side_by_side import Comparison, FigureRow, StepRow
 from otel_quant.rendering.comparison_words import (
@@ -14,9 +20,9 @@ from otel_quant.rendering.comparison_words import (
     check_text,
     fact_text,
     noise_text,
+    outcome_text,
     ratio_text,
     sample_text,
-    verdict_text,
 )
 from otel_quant.rendering.document import Facts, Lines, Part, Table
 from otel_quant.rendering.units import counted, cut
@@ -45,17 +51,17 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
             ],
         )
     whole, steps = comparison.rows[0], comparison.rows[1:]
-    yield _figures(comparison, "TOTAL", [(figure, row) for figure, row in _of(whole)])
+    yield _figures(comparison, "TOTAL", list(_of(whole)))
     for figure in FIGURES:
         rows = [row for row in steps if figure.name in row.figures]
-        if any(is_telling(row.figures[figure.name]) for row in rows):
+        if any(is_telling(row, figure.name) for row in rows):
             yield Lines((f"{figure.name}: {figure.brief}",))
-            yield from _steps(comparison, figure, steps)
+            yield from _steps(comparison, figure, rows)
 
 
 def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
-    yield Lines((verdict_text(verdict, numbers),))
+    yield Lines((outcome_text(verdict),))
     told = [check for check in verdict.checks if check.outcome != "within"]
     if told:
         lines = [check_text(check, numbers[check.side.name]) for check in told]
@@ -64,6 +70,20 @@ def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
         yield Lines(
             (*shown[:_MOST_CHECKS], *([f"{counted(more, 'check')} more"] if more > 0 else []))
         )
+    if any(map(_is_doubtful, told)):
+        yield Lines((_DOUBT,))
+
+
+_DOUBT: Final = (
+    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
+    "them apart."
+)
+
+
+def _is_doubtful(check: Check) -> bool:
+    """Whether a check says that a single run took longer than another."""
+    is_time = check.limit is not None and check.limit.figure.kind == "time"
+    return is_time and check.difference is not None and check.difference.p is None
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -77,14 +97,18 @@ def _standing(why: str) -> str:
 
 
 def _of(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
-    for each in row.figures.values():
-        if is_telling(each):
+    for name, each in row.figures.items():
+        if is_telling(row, name):
             yield each.figure, each
 
 
-def is_telling(row: FigureRow) -> bool:
-    """Whether a side has more than nothing of a figure."""
-    return any(sample is not None and sample.highest for sample in row.samples)
+def is_telling(row: StepRow, name: str) -> bool:
+    """Whether a side has more than nothing of a figure, and no other figure says more."""
+    peak = row.figures.get(MEMORY_PEAK)
+    if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
+        return False
+    of = row.figures.get(name)
+    return of is not None and any(sample is not None and sample.highest for sample in of.samples)
 
 
 def _figures(
@@ -100,9 +124,7 @@ def _steps(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> 
     for row in shown:
         indent = "  " * (len(row.path) - 1)
         name = f"{indent}{cut(name_text(row.path), _LONGEST_NAME)}"
-        of = row.figures.get(figure.name)
-        if of is None:
-            continue
+        of = row.figures[figure.name]
         note = ", ".join(filter(None, (noise_text(of), *notes(comparison, row))))
         cells.append((name, *_cells(figure, of), note))
     yield _table(("STEP", *_headings(comparison), "NOTE"), cells)
@@ -117,9 +139,8 @@ def largest(figure: Figure, steps: Sequence[StepRow]) -> Sequence[StepRow]:
         return steps
 
     def size(row: StepRow) -> float:
-        of = row.figures.get(figure.name)
-        changes = [abs(each.change) for each in of.differences if each] if of is not None else []
-        return max(changes, default=-1.0)
+        differences = row.figures[figure.name].differences
+        return max((abs(each.change) for each in differences if each), default=-1.0)
 
     kept = sorted(range(len(steps)), key=lambda at: -size(steps[at]))[:_MOST_ROWS]
     return [steps[at] for at in sorted(kept)]

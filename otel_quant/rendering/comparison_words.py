@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from otel_quant.comparison.facts import FactDifference, Value
@@ -106,6 +106,9 @@ def check_text(check: Check, side: int) -> str:
     limit = check.limit
     if limit is None:
         return f"{check.outcome}: {check.side.name}: {check.why}"
+    where = path_text(check.path)
+    if check.side.name != "new":  # there are several
+        where = f"{check.side.name}: {where}"
     if check.facts:
         reasons = "; ".join(
             f"{fact.name} {fact_text(fact, 0)} in base, {fact_text(fact, side)} in "
@@ -114,8 +117,8 @@ def check_text(check: Check, side: int) -> str:
         )
         return f"{check.outcome}: {limit.text}: {reasons} (--force compares them all the same)"
     if check.why:
-        return f"{check.outcome}: {path_text(check.path)}: {limit.text}: {check.why}"
-    return f"{check.outcome}: {path_text(check.path)}: {limit.text}: {_figures_text(check)}"
+        return f"{check.outcome}: {where}: {limit.text}: {check.why}"
+    return f"{check.outcome}: {where}: {_figures_text(check)}"
 
 
 def _figures_text(check: Check) -> str:
@@ -125,7 +128,7 @@ def _figures_text(check: Check) -> str:
     if check.base is not None:
         text += f", base {sample_text(figure, check.base)}"
     ratio = ratio_text(check.difference)
-    return f"{text} ({ratio} %)" if ratio else text
+    return f"{text} ({f'{ratio} %, ' if ratio else ''}limit {check.limit.text})"
 
 
 def outcome_text(verdict: Verdict) -> str:
@@ -144,17 +147,8 @@ def verdict_text(verdict: Verdict, numbers: Mapping[str, int]) -> str:
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     if verdict.outcome == "within":
         return f"within the limits: {counted(len(led), 'check')}"
-    named = _each_once(check_text(check, numbers[check.side.name]) for check in _deepest(led))
+    named = list(dict.fromkeys(check_text(check, numbers[check.side.name]) for check in led))
     first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
     more = len(named) - len(first)
     rest = f"; and {more:,} more" if more > 0 else ""
     return f"{_OUTCOMES[verdict.outcome]}: {'; '.join(first)}{rest}"
-
-
-def _deepest(checks: Iterable[Check]) -> list[Check]:
-    """Returns checks of inner steps before those of the steps around them, and of the whole."""
-    return sorted(checks, key=lambda check: -len(check.path))
-
-
-def _each_once(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))

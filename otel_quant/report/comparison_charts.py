@@ -25,6 +25,10 @@ _NOTE: Final = (
     "waits for the other."
 )
 
+_CHECKPOINTS: Final = (
+    "Read at checkpoints only where no curve was taken: what was between two of them is not known."
+)
+
 _Highest: TypeAlias = Callable[[float, float], float | None]
 """Returns the highest value of a run between two times; None if none is known."""
 
@@ -49,8 +53,11 @@ def comparison_charts(
             Series(names[side], _values(time, side, highest), "main" if side else "second")
             for side, highest in shown
         ]
+        note = ""
+        if name == series.MEMORY:
+            note = _NOTE if all(map(_memory_grid, runs)) else f"{_NOTE} {_CHECKPOINTS}"
         if len(charts) <= _MOST_GPUS + 1:
-            charts.append(_chart(name, lines, time))
+            charts.append(_chart(name, lines, time, note))
     return charts
 
 
@@ -64,7 +71,7 @@ def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[Show
     return bands
 
 
-def _chart(name: str, lines: Sequence[Series], time: CommonTime) -> Chart:
+def _chart(name: str, lines: Sequence[Series], time: CommonTime, note: str) -> Chart:
     every = time.until / _CELLS
     peaks = (
         f"{line.label} up to {size(max(value for value in line.values if value is not None))}"
@@ -80,7 +87,7 @@ def _chart(name: str, lines: Sequence[Series], time: CommonTime) -> Chart:
         times=tuple((cell + 0.5) * every for cell in range(_CELLS)),
         series=tuple(lines),
         summary=f"{', '.join(peaks)}.",
-        note=_NOTE if name == series.MEMORY else "",
+        note=note,
         every=every,
         is_large=name == series.MEMORY,
     )
@@ -110,7 +117,7 @@ def _values(time: CommonTime, side: int, highest: _Highest) -> Values:
 
 def _levels(run: ComparedRun) -> Iterator[tuple[str, _Highest]]:
     grid = grid_of(run.recording.curves, run.recording.began_ns)
-    if grid is None or series.MEMORY not in grid.highest:
+    if _memory_grid(run) is None:
         points = _checkpoints(run)
         if points:
             yield series.MEMORY, _between(points)
@@ -120,6 +127,12 @@ def _levels(run: ComparedRun) -> Iterator[tuple[str, _Highest]]:
         if name in _TITLES or (gpu is not None and (is_own or not _has_own(grid, gpu[0]))):
             assert grid is not None
             yield name, _of_grid(grid, grid.highest[name])
+
+
+def _memory_grid(run: ComparedRun) -> Grid | None:
+    """Returns the curves of a run if they have its memory."""
+    grid = grid_of(run.recording.curves, run.recording.began_ns)
+    return grid if grid is not None and series.MEMORY in grid.highest else None
 
 
 def _has_own(grid: Grid | None, index: int) -> bool:

@@ -78,7 +78,7 @@ def render(comparison: Comparison, verdict: Verdict | None) -> str:
         if check.outcome != "within"
     ]
     checks = list(dict.fromkeys(checks))
-    heading = f"{base.name} and {counted(len(comparison.sides) - 1, 'other')} side by side"
+    heading = f"{' and '.join(side.name for side in comparison.sides)} side by side"
     return page(
         "compare.html.j2",
         version=VERSION,
@@ -128,8 +128,8 @@ def _differs(comparison: Comparison) -> PageTable:
 
 def _total(comparison: Comparison) -> PageTable:
     rows = []
-    for row in comparison.rows[0].figures.values():
-        if is_telling(row):
+    for name, row in comparison.rows[0].figures.items():
+        if is_telling(comparison.rows[0], name):
             unit = _unit([row])
             cells = (unit.name, *_cells(comparison, row, unit), noise_text(row))
             rows.append(Row((row.figure.brief, *cells)))
@@ -145,7 +145,7 @@ def _tables(comparison: Comparison) -> Iterator[PageTable]:
     steps = comparison.rows[1:]
     for figure in FIGURES:
         having = [row for row in steps if figure.name in row.figures]
-        if any(is_telling(row.figures[figure.name]) for row in having):
+        if any(is_telling(row, figure.name) for row in having):
             yield _table(comparison, figure, having)
 
 

@@ -100,10 +100,8 @@ def test_identical_runs_are_never_worse_than_each_other(
     same, _ = runs
     pairs = [(a, b) for a in same for b in same if a is not b]
     assert [worse_in(verdict([a], [b], MEMORY)) for a, b in pairs] == [set()] * len(pairs)
-    chance = random.Random(12)
-    for _ in range(COUNT):
-        mixed = chance.sample(same, COUNT)
-        assert verdict(mixed[:10], mixed[10:], MEMORY, TIME).outcome == "within"
+    for base, new in ((same[::2], same[1::2]), (same[1::2], same[::2])):
+        assert verdict(base, new, MEMORY, TIME).outcome == "within"
 
 
 @pytest.mark.slow
@@ -112,9 +110,12 @@ def test_more_memory_or_time_in_a_step_is_found_each_time_with_the_step(
 ) -> None:
     same, worse = runs
     for run in worse:
-        found = verdict(same, [run], MEMORY, TIME)
-        assert found.exit_code == 1
-        assert {LARGER, SLOWER, ("total", MEMORY)} - worse_in(found) == set()
-        assert worse_in(found) - {LARGER, SLOWER, ("total", MEMORY), ("total", TIME)} == set()
         for base in same:
-            assert {LARGER, SLOWER} - worse_in(verdict([base], [run], MEMORY, TIME)) == set()
+            assert worse_in(verdict([base], [run], MEMORY)) == {LARGER, ("total", MEMORY)}
+    chance = random.Random(12)
+    for _ in range(COUNT):
+        base, new = chance.sample(same, 10), chance.sample(worse, 10)
+        found = verdict(base, new, MEMORY, TIME)
+        assert found.exit_code == 1
+        # How long the whole takes follows the load of the machine as well.
+        assert worse_in(found) - {("total", TIME)} == {LARGER, SLOWER, ("total", MEMORY)}

@@ -378,6 +378,23 @@ def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
     )
 
 
+def test_a_profile_that_has_ended_has_the_totals_of_its_summary(tmp_path: Path) -> None:
+    path = tmp_path / "quark_profile.yaml"
+    end = '- step: "End"\n  timestamp: 1700000009.5\n  relative_time_secs: 9.0\n'
+    figures = "peak_memory_mb: 512.0\npeak_gpu_memory_mb: 64.0\ntotal_disk_read_mb: 1.5\n"
+    figures += "total_disk_write_mb: 2.5\npeak_cache_dir_disk_usage_mb: 8.0\n"
+    path.write_text(f"{PROFILE}{end}\n# Summary Metrics\n{figures}")
+    assert read(path).runs[0].attributes == {
+        "quant.memory.limit": 8000 * MIB,
+        "quant.memory.limit_source": "cgroup",
+        "quant.memory.process_peak": 512 * MIB,
+        "quant.gpu.memory.peak": 64 * MIB,
+        "quant.disk.read": round(1.5 * MIB),
+        "quant.disk.write": round(2.5 * MIB),
+        "quant.cache.disk.peak": 8 * MIB,
+    }
+
+
 def test_a_profile_is_read_wherever_it_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "quark_profile.yaml"
     found = []

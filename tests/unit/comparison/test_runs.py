@@ -1,0 +1,126 @@
+"""Figures of a recording, and the names by which its steps are found again in another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_quant.comparison.common_time import common_time
+from otel_quant.comparison.facts import script_of
+from otel_quant.comparison.figures import figures_of
+from otel_quant.comparison.noise import Sample
+from otel_quant.comparison.runs import compared_run, path_text
+from otel_quant.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.reader import read
+from tests.fixtures.recorded import RecordedFolder
+from tests.unit.comparison.recorded_runs import MIB, record
+
+
+def test_a_recording_has_figures_of_the_whole(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process().begin(0)
+    outer = process.step("Model Quantization", 1)
+    step = process.step("Calibration", 2, outer)
+    process.consume(outer, 8, 3)
+    process.consume(step, 8, 3)
+    used = [{"quant.gpu.device.torch_allocated.peak": n * MIB} for n in (30, 40)]
+    process.close(step, 6, attributes={"quant.gpu.memory.peak": 90 * MIB}, devices=used)
+    process.close(outer, 6, attributes={"quant.memory.peak": 500 * MIB})
+    figures = {"size": 400, "macs": 77, "sha256": "e3b0", "integer_mac_share": 0.5}
+    process.models(7, {"role": "float", "figures": {"size": 1}})
+    process.models(7, {"role": "float", "figures": figures}, {"role": "float", "error": "cut"})
+    process.end(9, attributes={"quant.cache.disk.peak": 5 * MIB})
+    process.gone()
+    worker = folder.process(4712, parent=4711).begin(2, run="f" * 16)
+    worker.end(8, attributes={"quant.memory.peak": 50 * MIB, "quant.disk.write": 7})
+    worker.gone()
+    folder.curve(
+        [
+            (1, {"memory": 300 * MIB}, {"cpu": 1.0, "disk.write": 5}),
+            (8, {"memory": 700 * MIB}, {"cpu": 4.5, "disk.write": 90}),
+        ]
+    )
+    found = figures_of(read(tmp_path / "r"))
+    assert found.pop("duration") == pytest.approx(9, abs=0.1)
+    assert found == {
+        "cpu.time": 4.5,
+        "calibration.sample_rate": 8 / 5,
+        "memory.peak": 700 * MIB,
+        "gpu.memory.peak": 90 * MIB,
+        "gpu.torch_allocated.peak": 70 * MIB,
+        "disk.write": 90,
+        "cache.disk.peak": 5 * MIB,
+        "model.float.size": 400,
+        "model.float.macs": 77,
+        "model.float.integer_mac_share": 0.5,
+    }
+
+
+def test_steps_are_named_by_their_place_and_how_often_it_was_there_before(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    for pid, rank in ((4711, 0), (4712, 1)):
+        process = folder.process(pid).begin(pid - 4711, run=f"{pid:016x}", rank=rank)
+        outer = process.step("Fast Finetune", 1)
+        for number in range(2):
+            process.close(process.step("Layer", 2 + number, outer), 3 + number)
+        process.close(outer, 5)
+        again = process.step("Fast Finetune", 6)
+        process.close(process.step("Layer", 6, again), 7)
+        process.close(again, 7)
+        process.end(8)
+        process.gone()
+    found = compared_run("r", read(tmp_path / "r"))
+    places = [
+        "Fast Finetune",
+        "Fast Finetune > Layer",
+        "Fast Finetune > Layer #2",
+        "Fast Finetune #2",
+        "Fast Finetune #2 > Layer",
+    ]
+    assert list(map(path_text, found.steps)) == [*places, *(f"rank 1 > {each}" for each in places)]
+
+
+def test_a_step_of_one_side_stands_after_the_one_before_it(tmp_path: Path) -> None:
+    sides = [
+        Side(name, (compared_run(name, read(record(tmp_path / name, steps=steps))),))
+        for name, steps in (("base", ("A", "B", "C")), ("new", ("A", "X", "C")))
+    ]
+    comparison = side_by_side(sides)
+    assert [(path_text(row.path), row.runs) for row in comparison.rows] == [
+        ("total", (1, 1)),
+        ("A", (1, 1)),
+        ("A > X", (0, 1)),
+        ("A > B", (1, 0)),
+        ("A > C", (1, 1)),
+    ]
+    assert comparison.rows[3].figures["duration"].samples == (Sample((10.0,)), None)
+
+
+def test_on_the_common_axis_a_step_begins_where_both_have_reached_it(tmp_path: Path) -> None:
+    base, new = (
+        compared_run(name, read(record(tmp_path / name, seconds=seconds)))
+        for name, seconds in (("base", 10), ("new", 4))
+    )
+    time = common_time(base, new)
+    assert time.until == 18
+    assert [time.place(0, at) for at in (0, 2, 11, 12, 17)] == [0, 2, 11, 12, 17]
+    assert [time.place(1, at) for at in (0, 2, 5.5, 6, 11)] == [0, 2, 5.5, 12, 17]
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python quantize.py --samples 8", "quantize.py"),
+        ("python3 -u ./jobs/quantize.py", "jobs/quantize.py"),
+        ("torchrun --nproc_per_node 8 /w/quantize.py", "/w/quantize.py"),
+        ("python -m olive run --config c.json", "-m olive"),
+        ("python -c 'import this'", "-c import this"),
+        ("olive run", "olive"),
+        ("python quantize.py --name 'cut off…", "quantize.py"),
+        ("python <path>", None),
+        ("", None),
+    ],
+)
+def test_a_command_line_says_which_program_it_runs(command: str, script: str | None) -> None:
+    assert script_of(command) == script

@@ -98,12 +98,17 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.estimate.report import report
 
+    option = "--input"
+    try:
+        inputs = parse_inputs(options.inputs, option=option)
+        option = "--dim"
+        dims = parse_dims(options.dims)
+    except CostError as error:
+        raise UserError(f"{option}: {printable(error.reason)}", MISUSED) from error
     try:
         wanted = methods(options.methods)
-        inputs = parse_inputs(options.inputs, option="--input")
-        dims = parse_dims(options.dims)
-    except (CostError, UnknownMethodError) as error:
-        raise UserError(printable(str(error)), MISUSED) from error
+    except UnknownMethodError as error:
+        raise UserError(f"--method: {printable(str(error))}", MISUSED) from error
     try:
         model = read(options.model, inputs, dims)
     except CostError as error:

@@ -1,0 +1,255 @@
+"""``otel-quant estimate``: its whole output and its exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from otel_quant.cli import main
+
+NET = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 256] x) => (float[N, 256] y) {
+   [head] y = MatMul (x, w)
+}
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    model = onnx.parser.parse_model(NET)
+    weight = numpy_helper.from_array(np.ones((256, 256), np.float32), "w")
+    model.graph.initializer.append(weight)
+    onnx.save(model, tmp_path / "net.onnx")
+    monkeypatch.chdir(tmp_path)
+    return "net.onnx"
+
+
+def test_the_table_says_of_each_figure_what_it_was_computed_from(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
+    wanted = ("--method", "onnxruntime:MinMax", "--method", "onnxruntime:Percentile")
+    assert main(["estimate", net, *options, *wanted]) == 0
+    assert capsys.readouterr().out == textwrap.dedent("""\
+        net.onnx
+        weights                      256 KiB
+        inputs of a sample           1.00 MiB
+        activations of a sample      2.00 MiB
+        largest layer by quark       head, 2.00 MiB: 4 B x (4 x 65,536 parameters + 262,144 elements of its result)
+        largest layer by otel-quant  head, 1.25 MiB: its weights and results, as they are stored
+
+        method                  samples      peak  at least   at most     disk  fits 1.00 GiB  mostly
+        ----------------------  -------  --------  --------  --------  -------  -------------  ----------------
+        onnxruntime:MinMax          512  87.1 MiB  69.7 MiB  95.8 MiB  256 KiB            yes  libraries
+        onnxruntime:Percentile      512  2.08 GiB  1.66 GiB  2.29 GiB  256 KiB             no  activations kept
+
+        onnxruntime: all 2 methods
+        memory: libraries     80.1 MiB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
+        memory: model copies  1.00 MiB: 4 x 256 KiB of weights: the model that is quantized, the one that is calibrated, and its session: twice while it is opened
+        memory: session       2.00 MiB: largest sum of activations that one run holds at once
+        disk: model files     256 KiB: 1 x 256 KiB of weights: MODEL-inferred.onnx beside the model, then augmented_model.onnx
+
+        onnxruntime:MinMax
+        memory: activations kept  4.00 MiB: 2 samples x 2.00 MiB of 2 calibrated tensors
+
+        onnxruntime:Percentile
+        memory: activations kept      1.00 GiB: 512 samples x 2.00 MiB of 2 calibrated tensors
+        memory: values of one tensor  1.00 GiB: 2 copies x 512 samples x 1.00 MiB of the largest calibrated tensor
+        memory: histograms            48.0 KiB: 2 calibrated tensors x 2,048 bins x 12 B
+        """)
+
+
+def test_markdown_begins_with_the_lengths_that_were_assumed(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["estimate", net, "--method", "onnxruntime:MinMax", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.splitlines()[:12] == [
+        "assumed N = 1: --dim N=1 sets it",
+        "",
+        "**net.onnx**",
+        "",
+        "|  |  |",
+        "| --- | --- |",
+        "| weights | 256 KiB |",
+        "| inputs of a sample | 1.00 KiB |",
+        "| activations of a sample | 2.00 KiB |",
+        "| largest layer by quark | head, 1.00 MiB: 4 B x (4 x 65,536 parameters + 256 elements of "
+        "its result) |",
+        "| largest layer by otel-quant | head, 257 KiB: its weights and results, as they are stored |",
+        "",
+    ]
+
+
+def test_json_has_every_figure_in_bytes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--dim", "N=4", "--samples", "3", "--limit", "90000000", "--format", "json")
+    assert main(["estimate", net, "--method", "onnxruntime:MinMax", *options]) == 0
+    peak = 84_000_000 + 4 * 262_144 + 8192 + 2 * 8192
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
+        "model": net,
+        "weight_bytes": 262_144,
+        "input_bytes": 4096,
+        "input_shapes": {"x": [4, 256]},
+        "notes": [],
+        "unsized_tensors": 0,
+        "layers": {
+            "quark": {
+                "name": "head",
+                "bytes": 16 * 65_536 + 4096,
+                "computed_from": "4 B x (4 x 65,536 parameters + 1,024 elements of its result)",
+            },
+            "otel-quant": {
+                "name": "head",
+                "bytes": 262_144 + 4096,
+                "computed_from": "its weights and results, as they are stored",
+            },
+        },
+        "limit_bytes": 90_000_000,
+        "estimates": [
+            {
+                "library": "onnxruntime",
+                "method": "MinMax",
+                "samples": 3,
+                "probed_samples": 0,
+                "peak_bytes": peak,
+                "lowest_bytes": round(peak * 0.8),
+                "highest_bytes": round(peak * 1.1),
+                "disk_bytes": 262_144,
+                "fits": "perhaps",
+                "memory": [
+                    {
+                        "name": "libraries",
+                        "bytes": 84_000_000,
+                        "computed_from": "assumed: as measured with onnxruntime 1.31, onnx 1.22, "
+                        "Python 3.11, Linux x86-64",
+                    },
+                    {
+                        "name": "model copies",
+                        "bytes": 4 * 262_144,
+                        "computed_from": "4 x 256 KiB of weights: the model that is quantized, the "
+                        "one that is calibrated, and its session: twice while it is opened",
+                    },
+                    {
+                        "name": "session",
+                        "bytes": 8192,
+                        "computed_from": "largest sum of activations that one run holds at once",
+                    },
+                    {
+                        "name": "activations kept",
+                        "bytes": 2 * 8192,
+                        "computed_from": "2 samples x 8.00 KiB of 2 calibrated tensors",
+                    },
+                ],
+                "disk": [
+                    {
+                        "name": "model files",
+                        "bytes": 262_144,
+                        "computed_from": "1 x 256 KiB of weights: MODEL-inferred.onnx beside the "
+                        "model, then augmented_model.onnx",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def test_csv_has_a_line_for_each_figure(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--method", "onnxruntime:MinMax", "--format", "csv", "--dim", "N=4")
+    assert main(["estimate", net, *options, "--limit", "1TB"]) == 0
+    rows = list(csv.reader(capsys.readouterr().out.splitlines()))
+    peak = 84_000_000 + 4 * 262_144 + 8192 + 2 * 8192
+    assert [row[3:7] for row in rows] == [
+        ["kind", "figure", "bytes", "fits"],
+        ["total", "peak", str(peak), "yes"],
+        ["total", "lowest", str(round(peak * 0.8)), "yes"],
+        ["total", "highest", str(round(peak * 1.1)), "yes"],
+        ["memory", "libraries", "84000000", ""],
+        ["memory", "model copies", str(4 * 262_144), ""],
+        ["memory", "session", "8192", ""],
+        ["memory", "activations kept", "16384", ""],
+        ["disk", "model files", "262144", ""],
+    ]
+    assert {(row[0], row[1], row[2]) for row in rows[1:]} == {("onnxruntime", "MinMax", "128")}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("16GiB", 16 << 30), ("1.5 g", 1_500_000_000), ("500MB", 500_000_000), ("4096", 4096)],
+)
+def test_a_limit_has_binary_or_decimal_units(
+    net: str, capsys: pytest.CaptureFixture[str], text: str, size: int
+) -> None:
+    options = ("--limit", text, "--format", "json", "--method", "quark:MinMax")
+    assert main(["estimate", net, *options]) == 0
+    assert json.loads(capsys.readouterr().out)["limit_bytes"] == size
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (
+            ("--method", "Median"),
+            2,
+            "otel-quant: --method: 'Median' is no calibration method; expected one of onnxruntime:MinMax, "
+            "onnxruntime:Entropy, onnxruntime:Percentile, onnxruntime:Distribution, quark:MinMax, "
+            "quark:NonOverflow, quark:Entropy, quark:Percentile, quark:Distribution, "
+            "quark:LayerWisePercentile, quark:MinMSE, or only the part before or behind the colon\n",
+        ),
+        (
+            ("--dim", "M=3"),
+            2,
+            "otel-quant: --dim: net.onnx has no dimension 'M'; expected a name that otel-quant cost "
+            "lists\n",
+        ),
+        (
+            ("--input", "x"),
+            2,
+            "otel-quant: --input: 'x' is not understood; expected name=1x3x224x224 or "
+            "name:f32:1x3x224x224[:values]\n",
+        ),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_one_line(
+    net: str,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    assert main(["estimate", net, *options]) == code
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (("--limit", "much"), "'much' is not a size such as 16GiB, 500MB or 1.5T"),
+        (("--samples", "0"), "'0' is not a number of samples from 1"),
+    ],
+)
+def test_a_value_that_is_no_size_or_number_is_refused(
+    net: str, capsys: pytest.CaptureFixture[str], option: tuple[str, str], problem: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["estimate", net, *option])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument {option[0]}: {problem}\n")
+
+
+def test_a_file_that_is_no_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none.onnx"
+    assert main(["estimate", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"otel-quant: {path}: cannot be opened: No such file or directory; expected an ONNX file\n"
+    )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -35,22 +36,27 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> int:
         ProbeError: The library is not installed, or cannot quantize the model.
     """
     request = {
-        "model": model.cost.path,
+        "model": str(Path(model.cost.path).absolute()),
         "library": method.library.name,
         "method": method.name,
         "samples": samples,
         "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
     }
-    folders = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant.estimate.real_run"],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))},
-        check=False,
-    )
+    folders = [Path(__file__).parents[2]]
+    folders += [Path(name) for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
+    # Quark writes notes into the working directory.
+    with tempfile.TemporaryDirectory() as working_directory:
+        done = subprocess.run(
+            [sys.executable, "-m", "otel_quant.estimate.real_run"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=working_directory,
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(str(each.absolute()) for each in folders)},
+            check=False,
+        )
     if done.returncode < 0:
         raise ProbeError(
             f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "

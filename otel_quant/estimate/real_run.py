@@ -48,7 +48,7 @@ def run(request: dict[str, Any]) -> int:
         def _values(self, dtype: str, shape: list[int]) -> Any:
             if dtype.startswith("float"):
                 return (self._random.random(shape, dtype=np.float32) - 0.5).astype(dtype)
-            return np.zeros(shape, dtype)  # indices and masks, for which 0 is always valid
+            return np.ones(shape, dtype)  # a token, and a mask that leaves something
 
     with tempfile.TemporaryDirectory() as folder:
         quantize(

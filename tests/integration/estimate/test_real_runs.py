@@ -19,10 +19,10 @@ from otel_quant.estimate import read
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
 
@@ -43,9 +43,9 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_half_of_the_estimates_are_within_15_percent_and_none_is_20_percent_too_small(
-    options: str,
+    options: str, tmp_path: Path
 ) -> None:
-    benchmark = run(str(ROOT / "benchmarks" / "estimate.py"), *options.split())
+    benchmark = run(tmp_path, str(ROOT / "benchmarks" / "estimate.py"), *options.split())
     assert benchmark.returncode == 0, benchmark.stdout + benchmark.stderr
     assert "4 runs: median error" in benchmark.stdout
 
@@ -140,7 +140,7 @@ except Enough:
 def test_quark_finds_the_same_layer_largest_with_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     write_network(path)
-    quark = run("-c", LAYERS, str(path), str(tmp_path / "quantized.onnx"))
+    quark = run(tmp_path, "-c", LAYERS, str(path), str(tmp_path / "quantized.onnx"))
     found = [line for line in quark.stdout.splitlines() if line.startswith("FOUND ")]
     assert found, quark.stderr
     name, size = json.loads(found[0].removeprefix("FOUND "))

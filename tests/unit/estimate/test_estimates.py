@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from benchmarks.estimate_models import MODELS
+from otel_quant.cli import main
 from otel_quant.cost import parse_inputs
 from otel_quant.estimate import (
     METHODS,
@@ -212,3 +215,16 @@ def test_methods_are_found_by_library_by_name_and_by_both() -> None:
     assert methods() == METHODS
     with pytest.raises(UnknownMethodError, match="'Median' is no calibration method; expected one"):
         methods(["MinMax", "Median"])
+
+
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
+    MODELS["segmentation"](tmp_path / "segmentation.onnx")
+    monkeypatch.chdir(tmp_path)
+    prompt = "    $ otel-quant "
+    command = next(line for line in page.splitlines() if line.startswith(prompt))
+    assert main(command.removeprefix(prompt).split()) == 0
+    printed = textwrap.indent(capsys.readouterr().out, "    ")
+    assert f"{command}\n{printed}\n" in page

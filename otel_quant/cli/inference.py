@@ -166,7 +166,8 @@ def _run(options: argparse.Namespace) -> int:
             if recording is not None:
                 _write(recording, result.to_json(), "--record")
     if problems:
-        lines = [f"{printable(path)}: {problem}" for path, problem in problems.items()]
+        failed = [path for path in dict.fromkeys(options.models) if path in problems]
+        lines = [f"{printable(path)}: {problems[path]}" for path in failed]
         raise UserError("\notel-quant: ".join(lines), FAILED)
     return 0
 

@@ -21,7 +21,7 @@ class Evidence:
 
     Attributes:
         file: The model's file.
-        kernels: The kernels that ran.
+        kernels: The kernels that ran, in order.
         asked: Providers that the user asked for, in order.
         level: Level of graph optimization.
         open_lengths: Whether an input of the file has a length that is not fixed.

@@ -235,6 +235,16 @@ DEFECTS: dict[str, Planted] = {
 }  # fmt: skip
 
 
+def convolution_with_activation() -> Builder:
+    """A Conv whose kernel has the name of the Relu behind it."""
+    graph = Builder([1, 16, 32, 32])
+    weights = graph.weights("w", 16, 16, 3, 3, dtype=np.float32)
+    graph.output(
+        graph.node("Relu", [graph.node("Conv", ["x", weights], "conv", pads=PADS)], "relu")
+    )
+    return graph
+
+
 def quantized_convolutions() -> Builder:
     graph, value = _image()
     value = quantized_conv(graph, value, "c1", 16, 16)

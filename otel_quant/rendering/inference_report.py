@@ -257,8 +257,9 @@ def findings_text(model: ModelResult) -> Sequence[str]:
 
 
 def milliseconds(seconds: float) -> str:
-    """Returns seconds as milliseconds with three digits at least."""
-    return digits_text(1000 * seconds)
+    """Returns seconds as milliseconds with three digits: ``0.0213``, ``12.5``."""
+    found = 1000 * seconds
+    return f"{found:.3g}" if found < 1 else digits_text(found)
 
 
 def rate_text(macs_per_second: float | None) -> str:

@@ -113,7 +113,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_number,
         default=10,
         metavar="N",
-        help="kernels of each model in tables (default: %(default)s)",
+        help="nodes of each model in tables (default: %(default)s)",
     )
     parser.add_argument(
         "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"

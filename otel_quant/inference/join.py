@@ -148,7 +148,8 @@ class _Join:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
         node = None if self._ran is None else self._ran.node(kernel.name)
         if node is None or self._ran is None:
-            return None, self._file.named_before(kernel.name)
+            named = self._file.named_before(kernel.name)
+            return named, named  # on which side of it is not known
         before = self._near(self._ran.maker(node.inputs[0])) if node.inputs else None
         after = None
         for name in node.outputs:

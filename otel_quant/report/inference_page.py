@@ -13,10 +13,10 @@ from otel_quant.rendering.document import Table
 from otel_quant.rendering.inference_report import (
     between_text,
     error_table,
-    kernel_table,
     latency_table,
     layer_table,
     memory_table,
+    node_table,
     operator_table,
     settings,
 )
@@ -97,7 +97,9 @@ def _model(number: int, model: ModelResult) -> ModelPart:
         return ModelPart(model.path, model.problem)
     tables = [
         _page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran)),
-        _page_table(f"kernels-{number}", "Kernels", kernel_table(model.ran.kernels)),
+        _page_table(
+            f"nodes-{number}", "By node of the file", *node_table(model.ran.kernels, _MOST)
+        ),
     ]
     if model.accuracy is not None and model.accuracy.layers:
         layers = layer_table(model, len(model.accuracy.layers))
@@ -109,14 +111,14 @@ def _model(number: int, model: ModelResult) -> ModelPart:
     return ModelPart(model.path, "", between_text(model.ran), tuple(findings), tuple(tables))
 
 
-def _page_table(name: str, caption: str, table: Table) -> PageTable:
+def _page_table(name: str, caption: str, table: Table, left_out: int = 0) -> PageTable:
     """Returns a table without its last column if that has nothing."""
     width = len(table.header) - (not any(row[-1] for row in table.rows))
     columns = tuple(
         Column(heading, unit, is_text=i in (0, len(table.header) - 1))
         for i, (heading, unit) in enumerate(zip(table.header, table.units, strict=True))
     )
-    left_out = len(table.rows) - _MOST
+    left_out += max(0, len(table.rows) - _MOST)
     return PageTable(
         f"inference-{name}",
         caption,

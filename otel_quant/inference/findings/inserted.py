@@ -67,7 +67,7 @@ def _place(kernel: Kernel) -> str:
     if before is not None and after is not None and before is not after:
         return f"between {title(before)} and {title(after)}"
     if after is not None:
-        return f"in front of {title(after)}"
+        return f"{'next to' if before is after else 'in front of'} {title(after)}"
     return "" if before is None else f"behind {title(before)}"
 
 

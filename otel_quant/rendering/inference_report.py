@@ -263,11 +263,35 @@ def types_text(kernel: RanKernel) -> str:
 
 def findings_text(model: ModelResult) -> Sequence[str]:
     """Returns the sentences of what went wrong."""
-    shown = [f"- {each.sentence}" for each in model.findings[:_MOST_FINDINGS]]
-    more = len(model.findings) + model.more_findings - len(shown)
+    said, more = sentences(model, _MOST_FINDINGS)
+    shown = [f"- {sentence}" for sentence, _ in said]
     if more:
         shown.append(f"- and {more:,} more, which took less time")
     return shown or ["- nothing"]
+
+
+def sentences(model: ModelResult, most: int) -> tuple[Sequence[tuple[str, str]], int]:
+    """Returns what went wrong, what took longest first, and how many more findings there are.
+
+    Args:
+        model: The model.
+        most: Sentences at most; each has its source, and stands for all that are so for the same
+            reason.
+    """
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for each in model.findings:
+        groups.setdefault((each.kind, each.alike), []).append(each)
+    slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
+    shown = [(_sentence(group), group[0].source) for group in slowest[:most]]
+    return shown, sum(map(len, slowest[most:])) + model.more_findings
+
+
+def _sentence(group: Sequence[Finding]) -> str:
+    first, *others = group
+    if not others:
+        return first.sentence
+    share = share_text(sum(each.share for each in group))
+    return f"{first.sentence}; and {len(others):,} more for the same reason, {share} together"
 
 
 def milliseconds(seconds: float) -> str:

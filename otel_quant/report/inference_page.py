@@ -18,6 +18,7 @@ from otel_quant.rendering.inference_report import (
     memory_table,
     node_table,
     operator_table,
+    sentences,
     settings,
 )
 from otel_quant.report.page import page
@@ -104,10 +105,9 @@ def _model(number: int, model: ModelResult) -> ModelPart:
     if model.accuracy is not None and model.accuracy.layers:
         layers = layer_table(model, len(model.accuracy.layers))
         tables.append(_page_table(f"layers-{number}", "Error of each tensor", layers))
-    findings = [(each.sentence, each.source) for each in model.findings[:_MOST]]
-    more = len(model.findings) + model.more_findings - len(findings)
+    findings, more = sentences(model, _MOST)
     if more:
-        findings.append((f"and {more:,} more, which took less time", ""))
+        findings = [*findings, (f"and {more:,} more, which took less time", "")]
     return ModelPart(model.path, "", between_text(model.ran), tuple(findings), tuple(tables))
 
 

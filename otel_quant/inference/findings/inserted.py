@@ -45,9 +45,8 @@ def inserted(evidence: Evidence) -> Iterator[Met]:
         does, remedy = _WHY[op_type]
         near = kernel.after or kernel.before
         node = kernel.profiled.name if near is None else near.name
-        yield Met(
-            node, [kernel], f"onnxruntime put in a {op_type} {_place(kernel)}: it {does}", remedy
-        )
+        text = f"onnxruntime put in a {op_type} {_place(kernel)}: it {does}"
+        yield Met(node, [kernel], text, remedy, op_type)
 
 
 def _moved(evidence: Evidence) -> Counter[str]:

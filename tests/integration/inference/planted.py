@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.integration.inference.small_models import (
+from tests.fixtures.onnx_builder import (
     FLOAT16,
     Builder,
     quantized_conv,

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from otel_quant.inference.worker import ModelError, Worker
+from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
     convolution_along_the_wrong_axis,
@@ -26,7 +27,6 @@ from tests.integration.inference.planted import (
     quantized_matmuls,
     unsupported_operator_between,
 )
-from tests.integration.inference.small_models import Builder
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:

@@ -63,17 +63,30 @@ class InferencePart:
     settings: FactList
 
 
+_DAMAGED = InferencePart(
+    (),
+    (ModelPart(INFERENCE, "the file is damaged, or of another version of otel-quant"),),
+    FactList(""),
+)
+
+
 def render(result: InferenceResult) -> str:
     """Returns a result as one HTML page that needs no network."""
     return page("inference.html.j2", version=VERSION, inference=part_of(result))
 
 
 def inference_of(recording: Path) -> InferencePart | None:
-    """Returns what was measured beside a recording; None if nothing was, or it is damaged."""
+    """Returns what was measured beside a recording; None if nothing was."""
     try:
-        return part_of(read_result((recording / INFERENCE).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        text = (recording / INFERENCE).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValueError):
+        return _DAMAGED
+    try:
+        return part_of(read_result(text))
+    except (ValueError, RecursionError):
+        return _DAMAGED
 
 
 def part_of(result: InferenceResult) -> InferencePart:

@@ -113,7 +113,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_number,
         default=10,
         metavar="N",
-        help="kernels of each model in tables (default: %(default)s)",
+        help="nodes of each model in tables (default: %(default)s)",
     )
     parser.add_argument(
         "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
@@ -166,7 +166,8 @@ def _run(options: argparse.Namespace) -> int:
             if recording is not None:
                 _write(recording, result.to_json(), "--record")
     if problems:
-        lines = [f"{printable(path)}: {problem}" for path, problem in problems.items()]
+        failed = [path for path in dict.fromkeys(options.models) if path in problems]
+        lines = [f"{printable(path)}: {problems[path]}" for path in failed]
         raise UserError("\notel-quant: ".join(lines), FAILED)
     return 0
 

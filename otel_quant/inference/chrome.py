@@ -9,7 +9,7 @@ from typing import Any, Final
 from otel_quant.inference.measure import Measured
 from otel_quant.inference.profile_json import Event, Profile, ProfiledKernel
 
-_MOST_EVENTS: Final = 3000
+_MOST_EVENTS: Final = 2000
 """Of all models: the trace stays below a megabyte."""
 
 _LONGEST: Final = 120
@@ -38,7 +38,9 @@ def _events(number: int, model: Measured, most: int) -> Iterator[Mapping[str, An
         kernel.profiled: kernel.node.name[:_LONGEST] for kernel in model.kernels if kernel.node
     }
     for begin, length, events in _last_runs(model.profile, most):
-        yield _complete(number, "run", "run", begin, length, {})
+        left = len(events) - most
+        cut = {"left out": f"{left:,} kernels"} if left > 0 else {}
+        yield _complete(number, "run", "run", begin, length, cut)
         for event in events[:most]:
             kernel = model.profile.kernels[event.kernel]
             yield _complete(

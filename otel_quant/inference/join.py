@@ -57,7 +57,7 @@ class Kernel:
 
 
 def joined(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Kernel]:
-    """Returns the kernels of a profile, those that took longest first."""
+    """Returns the kernels of a profile, in order of their first execution."""
     join = _Join(file, ran)
     runs, total = len(profile.runs), sum(kernel.micros for kernel in profile.kernels)
     found = []
@@ -79,7 +79,7 @@ def joined(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Kern
                 None if inserted else file.macs(nodes),
             )
         )
-    return sorted(found, key=lambda kernel: -kernel.micros)
+    return found
 
 
 class _Join:
@@ -87,6 +87,22 @@ class _Join:
         self._file, self._ran = file, ran
 
     def nodes(self, kernel: ProfiledKernel) -> tuple[Operation, ...]:
+        """Returns the nodes that a kernel does the work of."""
+        found = self._nodes(kernel)
+        kind = next((each for each in _FUSED_WITH_MORE if each in kernel.op_type), None)
+        if not found or kind is None or any(kind in op.node.op_type for op in found):
+            return found
+        # A Conv that has been fused with the Relu behind it may have the Relu's name.
+        behind: list[Operation] = []
+        op: Operation | None = found[0]
+        while op is not None and len(behind) < _MOST_BEHIND and op.has(0):
+            behind.append(op)
+            op = self._file.maker(op.input(0))
+            if op is not None and op.node.op_type == kind:
+                return (op, *behind[::-1])
+        return found
+
+    def _nodes(self, kernel: ProfiledKernel) -> tuple[Operation, ...]:
         own = self._own(kernel.name, kernel)
         node = None if self._ran is None else self._ran.node(kernel.name)
         covered = () if node is None else self._covered(node)
@@ -132,7 +148,8 @@ class _Join:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
         node = None if self._ran is None else self._ran.node(kernel.name)
         if node is None or self._ran is None:
-            return None, self._file.named_before(kernel.name)
+            named = self._file.named_before(kernel.name)
+            return named, named  # on which side of it is not known
         before = self._near(self._ran.maker(node.inputs[0])) if node.inputs else None
         after = None
         for name in node.outputs:
@@ -149,6 +166,11 @@ class _Join:
             or self._file.named_before(node.name)
         )
 
+
+_FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
+"""Parts of the names of kernels that have taken in what follows a node of that operator."""
+
+_MOST_BEHIND: Final = 4
 
 _MOST: Final = 2000
 """Nodes of the file that one kernel may do the work of."""

@@ -49,7 +49,7 @@ class Measured:
         file: Its file.
         problem: Why it could not be measured; empty as long as it can.
         profile: What its profiler has seen; None before that.
-        kernels: The kernels that ran.
+        kernels: The kernels that ran, in order.
     """
 
     def __init__(self, subject: Subject, file: FileGraph) -> None:
@@ -282,7 +282,9 @@ def _ran(profile: Profile, kernels: Sequence[Kernel]) -> Ran:
         profile.run_micros,
         profile.kernel_micros,
         max(0.0, profile.run_micros - profile.kernel_micros),
-        tuple(_ran_kernel(kernel, runs) for kernel in kernels),
+        tuple(
+            _ran_kernel(kernel, runs) for kernel in sorted(kernels, key=lambda each: -each.micros)
+        ),
         0,
         0.0,
         tuple(sorted(operators, key=lambda each: -each.micros)),

@@ -244,14 +244,21 @@ class InferenceResult:
 
     def to_json(self) -> str:
         """Returns the JSON, of at most ``MOST_BYTES``."""
-        result = self
-        while True:
-            text = json.dumps(_plain(result), ensure_ascii=False, allow_nan=False) + "\n"
-            most = max((_length(model) for model in result.models), default=0)
-            if len(text.encode("utf-8", "backslashreplace")) <= MOST_BYTES or not most:
-                return text
-            models = tuple(_shortened(model, most // 2) for model in result.models)
-            result = replace(result, models=models)
+        return _bounded(self)[1]
+
+    def bounded(self) -> InferenceResult:
+        """Returns what of it the JSON has."""
+        return _bounded(self)[0]
+
+
+def _bounded(result: InferenceResult) -> tuple[InferenceResult, str]:
+    while True:
+        text = json.dumps(_plain(result), ensure_ascii=False, allow_nan=False) + "\n"
+        most = max((_length(model) for model in result.models), default=0)
+        if len(text.encode("utf-8", "backslashreplace")) <= MOST_BYTES or not most:
+            return result, text
+        models = tuple(_shortened(model, most // 2) for model in result.models)
+        result = replace(result, models=models)
 
 
 def _length(model: ModelResult) -> int:

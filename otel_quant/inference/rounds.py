@@ -13,7 +13,9 @@ from otel_quant.inference.options import Options
 from otel_quant.inference.results import Latency
 
 ROUNDS: Final = 10
-_FEWEST: Final = 3
+_FEWEST: Final = 5
+"""Rounds that agree by chance in one case of sixteen; fewer say nothing by themselves."""
+
 _MOST_RUNS: Final = 1000
 _NANO: Final = 1e-9
 
@@ -69,28 +71,28 @@ def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latenc
     if first is not None:
         ratios = [own / median(other) for own, other in zip(medians, first.rounds, strict=False)]
         ratio = median(ratios)
-        low, high = _spread(ratios)
-        apart = low > 1 or high < 1
-    low, high = _spread(medians)
+        noise = max(_noise(medians), _noise([median(each) for each in first.rounds]))
+        all_agree = _quantile(ratios, 1) > 1 or _quantile(ratios, 9) < 1
+        apart = all_agree and (len(ratios) >= _FEWEST or abs(ratio - 1) > noise)
     return Latency(
         median=middle * _NANO,
         p10=_quantile(times, 1) * _NANO,
         p90=_quantile(times, 9) * _NANO,
         runs=len(times),
         first=timed.first,
-        noise=(high - low) / 2 / middle,
+        noise=_noise(medians),
         ratio=ratio,
         is_apart=apart,
         profiled=profiled,
     )
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the first and the third quartile."""
-    if len(values) < 2:
-        return values[0], values[0]
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return low, high
+def _noise(medians: Sequence[float]) -> float:
+    """Returns half the distance of the quartiles as a share of the median."""
+    if len(medians) < 2:
+        return 0.0
+    low, middle, high = quantiles(medians, n=4, method="inclusive")
+    return (high - low) / 2 / middle
 
 
 def _quantile(values: Sequence[float], tenth: int) -> float:

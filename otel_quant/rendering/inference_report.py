@@ -31,12 +31,12 @@ def report(result: InferenceResult, form: str, top: int) -> Iterator[str]:
     Args:
         result: What was measured.
         form: ``table``, ``markdown``, ``csv`` or ``json``.
-        top: Kernels of each model in tables for people; the others have all.
+        top: Nodes of each model in tables for people; the others have each kernel.
     """
     if form == "json":
         yield result.to_json()
     elif form == "csv":
-        yield from _csv(result)
+        yield from _csv(result.bounded())
     else:
         yield _FOR_PEOPLE[form](parts(result, top))
 
@@ -55,10 +55,12 @@ def parts(result: InferenceResult, top: int) -> Iterator[Part]:
         assert model.ran is not None
         yield Lines((f"{model.path}: what ran", between_text(model.ran)))
         yield operator_table(model.ran)
-        yield kernel_table(model.ran.kernels[:top])
-        left = len(model.ran.kernels) + model.ran.left_out - top
-        if left > 0:
-            yield Lines((f"({counted(left, 'more kernel')}; --top shows more, json and csv all)",))
+        nodes, left = node_table(model.ran.kernels, top)
+        yield nodes
+        if left:
+            yield Lines(
+                (f"({counted(left, 'more node')}; --top shows more, json and csv each kernel)",)
+            )
         yield Lines((f"{model.path}: what went wrong", *findings_text(model)))
         if model.accuracy is not None and model.accuracy.layers:
             yield layer_table(model, top)
@@ -223,21 +225,33 @@ def operator_table(ran: Ran) -> Table:
     return Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
 
 
-def kernel_table(kernels: Sequence[RanKernel]) -> Table:
-    """Returns kernels, those that took longest first."""
-    rows = [
-        (
-            shortened(each.node or f"(put in) {each.name}", _LONGEST),
-            each.op_type,
-            f"{each.micros:,.0f}",
-            share_text(each.share),
-            rate_text(each.macs_per_second),
-            types_text(each),
-        )
-        for each in kernels
-    ]
+def node_table(kernels: Sequence[RanKernel], top: int) -> tuple[Table, int]:
+    """Returns the nodes of the file whose kernels took longest, and how many others there are.
+
+    A kernel that the runtime has put in stands by itself.
+    """
+    groups: dict[str, list[RanKernel]] = {}
+    for each in kernels:
+        groups.setdefault(each.node or f"(put in) {each.name}", []).append(each)
+    slowest = sorted(groups.items(), key=lambda group: -sum(each.micros for each in group[1]))
+    rows = [(shortened(name, _LONGEST), *_node_cells(group)) for name, group in slowest[:top]]
     header = ("node of the file", "kernel", "time", "share", "rate", "operands and results")
-    return Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
+    table = Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
+    return table, max(0, len(slowest) - top)
+
+
+def _node_cells(kernels: Sequence[RanKernel]) -> tuple[str, ...]:
+    micros = sum(each.micros for each in kernels)
+    macs = max((each.macs or 0 for each in kernels), default=0)
+    names = list(dict.fromkeys(each.op_type for each in kernels))
+    more = f" x {len(kernels)}" if len(kernels) > 1 else ""
+    return (
+        f"{', '.join(names)}{more}",
+        f"{micros:,.0f}",
+        share_text(sum(each.share for each in kernels)),
+        rate_text(1e6 * macs / micros if macs and micros else None),
+        types_text(kernels[0]),
+    )
 
 
 def types_text(kernel: RanKernel) -> str:
@@ -248,16 +262,41 @@ def types_text(kernel: RanKernel) -> str:
 
 def findings_text(model: ModelResult) -> Sequence[str]:
     """Returns the sentences of what went wrong."""
-    shown = [f"- {each.sentence}" for each in model.findings[:_MOST_FINDINGS]]
-    more = len(model.findings) + model.more_findings - len(shown)
+    said, more = sentences(model, _MOST_FINDINGS)
+    shown = [f"- {sentence}" for sentence, _ in said]
     if more:
         shown.append(f"- and {more:,} more, which took less time")
     return shown or ["- nothing"]
 
 
+def sentences(model: ModelResult, most: int) -> tuple[Sequence[tuple[str, str]], int]:
+    """Returns what went wrong, what took longest first, and how many more findings there are.
+
+    Args:
+        model: The model.
+        most: Sentences at most; each has its source, and stands for all that are so for the same
+            reason.
+    """
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for each in model.findings:
+        groups.setdefault((each.kind, each.alike), []).append(each)
+    slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
+    shown = [(_sentence(group), group[0].source) for group in slowest[:most]]
+    return shown, sum(map(len, slowest[most:])) + model.more_findings
+
+
+def _sentence(group: Sequence[Finding]) -> str:
+    first, *others = group
+    if not others:
+        return first.sentence
+    share = share_text(sum(each.share for each in group))
+    return f"{first.sentence}; and {len(others):,} more for the same reason, {share} together"
+
+
 def milliseconds(seconds: float) -> str:
-    """Returns seconds as milliseconds with three digits at least."""
-    return digits_text(1000 * seconds)
+    """Returns seconds as milliseconds with three digits: ``0.0213``, ``12.5``."""
+    found = 1000 * seconds
+    return f"{found:.3g}" if found < 1 else digits_text(found)
 
 
 def rate_text(macs_per_second: float | None) -> str:

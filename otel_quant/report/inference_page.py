@@ -13,11 +13,12 @@ from otel_quant.rendering.document import Table
 from otel_quant.rendering.inference_report import (
     between_text,
     error_table,
-    kernel_table,
     latency_table,
     layer_table,
     memory_table,
+    node_table,
     operator_table,
+    sentences,
     settings,
 )
 from otel_quant.report.page import page
@@ -62,17 +63,30 @@ class InferencePart:
     settings: FactList
 
 
+_DAMAGED = InferencePart(
+    (),
+    (ModelPart(INFERENCE, "the file is damaged, or of another version of otel-quant"),),
+    FactList(""),
+)
+
+
 def render(result: InferenceResult) -> str:
     """Returns a result as one HTML page that needs no network."""
     return page("inference.html.j2", version=VERSION, inference=part_of(result))
 
 
 def inference_of(recording: Path) -> InferencePart | None:
-    """Returns what was measured beside a recording; None if nothing was, or it is damaged."""
+    """Returns what was measured beside a recording; None if nothing was."""
     try:
-        return part_of(read_result((recording / INFERENCE).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        text = (recording / INFERENCE).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValueError):
+        return _DAMAGED
+    try:
+        return part_of(read_result(text))
+    except (ValueError, RecursionError):
+        return _DAMAGED
 
 
 def part_of(result: InferenceResult) -> InferencePart:
@@ -97,26 +111,27 @@ def _model(number: int, model: ModelResult) -> ModelPart:
         return ModelPart(model.path, model.problem)
     tables = [
         _page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran)),
-        _page_table(f"kernels-{number}", "Kernels", kernel_table(model.ran.kernels)),
+        _page_table(
+            f"nodes-{number}", "By node of the file", *node_table(model.ran.kernels, _MOST)
+        ),
     ]
     if model.accuracy is not None and model.accuracy.layers:
         layers = layer_table(model, len(model.accuracy.layers))
         tables.append(_page_table(f"layers-{number}", "Error of each tensor", layers))
-    findings = [(each.sentence, each.source) for each in model.findings[:_MOST]]
-    more = len(model.findings) + model.more_findings - len(findings)
+    findings, more = sentences(model, _MOST)
     if more:
-        findings.append((f"and {more:,} more, which took less time", ""))
+        findings = [*findings, (f"and {more:,} more, which took less time", "")]
     return ModelPart(model.path, "", between_text(model.ran), tuple(findings), tuple(tables))
 
 
-def _page_table(name: str, caption: str, table: Table) -> PageTable:
+def _page_table(name: str, caption: str, table: Table, left_out: int = 0) -> PageTable:
     """Returns a table without its last column if that has nothing."""
     width = len(table.header) - (not any(row[-1] for row in table.rows))
     columns = tuple(
         Column(heading, unit, is_text=i in (0, len(table.header) - 1))
         for i, (heading, unit) in enumerate(zip(table.header, table.units, strict=True))
     )
-    left_out = len(table.rows) - _MOST
+    left_out += max(0, len(table.rows) - _MOST)
     return PageTable(
         f"inference-{name}",
         caption,

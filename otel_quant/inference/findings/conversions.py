@@ -54,7 +54,7 @@ def unfused(evidence: Evidence) -> Iterator[Met]:
             f"{what} {listed(names)} {'was' if len(names) == 1 else 'were'} not fused with "
             f"{title(node)}: {why.reason}"
         )
-        yield Met(node.name, kernels, text, why.remedy)
+        yield Met(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
 
 
 def foreign(evidence: Evidence) -> Iterator[Met]:
@@ -121,11 +121,27 @@ def _reason_at(evidence: Evidence, at: Operation, op: Operation) -> _Reason | No
         shared = op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1
         if shared:
             return None  # another reader is the reason
+        bias = _made_bias(file, at, rule.bias)
+        if bias is not None:
+            return _Reason(at, bias)
         signed = any(value is not None and _is_signed(file, value) for value in at.inputs)
         return _Reason(at, _SIGNED if signed else _NOT_HERE)
     if at.kind == _WEIGHT_ONLY and op.kind in DEQUANTIZES and op.input(0).constant:
         return _Reason(at, _of_weights(file, at, op))
     return _Reason(at, _of_operands(file, at))
+
+
+def _made_bias(file: FileGraph, at: Operation, place: int | None) -> Obstacle | None:
+    """Says that a bias takes a way round, which not every kernel on integers allows."""
+    if place is None or not at.has(place):
+        return None
+    maker = file.maker(at.input(place))
+    if maker is None or maker.kind in DEQUANTIZES:
+        return None
+    return Obstacle(
+        f"its bias does not come straight from a DequantizeLinear but through {title(maker)}",
+        "a DequantizeLinear of its own",
+    )
 
 
 def _is_signed(file: FileGraph, value: Value) -> bool:
@@ -241,7 +257,8 @@ def in_float(evidence: Evidence) -> Iterator[Met]:
                 continue
             held = dtypes.name_of(weights.input(0).dtype)
             text = f"{title(op)} ran in float although its weights are {held}: {reason.why.reason}"
-            yield Met(op.name, [kernel], text, reason.why.remedy)
+            alike = f"{op.node.op_type}: {reason.why.reason}"
+            yield Met(op.name, [kernel], text, reason.why.remedy, alike)
             break
 
 

@@ -45,9 +45,8 @@ def inserted(evidence: Evidence) -> Iterator[Met]:
         does, remedy = _WHY[op_type]
         near = kernel.after or kernel.before
         node = kernel.profiled.name if near is None else near.name
-        yield Met(
-            node, [kernel], f"onnxruntime put in a {op_type} {_place(kernel)}: it {does}", remedy
-        )
+        text = f"onnxruntime put in a {op_type} {_place(kernel)}: it {does}"
+        yield Met(node, [kernel], text, remedy, op_type)
 
 
 def _moved(evidence: Evidence) -> Counter[str]:
@@ -67,7 +66,7 @@ def _place(kernel: Kernel) -> str:
     if before is not None and after is not None and before is not after:
         return f"between {title(before)} and {title(after)}"
     if after is not None:
-        return f"in front of {title(after)}"
+        return f"{'next to' if before is after else 'in front of'} {title(after)}"
     return "" if before is None else f"behind {title(before)}"
 
 

@@ -21,7 +21,7 @@ class Evidence:
 
     Attributes:
         file: The model's file.
-        kernels: The kernels that ran.
+        kernels: The kernels that ran, in order.
         asked: Providers that the user asked for, in order.
         level: Level of graph optimization.
         open_lengths: Whether an input of the file has a length that is not fixed.
@@ -42,12 +42,14 @@ class Met(NamedTuple):
         kernels: The kernels whose time it is.
         text: What is wrong, without the share.
         remedy: What would change it; empty if nothing is known.
+        alike: The same for those of a kind that are so for the same reason; empty for the text.
     """
 
     node: str
     kernels: Sequence[Kernel]
     text: str
     remedy: str = ""
+    alike: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Finding:
         share: Their part of the time of all kernels, 0 to 1.
         kernels: Their names.
         source: Where what is said can be read.
+        alike: The same for findings of the kind that are so for the same reason.
     """
 
     kind: str
@@ -88,6 +91,7 @@ class Finding:
     share: float
     kernels: tuple[str, ...]
     source: str
+    alike: str = ""
 
 
 def title(op: Operation) -> str:

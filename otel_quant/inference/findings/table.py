@@ -60,6 +60,7 @@ def _finding(defect: Defect, met: Met) -> Finding:
         share,
         tuple(printable(kernel.profiled.name, _LONGEST) for kernel in met.kernels),
         defect.source,
+        printable(met.alike or met.text),
     )
 
 

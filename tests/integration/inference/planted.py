@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.integration.inference.small_models import (
+from tests.fixtures.onnx_builder import (
     FLOAT16,
     Builder,
     quantized_conv,
@@ -233,6 +233,16 @@ DEFECTS: dict[str, Planted] = {
         frozenset({"m1"}),
     ),
 }  # fmt: skip
+
+
+def convolution_with_activation() -> Builder:
+    """A Conv whose kernel has the name of the Relu behind it."""
+    graph = Builder([1, 16, 32, 32])
+    weights = graph.weights("w", 16, 16, 3, 3, dtype=np.float32)
+    graph.output(
+        graph.node("Relu", [graph.node("Conv", ["x", weights], "conv", pads=PADS)], "relu")
+    )
+    return graph
 
 
 def quantized_convolutions() -> Builder:

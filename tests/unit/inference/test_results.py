@@ -24,6 +24,7 @@ from otel_quant.inference.results import (
     TensorError,
 )
 from otel_quant.inference.results_reader import read_result
+from otel_quant.rendering.inference_report import findings_text, sentences
 
 
 def _kernel(number: int) -> RanKernel:
@@ -131,3 +132,30 @@ def test_the_worst_tensor_stands_first() -> None:
         TensorError("a", 40.0, 30.0),
         TensorError("b", 35.0, None),
     )
+
+
+def test_findings_for_the_same_reason_are_one_sentence() -> None:
+    def finding(node: str, kind: str, alike: str, micros: float) -> Finding:
+        return Finding(
+            kind, node, f"{node} is bad", "", micros, micros / 100, (node,), "a.cc", alike
+        )
+
+    model = ModelResult(
+        "a.onnx",
+        findings=(
+            finding("m1", "unfused", "Pad", 20.0),
+            finding("m2", "in_float", "Pad", 15.0),
+            finding("m3", "unfused", "Pad", 10.0),
+            finding("m4", "scalar", "Exp", 1.0),
+        ),
+        more_findings=2,
+    )
+    assert sentences(model, 2) == (
+        [
+            ("m1 is bad; and 1 more for the same reason, 30.0 % together", "a.cc"),
+            ("m2 is bad", "a.cc"),
+        ],
+        3,
+    )
+    assert findings_text(model)[-1] == "- and 2 more, which took less time"
+    assert findings_text(ModelResult("b.onnx")) == ["- nothing"]

@@ -1,9 +1,10 @@
-"""Copies between providers are named; no machine of the tests has a second provider."""
+"""What no real session of the tests shows: copies between providers, and a bias that takes a way round."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -13,6 +14,7 @@ from otel_quant.inference.findings.table import findings
 from otel_quant.inference.join import joined
 from otel_quant.inference.profile_json import Profile, ProfiledKernel, Tensor
 from otel_quant.inference.ran_graph import RanGraph
+from tests.fixtures.onnx_builder import Builder
 
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
@@ -69,3 +71,28 @@ def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
             f"Det `det` ran on {_CPU} and not on {_CUDA} (20.0 % of the time)",
         ),
     ]
+
+
+def test_a_bias_that_does_not_come_straight_from_its_conversion_is_named(tmp_path: Path) -> None:
+    graph = Builder([1, 4, 8, 8])
+    value = graph.quantized("x")
+    weights = graph.dequantized(graph.weights("w", 4, 4, 3, 3))
+    bias = graph.dequantized(graph.weights("b", 4, dtype=np.int32), np.int32(0), 0.001)
+    same = graph.node("Identity", [bias], "same")
+    graph.output(graph.quantized(graph.node("Conv", [value, weights, same], "c1")))
+    file = FileGraph(str(graph.save(tmp_path / "file.onnx")), {}, {})
+    kernels = (
+        _kernel("b_DQ", "DequantizeLinear", _CPU, 25),
+        ProfiledKernel("c1", "Conv", None, _CPU, 3 * _FLOATS, _FLOATS, 1, 75),
+    )
+    found = joined(Profile(kernels, ((0, 110),), ()), file, None)
+    said = findings(Evidence(file, found, [], "all", open_lengths=False))
+    assert [(each.kind, each.node, each.share, each.remedy) for each in said] == [
+        ("in_float", "c1", 0.75, "a DequantizeLinear of its own"),
+        ("unfused", "same", 0.25, ""),
+    ]
+    assert said[0].sentence == (
+        "Conv `c1` ran in float although its weights are int8: its bias does not come straight from a "
+        "DequantizeLinear but through Identity `same` (75.0 % of the time); wanted: a DequantizeLinear "
+        "of its own"
+    )

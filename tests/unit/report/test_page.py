@@ -55,6 +55,15 @@ def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
     ]
 
 
+def test_a_run_that_was_killed_is_not_said_to_have_written_its_model(tmp_path: Path) -> None:
+    whole = built.good(tmp_path)
+    killed = replace(
+        whole, state="killed", runs=(replace(whole.runs[0], state="killed", end=None),)
+    )
+    assert "Models written" in render(whole)
+    assert "Models written" not in render(killed)
+
+
 def test_a_failed_run_says_its_error_first(tmp_path: Path) -> None:
     assert answer(render(built.failed(tmp_path)))[:2] == [
         "quantize.py failed with exit code 1 after 28.0 s in Calibration",

@@ -23,7 +23,7 @@ from otel_quant.recordings.layout import OUTPUT
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
-    from otel_quant.recordings.model import Ending
+    from otel_quant.recordings.model import Ending, Recording
 
 _OWN_FAILURE: Final = 125
 """Exit code where the program was not started because of us, as env and timeout have it."""
@@ -118,10 +118,14 @@ def _run(options: argparse.Namespace) -> int:
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
+        from otel_quant.recordings.reader import read
+
         try:
-            text = _text(folder, ended, take_notes(folder))
+            notes = take_notes(folder)
+            recorded = read(_near(folder), ended)
+            text = "" if options.quiet else _text(recorded, notes)
             if not options.no_report:
-                text += _report(folder, ended)
+                text += _report(recorded)
             if not options.quiet:
                 log.removeFilter(hold)  # type: ignore[arg-type]
                 for record in held:
@@ -182,21 +186,20 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def _text(folder: Path, ended: Ending | None, notes: Sequence[str]) -> str:
+def _text(recording: Recording, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     import dataclasses
 
     from otel_quant.launcher.python_notes import why_no_step
-    from otel_quant.recordings.reader import read
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
-    recording = read(_near(folder), ended)
+    folder = os.fspath(recording.path)
     if any(run.steps for run in recording.runs):
         # What models cost is in the report: of many models it would take the steps off the screen.
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
-        lines = [report({os.fspath(folder): recording}, "table")]
+        lines = [report({folder: recording}, "table")]
     else:
         why = printable(why_no_step(notes))
         ending = recording.ending
@@ -204,13 +207,12 @@ def _text(folder: Path, ended: Ending | None, notes: Sequence[str]) -> str:
             f"otel-quant: no step was recorded: {why}",
             *(ending_lines(ending) if ending else ()),
         ]
-    return "\n".join([*lines, f"recording: {printable(os.fspath(_near(folder)))}"])
+    return "\n".join([*lines, f"recording: {printable(folder)}"])
 
 
-def _report(folder: Path, ended: Ending | None) -> str:
+def _report(recording: Recording) -> str:
     """Makes the report; returns a line that says where, or why there is none."""
     from otel_quant.recordings.layout import REPORT
-    from otel_quant.recordings.reader import read
 
     try:
         from otel_quant.report.render import render
@@ -218,11 +220,12 @@ def _report(folder: Path, ended: Ending | None) -> str:
         return f"\nreport:    none, the package {error.name} is missing"
     from otel_quant.report.file import write
 
+    path = recording.path / REPORT
     try:
-        write(folder / REPORT, render(read(folder, ended)))
+        write(path, render(recording))
     except OSError as error:
         return f"\nreport:    none, {error}"
-    return f"\nreport:    {printable(os.fspath(_near(folder / REPORT)))}"
+    return f"\nreport:    {printable(os.fspath(path))}"
 
 
 def _near(path: Path) -> Path:

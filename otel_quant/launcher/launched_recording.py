@@ -70,6 +70,6 @@ class LaunchedRecording:
         with FAULTS.kept_in("manifest"):
             manifest.complete(self._folder, **fields)
         with FAULTS.kept_in("end of the spans"):
-            if ending is not None:
+            if ending is not None and (ending.signal or ending.process):
                 send_ending(self._folder, os.environ, self._exit_timeout)
         return ending

@@ -52,7 +52,8 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
     if seen.signal is not None:
         # Workers of a program that is killed may be open too, but have come to no harm before.
         run = own or _newest([run for run in recording.runs if _open(run)])
-        return Victim(seen.pid, seen.signal, run, _open(run), end)
+        # Python ends its steps by KeyboardInterrupt before it dies of Ctrl-C.
+        return Victim(seen.pid, seen.signal, run, _open(run) or _failed(run), end)
     # Of several the others may have been ended because of the first.
     victims = sorted(
         _harmed(seen, recording, end),
@@ -117,11 +118,13 @@ def _open(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
     return tuple(step for step in run.steps if step.end is None)
 
 
-def _failed(run: RecordedRun) -> tuple[RecordedStep, ...]:
+def _failed(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
     """Returns the steps that one exception has ended, outermost first: those that ended last.
 
     A program may have survived an exception of an earlier step.
     """
+    if run is None or run.end is None:
+        return ()
     # Where there is no memory, to report one exception may raise another.
     of_memory = run.error is None or shortage_in(run.error, run.error_message) is not None
     failed = [

@@ -296,7 +296,10 @@ def _written(
         yield f"It {' and '.join(parts)}."
     steps = subject.steps if subject is not None else ()
     paths = dict.fromkeys(
-        path for each in steps if (path := text(each.step.attributes, semconv.OUTPUT_PATH))
+        path
+        for each in steps
+        # The path is known before the model is written.
+        if each.run.state == "ended" and (path := text(each.step.attributes, semconv.OUTPUT_PATH))
     )
     if paths:
         shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])

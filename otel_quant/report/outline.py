@@ -21,6 +21,9 @@ _PAUSE: Final = 2.0
 
 _NARROWEST: Final = 0.15
 _MOST_BANDS: Final = 120
+_MOST_BANDS_BESIDE: Final = 12
+"""In each of the smaller charts, of which there may be some twenty."""
+
 _LONGEST_LABEL: Final = 60
 
 
@@ -92,7 +95,7 @@ def outline_of(chart: Chart, steps: Sequence[ShownStep], until: float) -> Outlin
     main = next((each for each in chart.series if each.style == "main"), None)
     top = chart.top
     line = "" if main is None else _path(chart, main.values, until, top)
-    bands = tuple(_bands(steps, until))
+    bands = tuple(_bands(steps, until, _MOST_BANDS if chart.is_large else _MOST_BANDS_BESIDE))
     limit = None
     if chart.limit is not None and chart.limit.value <= top:
         limit = 100 * (1 - chart.limit.value / top)
@@ -178,14 +181,14 @@ def _closed(line: str) -> str:
     return closed
 
 
-def _bands(steps: Sequence[ShownStep], until: float) -> Iterator[OutlineBand]:
+def _bands(steps: Sequence[ShownStep], until: float, most: int) -> Iterator[OutlineBand]:
     if not until:
         return
     widest = sorted(
         (step for step in steps if step.row < ROWS),
         key=lambda step: (step.state == "ended", -step.duration),
     )
-    for each in sorted(widest[:_MOST_BANDS], key=lambda step: (step.row, step.step.start)):
+    for each in sorted(widest[:most], key=lambda step: (step.row, step.step.start)):
         width = 100 * each.duration / until
         if width < _NARROWEST and each.state == "ended":
             continue

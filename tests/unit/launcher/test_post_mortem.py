@@ -292,6 +292,16 @@ def test_what_the_program_has_reached_long_after_a_rank_was_killed_is_not_what_w
     assert (ending.process, ending.memory) == ("rank 0 (process 200)", 5000 * MB)
 
 
+def test_a_program_that_ctrl_c_has_ended_says_where_it_was() -> None:
+    stopped = calibration(end=4.9, error="KeyboardInterrupt")
+    ended = run(stopped, end=4.95, state="failed", error="KeyboardInterrupt")
+    ending = ending_of(
+        seen(signal=signal.SIGINT, last_seen={PROGRAM: last_seen(900 * MB)}), recording(ended)
+    )
+    assert (ending.signal, ending.where) == ("SIGINT", "Calibration, sample 37 of 512")
+    assert ending.evidence == "KeyboardInterrupt"
+
+
 def test_of_ranks_that_died_between_two_readings_the_one_that_wrote_last_did_not_die_first() -> (
     None
 ):

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from otel_quant.recordings.model import Recording
+from otel_quant.recordings.reader import read
 from otel_quant.report.render import render
 from tests.fixtures import built_recordings as built
+from tests.fixtures.recorded import RecordedFolder
 
 SENTENCES = re.compile(r'<div class="lead">(.*?)</div>', re.DOTALL)
 HEADING = re.compile(r"<h1[^>]*>(.*?)</h1>")
@@ -56,6 +59,15 @@ def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
         "It wrote 2.65 GB to disk and filled its cache directory with 815 MB.",
         "Models written: models/resnet50_int8.onnx.",
     ]
+
+
+def test_a_run_that_was_killed_is_not_said_to_have_written_its_model(tmp_path: Path) -> None:
+    whole = built.good(tmp_path)
+    killed = replace(
+        whole, state="killed", runs=(replace(whole.runs[0], state="killed", end=None),)
+    )
+    assert "Models written" in render(whole)
+    assert "Models written" not in render(killed)
 
 
 def test_a_failed_run_says_its_error_first(tmp_path: Path) -> None:
@@ -236,6 +248,26 @@ def test_ten_hours_fit_into_300_kb_and_keep_the_peak_and_its_time(tmp_path: Path
     }  # fmt: skip
     values = next(each["values"] for each in memory["series"] if each["label"] == "memory")
     assert max(value for value in values if value is not None) == round(highest.highest / 1000)
+
+
+def test_ten_hours_of_many_steps_with_eight_gpus_fit_into_300_kb(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    random = Random(1)
+    noisy = ["memory", "cache", *(f"process.python {n}.py ({n})" for n in range(5))]
+    noisy += [f"gpu.{n}.{what}" for n in range(8) for what in ("used", "process_used")]
+    folder.curve(
+        (at, {name: random.randrange(10**11) for name in noisy}, {"disk.read": at, "cpu": at})
+        for at in range(0, 36_000, 5)
+    )
+    process = folder.process().begin()
+    for number in range(400):
+        process.close(
+            process.step(f"Layer {number}, whose name is long enough", 90 * number),
+            90 * number + 80,
+            attributes={"quant.memory.peak": random.randrange(10**10), "quant.disk.write": 10**7},
+        )
+    process.end(36_000)
+    assert len(render(read(tmp_path / "r")).encode()) <= 300_000
 
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\u202e{{ 7 * 7 }}"

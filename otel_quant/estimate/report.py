@@ -169,7 +169,11 @@ def _csv(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
     for each in estimates:
         of_all = (each.library, each.method, each.samples)
         fits = None if limit is None else each.fits(limit)
-        for name, total in (("peak", each.peak), ("lowest", each.lowest), ("highest", each.highest)):
+        for name, total in (
+            ("peak", each.peak),
+            ("lowest", each.lowest),
+            ("highest", each.highest),
+        ):
             rows.append((*of_all, "total", name, total, fits, None))
         for kind, figure in _figures(each):
             rows.append((*of_all, kind, figure.name, figure.bytes, None, figure.computed_from))

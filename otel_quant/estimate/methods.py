@@ -106,8 +106,8 @@ QUARK: Final = Library(
     versions="amd-quark 0.13, torch 2.13 for CPUs, onnxruntime 1.31, Python 3.11, Linux x86-64",
     base=805_000_000,
     model_copies=11,
-    copies_are="the model as read, with shapes, as each of four steps of the preparation leaves "
-    "it, sorted, and as calibrated; its bytes; its session: twice while it is opened",
+    copies_are="the model as read, with shapes, as up to four steps of the preparation leave it, "
+    "sorted, and as calibrated; its bytes; its session: twice while it is opened",
     disk_copies=2,
     disk_copies_are="cache_model.onnx, optimized_model.onnx",
     preparing_copies=1,

@@ -136,7 +136,6 @@ except Enough:
 
 
 @pytest.mark.quark
-@pytest.mark.slow
 def test_quark_finds_the_same_layer_largest_with_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     write_network(path)

@@ -54,7 +54,9 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     memory = _memory_then(seen, victim, last, recording)
     certainty, evidence = _cause(seen, victim, memory, shortage)
     limit, source = _limit(seen, shortage)
-    growth = _growth(step, memory, recording) if step is not None else None
+    growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
+    if growth is None and step is not None:
+        growth = _growth(step, memory, recording)
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
@@ -63,7 +65,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         limit=limit,
         limit_source=source,
         growth=growth,
-        forecast=_forecast(victim, step),
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
         gpus=seen.gpus,
     )
     return dataclasses.replace(
@@ -247,11 +249,11 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     return round(statistics.median(slopes))
 
 
-def _forecast(victim: Victim, step: RecordedStep | None) -> int | None:
-    """Returns memory after the last sample, in bytes, as the newest forecast of the process has it."""
+def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
+    """Returns a figure in bytes as the newest forecast of the process has it."""
     if victim.run is None or step is None:
         return None
-    found = forecast_of(victim.run, step).get(semconv.FORECAST_MEMORY)
+    found = forecast_of(victim.run, step).get(name)
     return found if isinstance(found, int) else None
 
 

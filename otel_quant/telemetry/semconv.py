@@ -187,6 +187,7 @@ FORECAST_EVENT: Final = "quant.forecast.exceeded"
 
 FORECAST_TIME_LEFT: Final = "quant.forecast.time_left"
 FORECAST_MEMORY: Final = "quant.forecast.memory.at_end"
+FORECAST_MEMORY_PER_SAMPLE: Final = "quant.forecast.memory.per_sample"
 FORECAST_MEMORY_LIMIT: Final = "quant.forecast.memory.limit"
 FORECAST_GPU_MEMORY: Final = "quant.forecast.gpu.memory.at_end"
 FORECAST_GPU_MEMORY_LIMIT: Final = "quant.forecast.gpu.memory.limit"
@@ -307,7 +308,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(ENDING_MEMORY_LIMIT_SOURCE, "string", "", "Its source: `cgroup`, `physical`, `RLIMIT_AS`, `gpu <index>`.", ("run", "ending"), "cgroup"),
     Attribute(ENDING_MEMORY_PER_SAMPLE, "int", "By", "Growth of memory with each calibration sample.", ("run", "ending"), "188000000"),
     Attribute(FORECAST_MEMORY, "int", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: what the warning said.", ("step", "forecast", "reading"), "31138512896"),
-    Attribute("quant.forecast.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "56623104"),
+    Attribute(FORECAST_MEMORY_PER_SAMPLE, "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "56623104"),
     Attribute(FORECAST_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("step", "forecast", "reading"), "25769803776"),
     Attribute(FORECAST_GPU_MEMORY, "int", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", ("step", "forecast", "reading"), "90194313216"),
     Attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600"),

@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +301,8 @@ def test_processes_and_files_go_with_a_parent_that_is_stopped(
         start_new_session=True,
         stdout=subprocess.DEVNULL,
     )
-    children = _until(lambda: _children(parent.pid), 2)
+    _until(lambda: len(_children(parent.pid)) == 2)
+    children = _children(parent.pid)
     os.kill(parent.pid, signal.SIGINT)
     assert parent.wait(60) == 130
     assert list(temporary.iterdir()) == []
@@ -317,21 +320,21 @@ def test_processes_and_files_go_when_the_parent_is_killed(
         env=os.environ | {"TMPDIR": str(temporary)},
         stdout=subprocess.DEVNULL,
     )
-    _until(lambda: list(temporary.glob("*/.ses")), 2)  # sessions are being made
+    _until(lambda: len(_children(parent.pid)) == 2)
     parent.kill()
     parent.wait()
-    while list(temporary.iterdir()):
-        os.sched_yield()
+    _until(lambda: not list(temporary.iterdir()))
 
 
 def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-def _until(found: Any, count: int) -> Any:
-    while len(result := found()) < count:
-        os.sched_yield()
-    return result
+def _until(holds: Callable[[], bool]) -> None:
+    last = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < last
+        time.sleep(0.01)
 
 
 def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> None:

@@ -41,30 +41,30 @@ def test_the_table_says_of_each_figure_what_it_was_computed_from(
     assert main(["estimate", net, *options, *wanted]) == 0
     assert capsys.readouterr().out == textwrap.dedent("""\
         net.onnx
-        weights                      256 KiB
-        inputs of a sample           1.00 MiB
-        activations of a sample      2.00 MiB
-        largest layer by quark       head, 2.00 MiB: 4 B x (4 x 65,536 parameters + 262,144 elements of its result)
-        largest layer by otel-quant  head, 1.25 MiB: its weights and results, as they are stored
+        weights                      262 kB
+        inputs of a sample           1.05 MB
+        activations of a sample      2.10 MB
+        largest layer by quark       head, 2.10 MB: 4 B x (4 x 65,536 parameters + 262,144 elements of its result)
+        largest layer by otel-quant  head, 1.31 MB: its weights and results, as they are stored
 
-        method                  samples      peak  at least   at most     disk  fits 1.00 GiB  mostly
-        ----------------------  -------  --------  --------  --------  -------  -------------  ----------------
-        onnxruntime:MinMax          512  87.1 MiB  69.7 MiB  95.8 MiB  256 KiB            yes  libraries
-        onnxruntime:Percentile      512  2.08 GiB  1.66 GiB  2.29 GiB  256 KiB             no  activations kept
+        method                  samples     peak  at least  at most    disk  fits 1.07 GB  mostly
+        ----------------------  -------  -------  --------  -------  ------  ------------  ----------------
+        onnxruntime:MinMax          512  91.3 MB   73.1 MB   100 MB  262 kB           yes  libraries
+        onnxruntime:Percentile      512  2.23 GB   1.79 GB  2.46 GB  262 kB            no  activations kept
 
         onnxruntime: all 2 methods
-        memory: libraries     80.1 MiB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
-        memory: model copies  1.00 MiB: 4 x 256 KiB of weights: the model that is quantized, the one that is calibrated, and its session: twice while it is opened
-        memory: session       2.00 MiB: largest sum of activations that one run holds at once
-        disk: model files     256 KiB: 1 x 256 KiB of weights: MODEL-inferred.onnx beside the model, then augmented_model.onnx
+        memory: libraries     84.0 MB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
+        memory: model copies  1.05 MB: 4 x 262 kB of weights: the model that is quantized, the one that is calibrated, and its session: twice while it is opened
+        memory: session       2.10 MB: largest sum of activations that one run holds at once
+        disk: model files     262 kB: 1 x 262 kB of weights: MODEL-inferred.onnx beside the model, then augmented_model.onnx
 
         onnxruntime:MinMax
-        memory: activations kept  4.00 MiB: 2 samples x 2.00 MiB of 2 calibrated tensors
+        memory: activations kept  4.19 MB: 2 samples x 2.10 MB of 2 calibrated tensors
 
         onnxruntime:Percentile
-        memory: activations kept      1.00 GiB: 512 samples x 2.00 MiB of 2 calibrated tensors
-        memory: values of one tensor  1.00 GiB: 2 copies x 512 samples x 1.00 MiB of the largest calibrated tensor
-        memory: histograms            48.0 KiB: 2 calibrated tensors x 2,048 bins x 12 B
+        memory: activations kept      1.07 GB: 512 samples x 2.10 MB of 2 calibrated tensors
+        memory: values of one tensor  1.07 GB: 2 copies x 512 samples x 1.05 MB of the largest calibrated tensor
+        memory: histograms            49.2 kB: 2 calibrated tensors x 2,048 bins x 12 B
         """)
 
 
@@ -79,12 +79,12 @@ def test_markdown_begins_with_the_lengths_that_were_assumed(
         "",
         "|  |  |",
         "| --- | --- |",
-        "| weights | 256 KiB |",
-        "| inputs of a sample | 1.00 KiB |",
-        "| activations of a sample | 2.00 KiB |",
-        "| largest layer by quark | head, 1.00 MiB: 4 B x (4 x 65,536 parameters + 256 elements of "
+        "| weights | 262 kB |",
+        "| inputs of a sample | 1.02 kB |",
+        "| activations of a sample | 2.05 kB |",
+        "| largest layer by quark | head, 1.05 MB: 4 B x (4 x 65,536 parameters + 256 elements of "
         "its result) |",
-        "| largest layer by otel-quant | head, 257 KiB: its weights and results, as they are stored |",
+        "| largest layer by otel-quant | head, 263 kB: its weights and results, as they are stored |",
         "",
     ]
 
@@ -135,7 +135,7 @@ def test_json_has_every_figure_in_bytes(net: str, capsys: pytest.CaptureFixture[
                     {
                         "name": "model copies",
                         "bytes": 4 * 262_144,
-                        "computed_from": "4 x 256 KiB of weights: the model that is quantized, the "
+                        "computed_from": "4 x 262 kB of weights: the model that is quantized, the "
                         "one that is calibrated, and its session: twice while it is opened",
                     },
                     {
@@ -146,14 +146,14 @@ def test_json_has_every_figure_in_bytes(net: str, capsys: pytest.CaptureFixture[
                     {
                         "name": "activations kept",
                         "bytes": 2 * 8192,
-                        "computed_from": "2 samples x 8.00 KiB of 2 calibrated tensors",
+                        "computed_from": "2 samples x 8.19 kB of 2 calibrated tensors",
                     },
                 ],
                 "disk": [
                     {
                         "name": "model files",
                         "bytes": 262_144,
-                        "computed_from": "1 x 256 KiB of weights: MODEL-inferred.onnx beside the "
+                        "computed_from": "1 x 262 kB of weights: MODEL-inferred.onnx beside the "
                         "model, then augmented_model.onnx",
                     }
                 ],

@@ -81,12 +81,12 @@ def test_the_histograms_of_onnxruntime_keep_the_calibrated_tensors_of_all_sample
             Figure(
                 "model copies",
                 4 * WEIGHTS,
-                "4 x 3.00 KiB of weights: the model that is quantized, the one that is "
+                "4 x 3.07 kB of weights: the model that is quantized, the one that is "
                 "calibrated, and its session: twice while it is opened",
             ),
             Figure("session", LIVE, "largest sum of activations that one run holds at once"),
             Figure(
-                "activations kept", kept, "100 samples x 1.54 KiB of 5 calibrated tensors"
+                "activations kept", kept, "100 samples x 1.58 kB of 5 calibrated tensors"
             ),
             Figure(
                 "values of one tensor",
@@ -99,7 +99,7 @@ def test_the_histograms_of_onnxruntime_keep_the_calibrated_tensors_of_all_sample
             Figure(
                 "model files",
                 WEIGHTS,
-                "1 x 3.00 KiB of weights: MODEL-inferred.onnx beside the model, then "
+                "1 x 3.07 kB of weights: MODEL-inferred.onnx beside the model, then "
                 "augmented_model.onnx",
             ),
         ),

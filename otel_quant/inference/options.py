@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-LEVELS: Final = ("disable", "basic", "extended", "all")
-"""Levels of graph optimization, lowest first."""
-
 FUSES_QUANTIZED: Final = ("extended", "all")
 """Levels at which onnxruntime puts kernels on integers in place of QDQ groups."""
 
@@ -20,7 +17,7 @@ class Options:
     Attributes:
         providers: Execution providers in order of preference, each with its options.
         threads: Threads within a kernel; None for onnxruntime's own choice.
-        level: Level of graph optimization, one of ``LEVELS``.
+        level: Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``.
         runs: Timed runs of each model; None for as many as fit into ``seconds``.
         seconds: Time for the timed runs of each model.
         warmup: Runs of each model that are not timed.

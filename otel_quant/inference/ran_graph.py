@@ -25,9 +25,6 @@ class RanGraph:
     def __init__(self, path: Path) -> None:
         graph = read_model(str(path)).graph
         self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
-        self.constants = frozenset(tensor.name for tensor in graph.initializers)
-        self.inputs = frozenset(info.name for info in graph.inputs) - self.constants
-        self.outputs = frozenset(info.name for info in graph.outputs)
         self._nodes = {node.name: node for node in graph.nodes if node.name}
         self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self._readers: dict[str, list[Node]] = {}

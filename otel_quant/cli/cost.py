@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.cli.argument_types import seconds, whole_number
 from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
@@ -120,14 +121,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=_seconds,
+        type=seconds(_MAX_SECONDS),
         default=300.0,
         metavar="SECONDS",
         help="give up on a model after this time (default: %(default).0f)",
     )
     parser.add_argument(
         "--max-nodes",
-        type=_nodes,
+        type=whole_number("nodes", _MAX_NODES),
         default=200_000,
         metavar="N",
         help="give up on a model with more nodes, those of functions and bodies included "
@@ -145,26 +146,6 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 19 and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines from 1")
     return int(text)
-
-
-def _nodes(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= _MAX_NODES):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of nodes from 1 to {_MAX_NODES}"
-        )
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _MAX_SECONDS:  # not a number fails as well
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of seconds above 0, at most {_MAX_SECONDS:.0f}"
-        )
-    return seconds
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.cli.argument_types import seconds, whole_number
 from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
@@ -74,7 +75,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--threads",
-        type=_number,
+        type=whole_number("threads", _MOST_RUNS),
         metavar="N",
         help="threads within a kernel (default: onnxruntime's)",
     )
@@ -85,16 +86,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="level of onnxruntime's graph optimization (default: %(default)s)",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--runs", type=_number, metavar="N", help="timed runs of each model")
+    length.add_argument(
+        "--runs",
+        type=whole_number("runs", _MOST_RUNS),
+        metavar="N",
+        help="timed runs of each model",
+    )
     length.add_argument(
         "--seconds",
-        type=_seconds,
+        type=seconds(_MOST_SECONDS),
         default=3.0,
         metavar="S",
         help="time for the timed runs of each model (default: %(default).0f)",
     )
     parser.add_argument(
-        "--warmup", type=_number, default=3, metavar="N", help="runs before (default: %(default)s)"
+        "--warmup",
+        type=whole_number("runs", _MOST_RUNS),
+        default=3,
+        metavar="N",
+        help="runs before (default: %(default)s)",
     )
     parser.add_argument(
         "--custom-ops",
@@ -110,7 +120,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top",
-        type=_number,
+        type=whole_number("nodes", _MOST_RUNS),
         default=10,
         metavar="N",
         help="nodes of each model in tables (default: %(default)s)",
@@ -123,24 +133,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="add the result to a recording of `otel-quant run`; its report shows it",
     )
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= _MOST_RUNS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_RUNS}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _MOST_SECONDS:  # not a number fails as well
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of seconds above 0, at most {_MOST_SECONDS:.0f}"
-        )
-    return seconds
 
 
 def _run(options: argparse.Namespace) -> int:

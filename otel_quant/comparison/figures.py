@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import number, numbers
 from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import Attributes, RecordedRun, RecordedStep, Recording
 from otel_quant.telemetry import semconv
@@ -117,26 +118,26 @@ def figures_of(recording: Recording) -> dict[str, float]:
         SAMPLE_RATE: _sample_rate(runs),
         MEMORY_PEAK: _highest(
             (
-                *_numbers(attributes, semconv.MEMORY_PEAK),
-                *_numbers(_last(runs), semconv.READING_MEMORY_PEAK),
+                *numbers(attributes, semconv.MEMORY_PEAK),
+                *numbers(_last(runs), semconv.READING_MEMORY_PEAK),
                 *_levels(curve, series.MEMORY),
                 *_ending(recording),
             )
         ),
         MEMORY_SEEN: _highest(
-            _numbers(
+            numbers(
                 (point.attributes for run in runs for point in run.checkpoints),
                 semconv.CHECKPOINT_MEMORY,
             )
         ),
-        PROCESS_PEAK: _highest(_numbers(attributes, semconv.MEMORY_PROCESS_PEAK)),
-        GPU_PEAK: _highest(_numbers(attributes, semconv.GPU_MEMORY_PEAK)),
+        PROCESS_PEAK: _highest(numbers(attributes, semconv.MEMORY_PROCESS_PEAK)),
+        GPU_PEAK: _highest(numbers(attributes, semconv.GPU_MEMORY_PEAK)),
         GPU_ALLOCATED: _allocated_by_processes(runs),
         DISK_READ: _total(recording, series.DISK_READ, (semconv.DISK_READ,)),
         DISK_WRITE: _total(recording, series.DISK_WRITE, (semconv.DISK_WRITE,)),
         CACHE_PEAK: _highest(
             (
-                *_numbers((*attributes, *_last(runs)), series.CACHE_GROWTH),
+                *numbers((*attributes, *_last(runs)), series.CACHE_GROWTH),
                 *_levels(curve, series.CACHE),
             )
         ),
@@ -159,7 +160,7 @@ def _of_step(step: RecordedStep) -> dict[str, float]:
             MEMORY_SEEN: _highest(
                 value
                 for name in (semconv.MEMORY_START, "quant.memory.end")
-                for value in _numbers((attributes,), name)
+                for value in numbers((attributes,), name)
             ),
             GPU_ALLOCATED: _allocated(step.devices),
             **{name: number(attributes, semconv.PREFIX + name) for name in _SAME},
@@ -180,7 +181,7 @@ def _of_models(runs: Iterable[RecordedRun]) -> dict[str, float]:
 
 
 def _allocated(devices: Sequence[Attributes]) -> float | None:
-    known = _numbers(devices, "quant.gpu.device.torch_allocated.peak")
+    known = numbers(devices, "quant.gpu.device.torch_allocated.peak")
     return sum(known) if known else None
 
 
@@ -248,17 +249,6 @@ def _ending(recording: Recording) -> list[float]:
 
 def _last(runs: Iterable[RecordedRun]) -> list[Attributes]:
     return [run.last.attributes for run in runs if run.last is not None]
-
-
-def number(attributes: Attributes, name: str) -> float | None:
-    """Returns an attribute that is a number; None for any other and for none."""
-    value = attributes.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _numbers(sources: Iterable[Attributes], name: str) -> list[float]:
-    found = (number(each, name) for each in sources)
-    return [value for value in found if value is not None]
 
 
 def _highest(values: Iterable[float]) -> float | None:

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final
 
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import Recording
 from otel_quant.rendering.forecast import forecast_lines
 from otel_quant.rendering.units import (
@@ -21,7 +22,7 @@ from otel_quant.rendering.units import (
     share_text,
     size,
 )
-from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, number, text
+from otel_quant.report.attributes import CACHE_PEAK, READING_MEMORY, text
 from otel_quant.report.bands import ShownStep, shown_steps, step_at
 from otel_quant.report.charts import Chart
 from otel_quant.report.grid import LAUNCHER

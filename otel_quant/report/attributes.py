@@ -15,14 +15,6 @@ READING_GPU_MEMORY = "quant.reading.gpu_memory"
 CHECKPOINT_GPU_MEMORY = "quant.checkpoint.gpu_memory"
 
 
-def number(attributes: Mapping[str, AttributeValue], name: str) -> float | None:
-    """Returns the number that attributes have under a name; None if it is absent or no number."""
-    value = attributes.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value
-
-
 def text(attributes: Mapping[str, AttributeValue], name: str) -> str | None:
     """Returns what attributes have under a name as a text; None if it is absent."""
     value = attributes.get(name)

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 from otel_quant.comparison.common_time import CommonTime
 from otel_quant.comparison.runs import ComparedRun
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import number
 from otel_quant.rendering.units import size
-from otel_quant.report.attributes import number
 from otel_quant.report.bands import ShownStep, most_telling
 from otel_quant.report.charts import Chart, Series
 from otel_quant.report.grid import Grid, Values, grid_of

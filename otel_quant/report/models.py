@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import Recording
 from otel_quant.rendering.units import MB, count_text, counted, cut, share_text, size
-from otel_quant.report.attributes import number, value_text
+from otel_quant.report.attributes import value_text
 from otel_quant.report.tables import Column, PageTable, Row
 
 _ROLES: Final = ("float", "quantized")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import RecordedRun, Recording, State
 from otel_quant.rendering.units import MB, cut, duration_text, share_text
-from otel_quant.report.attributes import number
 from otel_quant.report.step_table import STATES
 from otel_quant.report.subject import by_process, process_name
 from otel_quant.report.tables import Column, PageTable, Row

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import Recording
 from otel_quant.rendering.units import clock_text, counted, cut, digits_text, share_text, size
-from otel_quant.report.attributes import number
 from otel_quant.report.bands import ShownStep, step_at
 from otel_quant.report.charts import Chart, Line, Mark, Series
 from otel_quant.report.grid import Grid, Values, grid_of

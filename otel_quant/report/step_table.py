@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import Recording, State
 from otel_quant.records import AttributeValue
 from otel_quant.rendering.units import GB, MB, counted, cut, duration_text
-from otel_quant.report.attributes import CACHE_PEAK, MEMORY_END, number
+from otel_quant.report.attributes import CACHE_PEAK, MEMORY_END
 from otel_quant.report.bands import ShownStep, most_telling
 from otel_quant.report.grid import LAUNCHER
 from otel_quant.report.subject import Subject

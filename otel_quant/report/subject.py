@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import RecordedRun, Recording, State
-from otel_quant.report.attributes import number
 from otel_quant.report.bands import ShownStep, shown_steps
 from otel_quant.telemetry import semconv
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import numbers
 from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import Attributes, RecordedRun, RecordedStep, Recording
 from otel_quant.rendering.forecast import forecast_of
@@ -89,18 +90,18 @@ def memory(recording: Recording) -> Usage:
     """Returns the memory of the whole: the newest figure, the peak and the limit."""
     runs, curve = recording.runs, curve_of(recording)
     peaks = [
-        *_numbers((run.attributes for run in runs), semconv.MEMORY_PEAK),
-        *_numbers(_last(runs), semconv.READING_MEMORY_PEAK),
-        *_numbers((s.attributes for run in runs for s in run.steps), semconv.MEMORY_PEAK),
+        *numbers((run.attributes for run in runs), semconv.MEMORY_PEAK),
+        *numbers(_last(runs), semconv.READING_MEMORY_PEAK),
+        *numbers((s.attributes for run in runs for s in run.steps), semconv.MEMORY_PEAK),
     ]
     peak = _peak(curve, series.MEMORY)
     limits = [
-        *_numbers((recording.origin, *(run.attributes for run in runs)), semconv.MEMORY_LIMIT),
-        *_numbers(_last(runs), semconv.READING_MEMORY_LIMIT),
+        *numbers((recording.origin, *(run.attributes for run in runs)), semconv.MEMORY_LIMIT),
+        *numbers(_last(runs), semconv.READING_MEMORY_LIMIT),
     ]
     now = _newest(curve, series.MEMORY)
     if now is None:
-        now = max(_numbers(_last(runs), f"{semconv.READING_PREFIX}memory"), default=None)
+        now = max(numbers(_last(runs), f"{semconv.READING_PREFIX}memory"), default=None)
     every = [*peaks, *([peak] if peak is not None else [])]
     return Usage("memory", now, max(every, default=None), min(limits, default=None))
 
@@ -146,17 +147,6 @@ def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | Non
         if highest[at] is None:
             highest[at] = highest[at - 1]
     return highest
-
-
-def number(attributes: Attributes, name: str) -> float | None:
-    """Returns an attribute that is a number; None for any other and for none."""
-    value = attributes.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _numbers(sources: Iterable[Attributes], name: str) -> list[float]:
-    found = (number(each, name) for each in sources)
-    return [value for value in found if value is not None]
 
 
 def _last(runs: Sequence[RecordedRun]) -> list[Attributes]:

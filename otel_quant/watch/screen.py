@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_quant.recordings import series
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import Recording, State
 from otel_quant.rendering.forecast import exceeded, time_left
 from otel_quant.rendering.table import printable
@@ -21,7 +22,6 @@ from otel_quant.watch.figures import (
     columns,
     curve_of,
     memory,
-    number,
     others,
     step_lines,
 )

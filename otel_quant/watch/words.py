@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import RecordedStep, Recording
 from otel_quant.rendering.table import printable
 from otel_quant.rendering.units import duration_text, share_text, size
 from otel_quant.telemetry import semconv
-from otel_quant.watch.figures import StepLine, Usage, number, place
+from otel_quant.watch.figures import StepLine, Usage, place
 
 
 def program(recording: Recording) -> str:

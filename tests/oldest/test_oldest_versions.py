@@ -104,7 +104,9 @@ def test_every_signal_is_there() -> None:
         "metrics": [
             "quant.run.disk.io",
             "quant.run.memory.limit",
+            "quant.run.memory.peak",
             "quant.run.memory.usage",
+            "quant.run.start",
             "quant.step.active",
             "quant.step.cpu.time",
             "quant.step.disk.io",

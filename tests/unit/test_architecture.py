@@ -203,7 +203,7 @@ def test_the_reader_of_a_recording_does_not_import_its_writer() -> None:
     reading = {
         f"recordings.{name}"
         for name in (
-            "curve", "curve_file", "event_file", "held_file", "layout", "manifest", "model",
+            "attributes", "curve", "curve_file", "event_file", "held_file", "layout", "manifest", "model",
             "process_reader", "profile_reader", "reader", "series",
         )
     }  # fmt: skip

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 
-# A shell has its background jobs ignore these, and programs that the tests start would do so too.
+# A shell has its background jobs ignore these, and `nohup` the last; programs that the tests start
+# would do so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest_plugins = [
     "tests.fixtures.browser",

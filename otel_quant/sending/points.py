@@ -1,7 +1,8 @@
 """Points of metrics of what was recorded: what ended steps used, their samples, and models.
 
 A histogram has a point at the end of each step, with the sum of the steps up to it. What is observed
-while a run goes on (memory in use, progress, forecasts) is not here: a recording has no such points.
+while a run goes on (memory in use, progress, forecasts) is not here: a recording has no such points;
+but its start, end and peak are.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from otel_quant.sending.source import SCOPE, resource_of
 from otel_quant.steps import ALL_STEPS
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.catalog import METRIC_BY_NAME, attribute_name
+from otel_quant.telemetry.run_name import model_name
 
 _MOST: Final = 1000
 """Points of one request: a receiver takes 4 MiB by default."""
@@ -50,12 +52,16 @@ _DATA: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "histogram": lambda points: Histogram(points, _CUMULATIVE),
     "counter": lambda points: Sum(points, _CUMULATIVE, True),
     "gauge": Gauge,
+    "observable_gauge": Gauge,
 }
 """What the points of each kind of instrument are put in."""
 
 _MODEL_GAUGES: Final = (
     semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION,
 )  # fmt: skip
+
+_OF_START: Final = (semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME)
+"""Attributes of the step that begins a run that the point of its start has too."""
 
 
 class Points:
@@ -81,6 +87,7 @@ class Points:
             self._add_step(step, self._ns(time))
         for model in run.models:
             self._add_model(model)
+        self._add_times()
 
     def all(self) -> Iterator[tuple[MetricsData, int]]:
         """Yields the points as exporters take them, with their number: some of a metric at once."""
@@ -120,6 +127,38 @@ class Points:
                 labels = {semconv.MODEL_ROLE: str(model.get("role"))}
                 point = NumberDataPoint(labels, 0, model["ended"], value)
                 self._found.setdefault(name, []).append(point)
+
+    def _add_times(self) -> None:
+        """Adds when the run began and ended, by which dashboards list runs, and its peak."""
+        run, known = self._run, self._run.attributes
+        if semconv.RUN_NAME not in known:
+            return
+        name = {semconv.RUN_NAME: known[semconv.RUN_NAME]}
+        first = run.steps[0].attributes if run.steps else {}
+        model = first.get(semconv.INPUT_PATH)
+        trace = f"{self._ids.of_run(run).trace_id:032x}"
+        ended = None if run.end is None else self._ns(run.end)
+        time_ns = ended or self._ns(max((step.start for step in run.steps), default=run.start))
+        told: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+            (
+                semconv.RUN_START,
+                self._start_ns / 1e9,
+                {
+                    **name,
+                    semconv.RUN_RANK: run.rank,
+                    semconv.RUN_TRACE_ID: trace,
+                    semconv.INPUT_NAME: model_name(model) if isinstance(model, str) else None,
+                    **{key: first.get(key) for key in _OF_START},
+                },
+            ),
+            (semconv.RUN_MEMORY_PEAK, known.get(semconv.MEMORY_PEAK), name),
+            (semconv.RUN_END, None if ended is None else ended / 1e9, name),
+        )
+        for metric, value, labels in told:
+            if value is not None:
+                present = {key: each for key, each in labels.items() if each is not None}
+                point = NumberDataPoint(present, 0, time_ns, value)
+                self._found.setdefault(metric, []).append(point)
 
     def _add(
         self,

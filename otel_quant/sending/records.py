@@ -15,7 +15,7 @@ from otel_quant.recordings.model import RecordedCheckpoint, RecordedRun, Recorde
 from otel_quant.records import Phase
 from otel_quant.sending.cut import cut_of
 from otel_quant.sending.identifiers import Identifiers
-from otel_quant.sending.source import SCOPE, resource_of
+from otel_quant.sending.source import SCOPE, resource_of, run_ids_of
 from otel_quant.sending.spans import KNOWN_AT_START
 from otel_quant.telemetry import semconv
 
@@ -60,7 +60,7 @@ class Records:
             self._emit(
                 semconv.READING_EVENT,
                 innermost.name if innermost is not None else semconv.ROOT_SPAN,
-                {semconv.RUN_ID: run.id, **run.last.attributes},
+                {**run_ids_of(run), **run.last.attributes},
                 innermost,
                 self._ns(run.last.time),
             )
@@ -115,7 +115,7 @@ class Records:
             semconv.MODEL_COST_EVENT if error is None else semconv.COST_FAILED_EVENT,
             {"heaviest": model.get("heaviest", [])} if error is None else {"message": error},
             {
-                semconv.RUN_ID: self._run.id,
+                **run_ids_of(self._run),
                 semconv.MODEL_ROLE: model.get("role"),
                 semconv.MODEL_PATH: model.get("path"),
             },
@@ -150,7 +150,7 @@ class Records:
     def _of_run(self) -> dict[str, Any]:
         run = self._run
         return {
-            semconv.RUN_ID: run.id, semconv.PROCESS_PID: run.pid, semconv.RUN_RANK: run.rank,
+            **run_ids_of(run), semconv.PROCESS_PID: run.pid, semconv.RUN_RANK: run.rank,
         }  # fmt: skip
 
     def _ns(self, time: float) -> int:

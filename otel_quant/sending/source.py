@@ -9,6 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_quant.recordings.model import RecordedRun
+from otel_quant.records import AttributeValue
 from otel_quant.telemetry import semconv
 from otel_quant.version import VERSION
 
@@ -32,3 +33,13 @@ def resource_of(run: RecordedRun) -> Resource:
     if str(now.attributes.get(_NAME)).startswith("unknown_service"):
         added |= {name: str(value) for name, value in run.resource.items()}
     return now.merge(Resource(added))
+
+
+def run_ids_of(run: RecordedRun) -> dict[str, AttributeValue]:
+    """Returns what every span and log record of a run has.
+
+    Args:
+        run: The run.
+    """
+    name = run.attributes.get(semconv.RUN_NAME)
+    return {semconv.RUN_ID: run.id, **({semconv.RUN_NAME: name} if name is not None else {})}

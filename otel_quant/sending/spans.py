@@ -11,11 +11,11 @@ from opentelemetry.trace import SpanContext, Status, StatusCode
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.sending.cut import Cut, cut_of
 from otel_quant.sending.identifiers import Identifiers
-from otel_quant.sending.source import SCOPE, resource_of
+from otel_quant.sending.source import SCOPE, resource_of, run_ids_of
 from otel_quant.telemetry import semconv
 
 KNOWN_AT_START: Final = semconv.ORIGIN | {
-    semconv.RUN_ID, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
+    semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
     semconv.MEMORY_LIMIT, semconv.MEMORY_LIMIT_SOURCE, semconv.GPU_COUNT, semconv.GPU_MEMORY_LIMIT,
 }  # fmt: skip
 """Attributes of a run's span that it has from its start."""
@@ -76,7 +76,7 @@ class Spans:
             {
                 **custom,
                 **step.attributes,
-                semconv.RUN_ID: self._run.id,
+                **run_ids_of(self._run),
                 semconv.ERROR_TYPE: step.error,
             },
             self._ns(step.start),
@@ -94,7 +94,7 @@ class Spans:
             self._ids.above_step(self._run, step),
             {
                 **step.attributes,
-                semconv.RUN_ID: self._run.id,
+                **run_ids_of(self._run),
                 semconv.MEMORY_START: memory,
                 semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
                 semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
@@ -148,7 +148,7 @@ class Spans:
             self._ids.of_run(self._run),
             {
                 **{f"quant.model.{role}.{name}": value for name, value in figures.items()},
-                semconv.RUN_ID: self._run.id,
+                **run_ids_of(self._run),
                 semconv.MODEL_ROLE: role,
                 semconv.MODEL_PATH: model.get("path"),
             },

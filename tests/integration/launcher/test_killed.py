@@ -138,7 +138,8 @@ def test_a_killed_calibration_says_where_it_was_and_what_it_held(launched: Launc
 
 def test_a_killed_child_is_told_although_the_program_ends_by_itself(launched: Launched) -> None:
     parent = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode != 0)"
-    child = program(launched.folder, 10 * MB, 512, last=60)
+    # Slowly enough for a reading near the end, also on a busy machine: nobody waits for this process.
+    child = program(launched.folder, 10 * MB, 512, last=60, pause=0.03)
     done = launched.run(["python", "-c", parent, *child])
     assert done.returncode == 1
     ending = ending_in(launched.recording)

@@ -228,7 +228,8 @@ def test_a_run_without_an_endpoint_arrives_as_one_that_has_sent_itself(
 ) -> None:
     variables = otlp.environment()
     del variables["OTEL_SERVICE_NAME"]  # the service has the program's name
-    above = {"TRACEPARENT": f"00-{'5' * 32}-{'7' * 16}-01"}
+    # The name of a run has its time, if it is not given.
+    above = {"TRACEPARENT": f"00-{'5' * 32}-{'7' * 16}-01", "OTEL_QUANT_RUN_NAME": "tonight"}
     launched.run(quantization, "--out", "direct", variables={**variables, **above})
     direct, direct_records, _ = received(otlp)
     launched.run(quantization, "--out", "later", variables=above)

@@ -190,7 +190,7 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
         assert (result.returncode, result.stderr) == (0, "")
         printed = result.stdout
     assert printed.splitlines()[-1] == (
-        "recording: 2 spans, 5 log records, 7 points of metrics sent"
+        "recording: 2 spans, 5 log records, 10 points of metrics sent"
     )
 
 

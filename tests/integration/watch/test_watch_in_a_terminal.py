@@ -48,7 +48,6 @@ def test_steps_appear_and_the_last_state_stays_when_it_is_over(
     assert terminal.wait() == 0
 
 
-@pytest.mark.slow  # failed once in five runs on a busy machine: Ctrl-C as the screen was drawn
 def test_ctrl_c_detaches_and_the_recording_goes_on(
     process: RecordedProcess, terminal: pexpect.spawn
 ) -> None:

@@ -25,11 +25,9 @@ A program that configures OpenTelemetry itself calls
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from otel_quant.stderr_log import StderrLog
 from otel_quant.steps import ProfileStep
 from otel_quant.version import VERSION
 
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
     from otel_quant.scope import step
 
 __version__ = VERSION
-
-logging.getLogger(__name__).addHandler(StderrLog())
 
 __all__ = [
     "ProfileStep",

@@ -9,14 +9,13 @@ with the one that is meant.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-_log = logging.getLogger("otel_quant")
+from otel_quant.log import LOG
 
 OTEL_QUANT_PROFILE: Final = "OTEL_QUANT_PROFILE"
 """Path of the local profile (YAML); setting it requests the file."""
@@ -276,7 +275,7 @@ def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
 @functools.cache
 def _warn_once(line: str) -> None:
     # The settings are read by the instrumentor and again by every run of the process.
-    _log.warning("%s", line)
+    LOG.warning("%s", line)
 
 
 def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:

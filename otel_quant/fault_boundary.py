@@ -62,10 +62,12 @@ class Faults:
             count = self.counts.get(origin, 0)
             self.counts[origin] = count + 1
         if count == 0:
-            import logging  # not loaded for a command that does not fail
+            from logging import DEBUG  # not loaded for a command that does not fail
 
-            log = self._log or logging.getLogger("otel_quant")
-            with_traceback = self.names_paths and log.isEnabledFor(logging.DEBUG)
+            from otel_quant.log import LOG
+
+            log = self._log or LOG
+            with_traceback = self.names_paths and log.isEnabledFor(DEBUG)
             log.warning(
                 "%s failed and is skipped; the program goes on without it: %s",
                 origin,

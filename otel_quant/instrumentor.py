@@ -7,7 +7,6 @@ hooked library is.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection
 from typing import Any, Final
@@ -21,10 +20,9 @@ from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.processes import PROCESSES
 from otel_quant.instruments.shared.hooks import HOOKS
+from otel_quant.log import LOG
 from otel_quant.telemetry.providers import PROVIDERS, Providers
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
-
-_log = logging.getLogger("otel_quant")
 
 _PROVIDERS: Final = ("tracer_provider", "meter_provider", "logger_provider")
 """Arguments of ``instrument()``, in the order of :class:`Providers`."""
@@ -50,7 +48,7 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
         with FAULTS.kept_in("instrumentation"):
             # Those of a configuration file (OTEL_CONFIG_FILE) arrive here too.
             for name in sorted(kwargs.keys() - set(_PROVIDERS)):
-                _log.warning(
+                LOG.warning(
                     "instrument() is given %s=%r, which is ignored; expected %s; all settings are "
                     "environment variables (OTEL_QUANT_...)",
                     name,
@@ -63,7 +61,7 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
             known = {library.name for library in LIBRARIES}
             names = ", ".join(sorted(known))
             for name in sorted((wanted or set()) - known):
-                _log.warning(
+                LOG.warning(
                     "environment variable %s names %r; expected names out of %s",
                     OTEL_QUANT_LIBRARIES,
                     name,
@@ -71,7 +69,7 @@ class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is u
                 )
             chosen = [library for library in LIBRARIES if wanted is None or library.name in wanted]
             if not chosen:
-                _log.warning(
+                LOG.warning(
                     "no library is instrumented: environment variable %s is %r; "
                     "expected one or more of %s; unset it to instrument all",
                     OTEL_QUANT_LIBRARIES,

@@ -7,7 +7,6 @@ before anything of ours is loaded, and no library is instrumented.
 
 from __future__ import annotations
 
-import logging
 import os
 
 from otel_quant.environment import OTEL_QUANT_ARGUMENTS as OTEL_QUANT_ARGUMENTS
@@ -26,6 +25,7 @@ from otel_quant.environment import OTEL_QUANT_RUN_NAME as OTEL_QUANT_RUN_NAME
 from otel_quant.environment import OTEL_QUANT_SAMPLE_INTERVAL as OTEL_QUANT_SAMPLE_INTERVAL
 from otel_quant.environment import OTEL_QUANT_YAML_STRICT as OTEL_QUANT_YAML_STRICT
 from otel_quant.environment import misspelt_exporters
+from otel_quant.log import LOG
 
 for _line in misspelt_exporters(os.environ):
-    logging.getLogger("otel_quant").warning("%s", _line)
+    LOG.warning("%s", _line)

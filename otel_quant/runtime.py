@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import logging
 import os
 import sys
 import threading
@@ -24,6 +23,7 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from otel_quant.environment import Settings, settings_from
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.log import LOG
 from otel_quant.parent_process import PARENT
 from otel_quant.probes.gpu import GpuProbe
 from otel_quant.probes.readers import Probes
@@ -54,8 +54,6 @@ from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
 from otel_quant.telemetry.service_name import name_service
 from otel_quant.telemetry.spans import SpansSink
 from otel_quant.threads import start_thread
-
-_log = logging.getLogger("otel_quant")
 
 
 class Runtime:
@@ -177,7 +175,7 @@ class Runtime:
             if not self.is_running:
                 return
             if self._profile_sink is None:
-                _log.warning(
+                LOG.warning(
                     "%s is not written: the run began without a local file; set "
                     "OTEL_QUANT_PROFILE, or give the path before the first step",
                     path if self.settings.paths else "the local file",
@@ -276,7 +274,7 @@ class Runtime:
         except (
             KeyboardInterrupt
         ):  # Python would print a stack trace of ours, and go on with the exit
-            _log.warning("telemetry that has not been delivered is given up: interrupted")
+            LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
     def watch_exit(self) -> None:
         """Has the run end at exit: after what registers later, before what has registered."""
@@ -309,7 +307,7 @@ class Runtime:
                 self.delivery.abandon()
                 raise
             if not sent:
-                _log.warning(
+                LOG.warning(
                     "telemetry could not be delivered within %g s and is given up "
                     "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)",
                     timeout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.cost.operators import OPERATORS
+from otel_quant.cost.operators import all_operators
 from otel_quant.cost.rules import formula
 from otel_quant.cost.rules.formula import CostRule
 
@@ -64,7 +64,7 @@ def _section(domain: str) -> str:
 def _rows(domain: str) -> Iterator[str]:
     """One row per rule; operators that share its words share the row."""
     rows: dict[tuple[bool, str], list[str]] = {}
-    for kind, operator in OPERATORS.items():
+    for kind, operator in all_operators().items():
         rule = operator.cost
         home, _, name = kind.rpartition(":")
         if home == domain:

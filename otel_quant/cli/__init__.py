@@ -5,39 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Final
 
-from otel_quant.cli import (
-    compare,
-    cost,
-    estimate,
-    inference,
-    report,
-    run,
-    runs,
-    send,
-    show,
-    watch,
-)
 from otel_quant.cli.command import Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
 from otel_quant.version import VERSION
 
-COMMANDS: Final[tuple[Command, ...]] = (
-    run.COMMAND,
-    watch.COMMAND,
-    show.COMMAND,
-    report.COMMAND,
-    compare.COMMAND,
-    runs.COMMAND,
-    send.COMMAND,
-    cost.COMMAND,
-    estimate.COMMAND,
-    inference.COMMAND,
+COMMANDS: Final = (
+    "run",
+    "watch",
+    "show",
+    "report",
+    "compare",
+    "runs",
+    "send",
+    "cost",
+    "estimate",
+    "inference",
 )
-"""The subcommands, in the order of the help."""
+"""The subcommands, in the order of the help; each is the module of this folder with its name."""
 
 
 FAULTY: Final = 70
@@ -69,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, prog=parser.prog
     )
-    for command in COMMANDS:
+    given = sys.argv[1:] if arguments is None else arguments
+    for command in _commands(given):
         subparser = subparsers.add_parser(
             command.name, help=command.brief, description=command.description or command.brief
         )
@@ -80,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help="show where an error of otel-quant itself was raised",
         )
         subparser.set_defaults(run=command.run, prints=command.prints)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if sys.stdout is None and options.prints:
         print("otel-quant: standard output: closed; expected a place to write", file=sys.stderr)
         return 1
@@ -90,6 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with LastResort() as end:
         return _run(options)
     return _report_fault(end, with_traceback=options.traceback)
+
+
+def _commands(arguments: Sequence[str]) -> Iterator[Command]:
+    """Yields the command that is asked for; all of them if the arguments do not begin with one."""
+    for name in arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS:
+        yield import_module(f"otel_quant.cli.{name}").COMMAND
 
 
 def _run(options: argparse.Namespace) -> int:

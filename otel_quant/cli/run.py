@@ -19,6 +19,7 @@ from otel_quant.environment import (
     OTEL_QUANT_SAMPLE_INTERVAL,
 )
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.log import LOG
 from otel_quant.recordings.layout import OUTPUT
 from otel_quant.rendering.table import printable
 
@@ -108,9 +109,8 @@ def _run(options: argparse.Namespace) -> int:
 
     # What we have to say waits for the end, not to stand within the program's output.
     held: list[logging.LogRecord] = []
-    log = logging.getLogger("otel_quant")
     hold = held.append  # returns nothing, so that the record goes no further
-    log.addFilter(hold)  # type: ignore[arg-type]
+    LOG.addFilter(hold)  # type: ignore[arg-type]
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
@@ -127,9 +127,9 @@ def _run(options: argparse.Namespace) -> int:
             if not options.no_report:
                 text += _report(recorded)
             if not options.quiet:
-                log.removeFilter(hold)  # type: ignore[arg-type]
+                LOG.removeFilter(hold)  # type: ignore[arg-type]
                 for record in held:
-                    log.handle(record)
+                    LOG.handle(record)
                 print(text, file=sys.stderr)
         except (KeyboardInterrupt, BrokenPipeError):
             pass  # the program is over; what is missing can be had from the recording later

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from otel_quant.cost import dtypes
 from otel_quant.cost.errors import CostError, printable
 from otel_quant.cost.operation import Operation, UnknownError
-from otel_quant.cost.operators import CUSTOM, OPERATORS
+from otel_quant.cost.operators import CUSTOM, known_operator
 from otel_quant.cost.rules.formula import CostRule, Formula
 from otel_quant.cost.rules.operator import Operator
 from otel_quant.cost.shapes.rule import T0, ShapeRule, ShapesOf, always, same_shape
@@ -62,7 +62,7 @@ def _operator(kind: str, rule: CustomRule) -> Operator:
     title = f"the rule of {printable(str(kind))!r}"
     if not isinstance(rule, CustomRule) or not callable(rule.macs):
         raise CostError("rules", f"{title} is no rule", expected="an otel_quant.cost.CustomRule")
-    if kind in OPERATORS:
+    if known_operator(kind) is not None:
         raise CostError(
             "rules", f"{title} would replace one of otel-quant", expected="a custom operator"
         )

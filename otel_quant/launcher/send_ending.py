@@ -6,7 +6,6 @@ when the time is over.
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -14,11 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from otel_quant.log import LOG
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.telemetry.default_exporters import defaults_in
-
-_log = logging.getLogger("otel_quant")
 
 _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
 
@@ -56,7 +54,7 @@ def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> Non
             reason = error.stderr.strip().splitlines()[-1].removeprefix("otel-quant: ")
         else:
             reason = type(error).__name__
-        _log.warning("the end of the program could not be sent: %s", reason)
+        LOG.warning("the end of the program could not be sent: %s", reason)
 
 
 def _has_open_spans(recording: Recording) -> bool:

@@ -12,7 +12,6 @@ the same files, but of every process on the machine.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Collection, Mapping
@@ -20,13 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from otel_quant.log import LOG
 from otel_quant.probes.amd_activity import read_activity
 from otel_quant.probes.amd_processes import vram_by_device
 from otel_quant.probes.amd_smi import AmdSmi, AmdSmiUnavailableError
 from otel_quant.probes.visible_devices import select_visible
 from otel_quant.records import GpuActivity, GpuReading
-
-_log = logging.getLogger("otel_quant")
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly."""
@@ -124,7 +122,7 @@ class AmdDevices:
         except (AmdSmiUnavailableError, OSError, ValueError) as error:
             if device.address not in self._logged:
                 self._logged.add(device.address)
-                _log.warning(
+                LOG.warning(
                     "AMD GPU %s: cannot read memory (left out of the telemetry): %s",
                     device.address,
                     error,

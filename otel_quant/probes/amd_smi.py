@@ -8,13 +8,12 @@ need it.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-_log = logging.getLogger("otel_quant")
+from otel_quant.log import LOG
 
 
 class AmdSmiUnavailableError(Exception):
@@ -54,7 +53,7 @@ class AmdSmi:
             smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
             return cls(smi)
         except smi.AmdSmiException as error:
-            _log.debug("amdsmi does not work here; the kernel's files are read instead: %r", error)
+            LOG.debug("amdsmi does not work here; the kernel's files are read instead: %r", error)
             return None
 
     def has_device(self, address: str) -> bool:

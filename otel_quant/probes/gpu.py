@@ -11,7 +11,6 @@ limited time, and the child opens the drivers again.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -21,13 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from otel_quant.log import LOG
 from otel_quant.probes.amd import open_amd
 from otel_quant.probes.nvml import open_nvml
 from otel_quant.probes.torch_cuda import Platform, with_torch_memory
 from otel_quant.records import GpuReading
 from otel_quant.resources import LEVEL, Column, Figure, Metric, Resource, Series
-
-_log = logging.getLogger("otel_quant")
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds to wait for another thread's reading. After that the driver is assumed to hang."""
@@ -87,7 +85,7 @@ class GpuProbe:
         lock = self._lock
         if not lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
             if self._waits:
-                _log.warning("A GPU driver does not respond; GPUs are not read until it does")
+                LOG.warning("A GPU driver does not respond; GPUs are not read until it does")
             self._waits = False
             return ()
         try:

@@ -27,12 +27,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.log import LOG
 from otel_quant.probes.nvml_activity import NvmlActivity
 from otel_quant.probes.pid_namespace import PidNamespace
 from otel_quant.probes.visible_devices import select_visible
 from otel_quant.records import GpuReading
-
-_log = logging.getLogger("otel_quant")
 
 _COMPUTE: Final = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -179,7 +178,7 @@ class NvmlDevices:
             device.graphics = None
         if (what, error.value) not in device.logged:
             device.logged.add((what, error.value))
-            _log.log(
+            LOG.log(
                 logging.DEBUG if unsupported else logging.WARNING,
                 "%s: cannot read %s (left out of the telemetry): %s",
                 device.label,
@@ -203,7 +202,7 @@ class NvmlDevices:
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
-            _log.debug("cannot shut the NVIDIA driver down: %s", error)
+            LOG.debug("cannot shut the NVIDIA driver down: %s", error)
 
 
 def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:
@@ -223,7 +222,7 @@ def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError as error:
-        _log.warning(
+        LOG.warning(
             "cannot import nvidia-ml-py: GPU memory is left out of the telemetry though this "
             "machine has an NVIDIA driver; to read it, pip install 'otel-quant[nvidia]': %s",
             error,
@@ -250,7 +249,7 @@ def _initialised(nvml: Any) -> bool:
             nvml.NVML_ERROR_DRIVER_NOT_LOADED,
             nvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         )
-        _log.log(
+        LOG.log(
             logging.DEBUG if no_driver else logging.WARNING,
             "cannot use the NVIDIA driver; GPU memory is left out of the telemetry: %s",
             error,
@@ -264,7 +263,7 @@ def _visible(nvml: Any, selection: str | None) -> list[_Device]:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        _log.warning("the NVIDIA driver cannot list its devices: %s", error)
+        LOG.warning("the NVIDIA driver cannot list its devices: %s", error)
         return []
     gpus: list[_Device] = []
     mig_devices: list[_Device] = []
@@ -313,14 +312,14 @@ def _describe(
         handle = get_handle(key) if get_handle else key
         device.id = nvml.nvmlDeviceGetUUID(handle)
     except nvml.NVMLError as error:
-        _log.warning("%s: cannot be read (left out of the telemetry): %s", label, error)
+        LOG.warning("%s: cannot be read (left out of the telemetry): %s", label, error)
         return device
     device.handle = handle
     device.aliases = (device.id,)
     try:
         device.name = nvml.nvmlDeviceGetName(handle)
     except nvml.NVMLError as error:
-        _log.debug("%s: cannot read its name: %s", label, error)
+        LOG.debug("%s: cannot read its name: %s", label, error)
     device.activity = NvmlActivity(nvml)
     device.compute = _newest_query(nvml, _COMPUTE)
     device.graphics = _newest_query(nvml, _GRAPHICS)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from otel_quant.environment import QUARK_PROFILING
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
+from otel_quant.log import LOG
 from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.metrics import Metric
 from otel_quant.profile.path import DEFAULT_PATH
@@ -27,7 +28,6 @@ from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step, qualified_name
 from otel_quant.steps import ProfileStep as ProfileStep
 
-_log = logging.getLogger("otel_quant")
 _GIB: Final = 1024**3
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -257,8 +257,8 @@ class GlobalProfiler:
             text = ", ".join(f"{value / _GIB:.2f} GiB {name}" for name, value in figures.items())
             devices.append(f"GPU {index}: {text}")
         line = (f"[{tag}] " if tag else "") + "; ".join(devices)
-        _log.info("%s", line)
-        if not _log.isEnabledFor(logging.INFO):
+        LOG.info("%s", line)
+        if not LOG.isEnabledFor(logging.INFO):
             sys.stderr.write(f"{line}\n")
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 from otel_quant.forecast.warnings import NewWarnings, sentence
+from otel_quant.log import LOG
 from otel_quant.recording.sink import Sink
 from otel_quant.records import Checkpoint, Limits, RunInfo, RunProgress
-
-_log = logging.getLogger("otel_quant")
 
 
 class ForecastWarningSink(Sink):
@@ -28,4 +25,4 @@ class ForecastWarningSink(Sink):
     def run_progressed(self, progress: RunProgress) -> None:
         """Warns of each growth beyond its limit, the first time."""
         for step, growth in self._warnings.of(progress):
-            _log.warning("%s", sentence(step, growth, self._limits))
+            LOG.warning("%s", sentence(step, growth, self._limits))

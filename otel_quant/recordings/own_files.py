@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 from pathlib import Path
 from typing import Final
 
+from otel_quant.log import LOG
 from otel_quant.recordings import layout
 from otel_quant.recordings.event_file import EventFile, read_events
 from otel_quant.recordings.held_file import is_held
-
-_log = logging.getLogger("otel_quant")
 
 _TRIES: Final = 10_000
 
@@ -40,7 +38,7 @@ def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: 
         if not _is_another(numbered, rank):
             break
     if number:
-        _log.warning(
+        LOG.warning(
             "%s holds another recording, which is kept; this one is in %s",
             folder if names_paths else "the folder of OTEL_QUANT_RECORD",
             numbered if names_paths else numbered.name,
@@ -65,7 +63,7 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
             return True
     except OSError as error:
         reason = error.strerror or type(error).__name__
-    _log.warning(
+    LOG.warning(
         "%s cannot be written: %s; the program goes on without a recording: set "
         "OTEL_QUANT_RECORD to a folder that can be written",
         f"the recording {folder}" if names_paths else "the recording",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from numbers import Integral, Real
 from operator import is_
 from typing import Any, Final, TypeAlias
 
+from otel_quant.log import LOG
 from otel_quant.records import (
     AttributeValue,
     CostedModel,
@@ -37,8 +37,6 @@ MOST_CUSTOM: Final = 32
 """Custom metrics that a span or a checkpoint record shows. With the step's attributes and all of
 ours they stay below the 128 that the SDK keeps by default; it drops those that were set first,
 which are the ones that identify the span."""
-
-_log = logging.getLogger("otel_quant")
 
 
 def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
@@ -339,7 +337,7 @@ def _first(
 
 @functools.cache  # says it once
 def _say_that_some_are_left_out(what: str, most: int) -> None:
-    _log.warning(
+    LOG.warning(
         "only the first %d %s are on spans and log records; set fewer to choose them", most, what
     )
 

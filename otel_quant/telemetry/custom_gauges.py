@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import threading
@@ -12,10 +11,9 @@ from typing import Any, Final
 from opentelemetry.metrics import Meter
 
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.log import LOG
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.attributes import custom_value
-
-_log = logging.getLogger("otel_quant")
 
 _LONGEST: Final = 255
 _NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_./-]")
@@ -71,7 +69,7 @@ class CustomGauges:
             valid = allowed[: _LONGEST - len(suffix)] + suffix
         self._taken.add(valid.lower())
         if valid != wanted:
-            _log.warning(
+            LOG.warning(
                 "custom metric %r is sent as the metric %r: OpenTelemetry accepts at most %d ASCII "
                 "letters, digits, '_', '.', '-' and '/', in upper or lower case the same, and "
                 "each name once; give the metric such a name to choose it",

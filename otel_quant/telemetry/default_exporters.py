@@ -7,13 +7,11 @@ distribution has no hook that comes before it makes its exporters, so they are t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
+from otel_quant.log import LOG
 from otel_quant.telemetry.sdk_workarounds import objects_within
-
-_log = logging.getLogger("otel_quant")
 
 _EXPORTERS: Final = frozenset(
     {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}
@@ -73,7 +71,7 @@ def keep_from_sending(
             item.export = _drop
     for name in defaults:
         environ.pop(name, None)
-    _log.info(
+    LOG.info(
         "only the local file is written: it was asked for, and no exporter or endpoint was; "
         "set OTEL_EXPORTER_OTLP_ENDPOINT to send telemetry too"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
@@ -15,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
 from otel_quant.forecast.warnings import NewWarnings
+from otel_quant.log import LOG
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -44,8 +44,6 @@ from otel_quant.telemetry.attributes import (
     shown_of,
 )
 from otel_quant.version import VERSION
-
-_log = logging.getLogger("otel_quant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +419,7 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
     if "traceparent" in carrier and not (
         trace.get_current_span(extracted).get_span_context().is_valid
     ):
-        _log.warning(
+        LOG.warning(
             "environment variable TRACEPARENT is %r; expected "
             "00-<32 hexadecimal digits>-<16 hexadecimal digits>-<2 hexadecimal digits>, neither "
             "identifier all zeros, and the tracecontext propagator; the run begins a new trace",

@@ -7,7 +7,6 @@ missing for ever. Only exporters of automatic instrumentation are treated so: se
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Sized
@@ -15,9 +14,8 @@ from typing import Any, Final
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
+from otel_quant.log import LOG
 from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, objects_within
-
-_log = logging.getLogger("otel_quant")
 
 MOST: Final = 4096
 """Spans, or log records, that are kept for each exporter: twice what the SDK's queue holds."""
@@ -119,7 +117,7 @@ class Unsent:
         self._kept.popleft()
         if self._says_what_is_lost:
             self._says_what_is_lost = False
-            _log.warning(
+            LOG.warning(
                 "telemetry is lost: the endpoint refuses it, or has been away for too long to keep "
                 "it all (%d spans or log records, %d exports of metrics)",
                 MOST,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import onnx.parser
 import pytest
 
 PACKAGE: Final = Path(__file__).resolve().parents[2] / "otel_quant"
@@ -19,22 +20,31 @@ MODULES: Final = {
 """Every module by its name below the package; the package itself is ``__init__``."""
 
 SHARED: Final = frozenset(
-    {"fault_boundary", "records", "resources", "steps", "threads", "uncounted_frames", "version"}
+    {
+        "fault_boundary",
+        "log",
+        "records",
+        "resources",
+        "steps",
+        "threads",
+        "uncounted_frames",
+        "version",
+    }
 )
 """What every part but ``cost`` may import."""
 
 PARTS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
-    "fault_boundary": frozenset(),
+    "fault_boundary": frozenset({"log"}),
     "records": frozenset(),
     "resources": frozenset(),
     "steps": frozenset(),
     "uncounted_frames": frozenset(),
-    "stderr_log": frozenset(),
+    "log": frozenset(),
     "threads": frozenset(),
     "version": frozenset(),
     "environment": SHARED,
-    "launcher_options": frozenset({"environment"}),
+    "launcher_options": frozenset({"environment", "log"}),
     "parent_process": SHARED,
     "probes": SHARED,
     "forecast": SHARED,
@@ -101,10 +111,15 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     },
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
-        {"instrumentor", "measured_run", "recording", "scope", "stderr_log", "steps", "version"}
+        {"instrumentor", "measured_run", "recording", "scope", "steps", "version"}
     ),
 }
 """What each part, a folder or a module in the root, may import. A new part needs an entry here."""
+
+RELU: Final = """
+<ir_version: 8, opset_import: ["": 17]>
+graph (float[2] x) => (float[2] y) { y = Relu(x) }
+"""
 
 HEAVY: Final = frozenset(
     {
@@ -313,8 +328,8 @@ def test_no_module_imports_anything_heavy_when_it_is_loaded(module: str) -> None
     assert set(imported_at_once(tree_of(module))) & HEAVY == set()
 
 
-def loaded_by(code: str) -> set[str]:
-    """Returns the heavy modules that are loaded after some code has run by itself."""
+def all_loaded_by(code: str) -> set[str]:
+    """Returns the modules that are loaded after some code has run by itself."""
     found = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sorted(sys.modules))"],
         cwd=PACKAGE.parent,
@@ -322,7 +337,12 @@ def loaded_by(code: str) -> set[str]:
         text=True,
         check=True,
     )
-    return set(found.stdout.split()) & HEAVY
+    return set(found.stdout.splitlines()[-1].split())
+
+
+def loaded_by(code: str) -> set[str]:
+    """Returns the heavy ones of them."""
+    return all_loaded_by(code) & HEAVY
 
 
 def test_loading_every_module_loads_nothing_heavy() -> None:
@@ -335,3 +355,20 @@ def test_the_instrumentor_loads_nothing_heavy_and_none_of_the_measuring_code() -
     assert loaded_by(code) == set()
     measuring = "import sys; assert 'otel_quant.recording.recorder' not in sys.modules"
     assert loaded_by(f"{code}\n{measuring}") == set()
+
+
+def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other_domains(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(RELU), model)
+    code = f"from otel_quant.cli import main\nmain(['cost', {str(model)!r}])"
+    loaded = all_loaded_by(code)
+    commands = {name for name in loaded if name.startswith("otel_quant.cli.")}
+    rules = {name for name in loaded if name.startswith("otel_quant.cost.rules.")}
+    assert commands == {f"otel_quant.cli.{name}" for name in ("argument_types", "command", "cost")}
+    assert {name.rpartition(".")[2] for name in rules} == {
+        "contractions", "formula", "layout", "normalizations", "operator", "pointwise",
+        "recurrent_attention", "reductions", "sequences", "windows",
+    }  # fmt: skip
+    assert loaded & {"csv", "json", "logging", "pathlib", "threading"} == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,13 +15,12 @@ from otel_quant.instruments.shared.nesting import is_reported_already
 from otel_quant.instruments.shared.onnx_models import Models, models_of
 from otel_quant.instruments.shared.operations import innermost
 from otel_quant.instruments.shared.samples import COUNTING_SAMPLES, count_sample, note_shapes
+from otel_quant.log import LOG
 from otel_quant.recording.recorder import OpenStep
 from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv
 from otel_quant.uncounted_frames import wraps
-
-_log = logging.getLogger("otel_quant")
 
 # Whether ``collect_data`` is running: that of MinMax calls ``compute_data`` itself.
 _COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", default=False)
@@ -184,7 +182,7 @@ def _count_on(reader: Any) -> Callable[[], None] | None:
     try:
         reader.get_next = counted
     except (AttributeError, TypeError):
-        _log.debug("%s takes no attributes; its samples are not counted", type(reader).__name__)
+        LOG.debug("%s takes no attributes; its samples are not counted", type(reader).__name__)
         return None
 
     def restore() -> None:

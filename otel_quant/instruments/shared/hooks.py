@@ -9,7 +9,6 @@ hooked at once, and every module that has the old function under some name gets 
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -19,9 +18,8 @@ import wrapt
 
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instruments.shared.library import Hook, Library
+from otel_quant.log import LOG
 from otel_quant.uncounted_frames import wraps
-
-_log = logging.getLogger("otel_quant")
 
 _MISSING = object()
 
@@ -108,7 +106,7 @@ class Hooks:
             # and a static method must stay one.
             before = vars(holder).get(name, _MISSING) if holder is not None else _MISSING
             if before is _MISSING:
-                _log.debug(
+                LOG.debug(
                     "%s has no %s in this version; that hook is left out", hook.module, hook.target
                 )
                 return

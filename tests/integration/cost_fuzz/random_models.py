@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from otel_quant.cost.operators import OPERATORS
+from otel_quant.cost.operators import all_operators
 
-KINDS = sorted(OPERATORS)
+KINDS = sorted(all_operators())
 USUAL = (-1, 0, 1, 2, 3, 4, 7, 8, 64)
 EXTREME = (-(2**63), 2**63 - 1, 2**31, 2**40, 1000, -5)
 FLOATS = (0.0, 1.0, 2.0, float("nan"), float("inf"), -1.5, -1e30)

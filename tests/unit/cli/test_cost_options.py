@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import otel_quant.cli
+import otel_quant.cli.cost
 from otel_quant.cli import FAULTY, main
 from otel_quant.cli.command import Command
 from otel_quant.version import VERSION
@@ -240,15 +240,15 @@ def fail(options: object) -> int:
     raise ZeroDivisionError("a\nb" + "c" * 400)
 
 
-BROKEN = Command("broken", "fails", lambda parser: None, fail)
+BROKEN = Command("cost", "fails", lambda parser: None, fail)
 
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_an_error_of_our_own_is_one_line_and_its_traceback_is_shown_if_asked_for(
     shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(otel_quant.cli, "COMMANDS", (BROKEN,))
-    assert main(["broken", *(["--traceback"] if shown else [])]) == FAULTY == 70
+    monkeypatch.setattr(otel_quant.cli.cost, "COMMAND", BROKEN)
+    assert main(["cost", *(["--traceback"] if shown else [])]) == FAULTY == 70
 
     written = capsys.readouterr()
     assert written.out == ""

@@ -6,9 +6,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from otel_quant.cost import ModelCost, analyze, parse_inputs
+from otel_quant.cost import ModelCost, analyze, operators, parse_inputs
 from otel_quant.cost.operation import Operation
-from otel_quant.cost.operators import OPERATORS
 from otel_quant.cost.rules.formula import FREE, CostRule
 from otel_quant.cost.rules.operator import Operator
 from otel_quant.cost.shapes.rule import SAME, ShapeRule
@@ -166,7 +165,7 @@ def one_axis_too_far(op: Operation) -> list[Shape]:
 def test_a_mistake_in_a_rule_is_reported_with_the_class_of_the_error(
     operator: Operator, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(OPERATORS, "Relu", operator)
+    monkeypatch.setitem(operators._known, "Relu", operator)
     assert reasons("g (float[4] x) => (float[] y) { [r] y = Relu (x) }") == {
         "r": f"node 'r' (Relu): its {rule} failed with IndexError"
     }

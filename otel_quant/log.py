@@ -1,12 +1,16 @@
-"""Prints the warnings of otel-quant that no handler of the program prints.
+"""The logger of otel-quant, whose warnings are printed if no handler of the program does.
 
 Python prints a warning for which there is no handler. The handlers of OpenTelemetry count as
 handlers, and they send what they get: a user who has no backend would not learn of a failure.
+
+Who logs imports the logger from here. The package does not load this module: commands that log
+nothing start without `logging`.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 
 class StderrLog(logging.Handler):
@@ -30,3 +34,7 @@ class StderrLog(logging.Handler):
                     return True
             above = above.parent if above.propagate else None
         return False
+
+
+LOG: Final = logging.getLogger("otel_quant")
+LOG.addHandler(StderrLog())

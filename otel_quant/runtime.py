@@ -36,7 +36,8 @@ from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.recording.forecast_warning import ForecastWarningSink
 from otel_quant.recording.git_tree import GitTree
 from otel_quant.recording.kept_run import KeptRun
-from otel_quant.recording.recorder import OpenStep, Recorder
+from otel_quant.recording.open_step import OpenStep, current_step
+from otel_quant.recording.recorder import Recorder
 from otel_quant.recording.run_info import completed, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.recordings import layout
@@ -125,7 +126,7 @@ class Runtime:
     def current_step(self) -> OpenStep | None:
         """Returns the innermost open step of the calling context."""
         recorder = self._recorder
-        return recorder.current() if recorder is not None else None
+        return current_step(recorder) if recorder is not None else None
 
     def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another.

@@ -166,7 +166,7 @@ def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoi
 def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("otel_quant.recording.recorder._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("otel_quant.recording.checkpoints_under_way._LONGEST_WAIT", 0.1)
     hangs, goes_on, received = threading.Event(), threading.Event(), Received()
     closing = False
 

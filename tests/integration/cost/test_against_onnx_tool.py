@@ -20,7 +20,8 @@ from onnx import TensorProto, numpy_helper
 
 from otel_quant.cost import InputSpec, analyze
 from tests.integration.cost.backend_data import Recorded, light_models, recorded_models
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 from tests.integration.cost.reference import real_results
 
 GIVES_UP = {

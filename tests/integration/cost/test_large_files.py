@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from otel_quant.cost import analyze
-from tests.integration.cost.models import export
+from tests.integration.cost.exporting import export
 
 SCRIPT = """
 import json, sys

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from otel_quant.cost import analyze
-from tests.integration.cost.models import export
+from tests.integration.cost.exporting import export
 from tests.integration.cost.test_against_onnx_tool import ours, tool_graph, totals
 
 pytestmark = pytest.mark.quark

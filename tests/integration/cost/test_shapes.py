@@ -15,7 +15,8 @@ from otel_quant.cost import analyze
 from otel_quant.cost.values import Value
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import light_models, recorded_models
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 from tests.integration.cost.walking import walk
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
@@ -94,6 +95,11 @@ UNMEASURED_START: Final = Reading(time_ns=BEGAN, clock_ns=50 * SECOND)
 UNMEASURED_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECOND)
 """Readings of which every probe has failed."""
 
+CUSTOM: Final = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
+NAME: Final = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
+RUN_IDS: Final = {"quant.run.id": "0123456789abcdef", **NAME}
+"""Attributes that each of the signals has."""
+
 COSTED: Final = CostedModel(
     role="float",
     path="m.onnx",
@@ -164,3 +170,13 @@ def send_run(
         ),
         Checkpoint(4, "End", "end", later, start),
     )
+
+
+def send_unmeasured_run(sink: Sink) -> None:
+    """Calls a sink for a run of which nothing could be measured."""
+    send_run(sink, step=BARE, start=UNMEASURED_START, later=UNMEASURED_LATER, peaks=Peaks())
+
+
+def plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns attributes as a dictionary that compares with another."""
+    return dict(attributes or {})

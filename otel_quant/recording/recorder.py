@@ -20,6 +20,7 @@ from otel_quant.probes.readers import Probes
 from otel_quant.probes.sampler import Sampler
 from otel_quant.recording.checkpoints import Checkpoints
 from otel_quant.recording.checkpoints_under_way import CheckpointsUnderWay
+from otel_quant.recording.failures import error_type
 from otel_quant.recording.open_step import OpenStep, current_step
 from otel_quant.recording.program_metrics import ProgramMetrics
 from otel_quant.recording.progress import Progress
@@ -34,7 +35,6 @@ from otel_quant.records import (
     RunInfo,
     StepInfo,
     StepRecord,
-    error_type,
 )
 from otel_quant.steps import ALL_STEPS, ProfileStep
 

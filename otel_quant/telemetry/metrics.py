@@ -13,6 +13,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
 
+from otel_quant.recording.failures import error_type
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -26,7 +27,6 @@ from otel_quant.records import (
     RunRecord,
     StepInfo,
     StepRecord,
-    error_type,
 )
 from otel_quant.resources import Metric, Resource
 from otel_quant.steps import ALL_STEPS

@@ -17,6 +17,7 @@ from otel_quant.profile.metrics import CheckpointMetric, MetricContext, SummaryM
 from otel_quant.profile.program_metrics import ProgramMetrics
 from otel_quant.profile.reader import parse
 from otel_quant.profile.sink import QuarkYamlSink
+from otel_quant.recording.failures import error_type
 from otel_quant.recording.run_facts import RunFacts
 from otel_quant.records import (
     Checkpoint,
@@ -33,7 +34,6 @@ from otel_quant.records import (
     RunRecord,
     StepInfo,
     StepRecord,
-    error_type,
 )
 from otel_quant.telemetry import semconv
 from otel_quant.version import VERSION

@@ -15,7 +15,8 @@ import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+from tests.fixtures.otlp_messages import Span
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack.artificial_run import STEPS
 from tests.stack.conftest import JOB, Quantize, SendRun
 from tests.stack.processes import (

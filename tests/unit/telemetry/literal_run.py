@@ -100,6 +100,28 @@ NAME: Final = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
 RUN_IDS: Final = {"quant.run.id": "0123456789abcdef", **NAME}
 """Attributes that each of the signals has."""
 
+STEP_IDENTITY: Final = {
+    "quant.step.name": "My calibration",
+    "quant.step.kind": "Calibration",
+    "quant.step.index": 3,
+    "quant.library.name": "amd-quark",
+}
+STEP_SPAN: Final = {
+    **RUN_IDS,
+    **STEP_IDENTITY,
+    "quant.library.version": "0.13",
+    "code.function.name": "quark.onnx.run_calibration",
+}
+RUN_SPAN: Final = {
+    **RUN_IDS,
+    "quant.run.rank": 1,
+    "quant.run.world_size": 2,
+    "process.pid": 4711,
+    "quant.memory.limit": 8000,
+    "quant.memory.limit_source": "cgroup",
+}
+"""What the spans of the step and of the run have, whatever is measured."""
+
 COSTED: Final = CostedModel(
     role="float",
     path="m.onnx",

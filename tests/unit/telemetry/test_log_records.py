@@ -16,6 +16,7 @@ from tests.unit.telemetry.literal_run import (
     CUSTOM,
     RUN_IDS,
     SECOND,
+    STEP_IDENTITY,
     plain,
     send_run,
     send_unmeasured_run,
@@ -51,8 +52,7 @@ def checkpoint(sequence: int, name: str, phase: str, elapsed: float) -> dict[str
         "quant.checkpoint.phase": phase,
         "quant.checkpoint.sequence": sequence,
         "quant.checkpoint.elapsed": elapsed,
-        "quant.run.id": "0123456789abcdef",
-        "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+        **RUN_IDS,
         "process.pid": 4711,
         "quant.run.rank": 1,
         "quant.checkpoint.memory_limit": 8000,
@@ -106,12 +106,6 @@ OF_DEVICES = [
         "quant.gpu.device.memory.limit": 10_000,
     },
 ]
-OF_STEP = {
-    "quant.step.name": "My calibration",
-    "quant.step.kind": "Calibration",
-    "quant.step.index": 3,
-    "quant.library.name": "amd-quark",
-}
 
 
 def of_devices(name: str, common: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -141,15 +135,15 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             first,
             "INFO",
             BEGAN,
-            {**checkpoint(1, first, "start", 0.0), **OF_STEP, **AT_START},
+            {**checkpoint(1, first, "start", 0.0), **STEP_IDENTITY, **AT_START},
         ),
-        *of_devices(last, OF_STEP),
+        *of_devices(last, STEP_IDENTITY),
         (
             event,
             last,
             "INFO",
             later,
-            {**checkpoint(2, last, "end", 2.0), **OF_STEP, **AT_END, **CUSTOM},
+            {**checkpoint(2, last, "end", 2.0), **STEP_IDENTITY, **AT_END, **CUSTOM},
         ),
         (
             "quant.model.cost",

@@ -20,7 +20,9 @@ from tests.unit.telemetry.literal_run import (
     CUSTOM,
     RUN,
     RUN_IDS,
+    RUN_SPAN,
     SECOND,
+    STEP_SPAN,
     UNMEASURED_LATER,
     UNMEASURED_START,
     plain,
@@ -50,13 +52,7 @@ USAGE = {
 }
 
 STEP_ATTRIBUTES = {
-    **RUN_IDS,
-    "quant.step.name": "My calibration",
-    "quant.step.kind": "Calibration",
-    "quant.step.index": 3,
-    "quant.library.name": "amd-quark",
-    "quant.library.version": "0.13",
-    "code.function.name": "quark.onnx.run_calibration",
+    **STEP_SPAN,
     "quant.calibration.method": "Percentile",
     "quant.calibration.sample_total": 8,
     "quant.calibration.sample_count": 5,
@@ -69,16 +65,7 @@ COST = {
     "quant.model.float.macs_contraction": 77,
     "quant.model.float.uncosted_ops": ("Odd:1",),
 }
-RUN_ATTRIBUTES = {
-    "quant.run.id": "0123456789abcdef",
-    "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
-    "quant.run.rank": 1,
-    "quant.run.world_size": 2,
-    "process.pid": 4711,
-    "quant.memory.limit": 8000,
-    "quant.memory.limit_source": "cgroup",
-    "quant.run.steps": 1,
-}
+RUN_ATTRIBUTES = {**RUN_SPAN, "quant.run.steps": 1}
 
 DEVICES = {
     "quant.gpu.count": 2,

@@ -16,7 +16,7 @@ from tests.integration.cost.reference import retyped
 def _readers(case: Case) -> object:
     from onnxruntime.quantization import CalibrationDataReader
 
-    class Once(CalibrationDataReader):  # type: ignore[misc]
+    class Once(CalibrationDataReader):
         def __init__(self) -> None:
             self._left = [case.feeds]
 

@@ -101,9 +101,9 @@ def tool_graph(path: Path, feeds: dict[str, np.ndarray] | None) -> object:
 
 def totals(graph: object) -> dict[str, int]:
     return {
-        "macs": int(graph.macs[0]),  # type: ignore[attr-defined]
-        "params": int(graph.params),  # type: ignore[attr-defined]
-        "memory_bytes": int(graph.memory),  # type: ignore[attr-defined]
+        "macs": int(graph.macs[0]),
+        "params": int(graph.params),
+        "memory_bytes": int(graph.memory),
     }
 
 
@@ -245,7 +245,7 @@ def _tensor_within_is_wrong(graph: object, case: Recorded) -> bool:
 
 
 def _differs(graph: object, name: str, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    theirs = graph.tensormap[name]  # type: ignore[attr-defined]
+    theirs = graph.tensormap[name]
     if tuple(theirs.get_shape()) != shape:
         return True
     return theirs.dtype is None or np.dtype(theirs.dtype) != dtype

@@ -57,7 +57,7 @@ def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged
     from quark.onnx import ModelQuantizer
     from quark.onnx.quantization.config import Config, get_default_config
 
-    class Two(CalibrationDataReader):  # type: ignore[misc]
+    class Two(CalibrationDataReader):
         def __init__(self) -> None:
             self._left = 2
 

@@ -340,7 +340,7 @@ def _until(holds: Callable[[], bool]) -> None:
 def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
-    class Once(CalibrationDataReader):  # type: ignore[misc]
+    class Once(CalibrationDataReader):
         def __init__(self) -> None:
             self._left = [{"x": np.random.default_rng(1).standard_normal((8, 64), np.float32)}]
 

@@ -301,7 +301,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(READING_OPEN_STEPS, "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration"),
     Attribute(ENDING_SIGNAL, "string", "", "Signal that ended the program, or the process that came to harm.", ("run", "ending"), "SIGKILL"),
     Attribute(ENDING_OUT_OF_MEMORY, "string", "", "Whether the kernel's out-of-memory killer did it: `known` by its counter, `guessed` from memory at the limit; absent if neither.", ("run", "ending"), "known"),
-    Attribute(ENDING_EVIDENCE, "string", "", "What that is concluded from.", ("run", "ending"), "the kernel's out-of-memory killer struck once"),
+    Attribute(ENDING_EVIDENCE, "string", "", "What that is concluded from.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill"),
     Attribute(ENDING_OPEN_STEPS, "string[]", "", "Labels of the steps that were open, outermost first.", ("run", "ending"), "Calibration"),
     Attribute(ENDING_MEMORY, "int", "By", "RSS of the process tree then.", ("run", "ending"), "7530872832"),
     Attribute(ENDING_MEMORY_LIMIT, "int", "By", "The limit in force.", ("run", "ending"), "8000000000"),

@@ -281,7 +281,7 @@ def test_a_process_that_is_killed_while_it_runs_is_told_and_its_files_go(tmp_pat
     loaded = worker.ask("load", path=str(path), options=options, subject=subject)
     assert loaded["inputs"] == {"x": ["float32", 1, 64]}
     os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(ModelError, match="ended by SIGKILL \\(probably for want of memory\\)"):
+    with pytest.raises(ModelError, match="ended by SIGKILL \\(probably out of memory\\)"):
         worker.ask("run", times=1)
     folder = worker.folder
     worker.close()

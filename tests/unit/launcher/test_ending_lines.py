@@ -12,7 +12,7 @@ def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
         time=95.2,
         signal="SIGKILL",
         out_of_memory="known",
-        evidence="the kernel's out-of-memory killer struck once: oom_kill in memory.events",
+        evidence="the kernel has counted 1 out-of-memory kill: oom_kill in memory.events",
         where="Calibration, sample 37 of 512",
         open_steps=("Quantization (Static)", "Calibration"),
         memory=7_530_000_000,
@@ -25,7 +25,7 @@ def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
     )
     assert ending_lines(ending) == [
         "the program was killed by SIGKILL: out of memory, in Calibration, sample 37 of 512",
-        "  known from: the kernel's out-of-memory killer struck once: oom_kill in memory.events",
+        "  known from: the kernel has counted 1 out-of-memory kill: oom_kill in memory.events",
         "  open steps: Quantization (Static) > Calibration",
         "  memory: 7.53 GB, 94.1 % of the limit of 8.00 GB (cgroup), 188 MB more with each sample",
         "  largest: python3 q.py (7) 7.40 GB, python3 w.py (8) 130 MB",

@@ -118,7 +118,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         time=5.0,
         signal="SIGKILL",
         out_of_memory="known",
-        evidence=f"the kernel's out-of-memory killer struck once: oom_kill in {COUNTER}",
+        evidence=f"the kernel has counted 1 out-of-memory kill: oom_kill in {COUNTER}",
         where="Calibration, sample 37 of 512",
         open_steps=("Quantization (Static)", "Calibration"),
         memory=7990 * MB,
@@ -156,7 +156,7 @@ def causes() -> Iterator[Any]:
     kill, full, half = signal.SIGKILL, last_seen(7800 * MB), last_seen(4000 * MB)
     yield pytest.param(
         seen(signal=kill, last_seen={PROGRAM: full}, oom_kills=2),
-        ("known", f"the kernel's out-of-memory killer struck 2 times: oom_kill in {COUNTER}"),
+        ("known", f"the kernel has counted 2 out-of-memory kills: oom_kill in {COUNTER}"),
         id="the counter rose",
     )
     yield pytest.param(
@@ -171,7 +171,7 @@ def causes() -> Iterator[Any]:
         seen(signal=kill, last_seen={PROGRAM: half}),
         (
             None,
-            "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: somebody has sent the signal",
+            "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal",
         ),
         id="the counter stood, memory far below the limit",
     )
@@ -195,13 +195,13 @@ def causes() -> Iterator[Any]:
     yield pytest.param(
         seen(signal=signal.SIGTERM, last_seen={PROGRAM: full}, oom_kills=1),
         (None, None),
-        id="another signal, while the killer struck elsewhere",
+        id="another signal, while the killer ended another process",
     )
     yield pytest.param(
         seen(signal=signal.SIGABRT, last_seen={PROGRAM: half}, address_space=4000 * MB),
         (
             None,
-            "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code that gets no memory ends so",
+            "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code ends like this when it gets no memory",
         ),
         id="bad_alloc under ulimit -v",
     )

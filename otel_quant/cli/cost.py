@@ -128,7 +128,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.cost import CostError, analyze, parse_dims
+    from otel_quant.cost import CostError, parse_dims
     from otel_quant.rendering.cost_report import Choices, all_assumptions, report
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
@@ -143,28 +143,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
     if options.output is not None and len(options.models) > 1:
         raise UserError("--output: several models are given; expected one", MISUSED)
-    rules_from = _rules_from(options.rules_from)
-    costs: list[ModelCost] = []
-    problems: list[str] = []
-    for path in options.models:
-        try:
-            costs.append(
-                analyze(
-                    path,
-                    rules=options.rules,
-                    inputs=inputs[""] | inputs.get(path, {}),
-                    dims=dims,
-                    view=options.view,
-                    sparsity=options.sparsity,
-                    exclude=options.exclude,
-                    tensors=options.by == "tensor" or options.output is not None,
-                    rules_from=rules_from,
-                    time_limit=options.time_limit,
-                    max_nodes=options.max_nodes,
-                )
-            )
-        except CostError as error:
-            problems.append(printable(str(error)))
+    costs, problems = _costs(options, inputs, dims)
     problems += _of_no_model(dims, options.exclude, costs)
     if options.output is not None and costs and not problems:
         from otel_quant.cost import write_with_shapes
@@ -189,6 +168,39 @@ def _run(options: argparse.Namespace) -> int:
     if options.strict:
         _refuse_unknown(costs)
     return 0
+
+
+def _costs(
+    options: argparse.Namespace,
+    inputs: Mapping[str, dict[str, InputSpec]],
+    dims: Mapping[str, int],
+) -> tuple[list[ModelCost], list[str]]:
+    """Returns the costs of the models that have one, and what is wrong with the others."""
+    from otel_quant.cost import CostError, analyze
+
+    rules_from = _rules_from(options.rules_from)
+    costs: list[ModelCost] = []
+    problems: list[str] = []
+    for path in options.models:
+        try:
+            costs.append(
+                analyze(
+                    path,
+                    rules=options.rules,
+                    inputs=inputs[""] | inputs.get(path, {}),
+                    dims=dims,
+                    view=options.view,
+                    sparsity=options.sparsity,
+                    exclude=options.exclude,
+                    tensors=options.by == "tensor" or options.output is not None,
+                    rules_from=rules_from,
+                    time_limit=options.time_limit,
+                    max_nodes=options.max_nodes,
+                )
+            )
+        except CostError as error:
+            problems.append(printable(str(error)))
+    return costs, problems
 
 
 def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[str, InputSpec]]:

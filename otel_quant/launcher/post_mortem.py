@@ -23,8 +23,8 @@ _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
 
 _SOON: Final = 1.0
-"""Seconds after the harm within which the program has ended because of it: what it has reached
-afterwards, as a launcher of ranks does that cleans up, is not what was held then."""
+"""Seconds after a process was killed or failed within which the program has ended because of it. Memory
+that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
 
 _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60

@@ -299,7 +299,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(READING_MEMORY_LIMIT, "int", "By", "Memory the process may use.", ("reading",), "25769803776"),
     Attribute(READING_MEMORY_PEAK, "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344"),
     Attribute(READING_OPEN_STEPS, "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration"),
-    Attribute(ENDING_SIGNAL, "string", "", "Signal that ended the program, or the process that came to harm.", ("run", "ending"), "SIGKILL"),
+    Attribute(ENDING_SIGNAL, "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending"), "SIGKILL"),
     Attribute(ENDING_OUT_OF_MEMORY, "string", "", "Whether the kernel's out-of-memory killer did it: `known` by its counter, `guessed` from memory at the limit; absent if neither.", ("run", "ending"), "known"),
     Attribute(ENDING_EVIDENCE, "string", "", "What that is concluded from.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill"),
     Attribute(ENDING_OPEN_STEPS, "string[]", "", "Labels of the steps that were open, outermost first.", ("run", "ending"), "Calibration"),

@@ -344,7 +344,7 @@ def test_a_worker_that_was_killed_is_told_even_if_the_program_survives() -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, None])
-def test_a_worker_that_its_pool_has_ended_is_no_harm(number: int | None) -> None:
+def test_a_worker_that_its_pool_has_ended_is_not_reported(number: int | None) -> None:
     ended = seen(exit_code=0, signals={} if number is None else {CHILD: number})
     ending = ending_of(ended, recording(run(calibration(), pid=CHILD)))
     assert (ending.process, ending.open_steps, ending.advice) == (None, (), ())

@@ -273,7 +273,9 @@ def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
     assert err == f"otel-quant: float.onnx: {why}\notel-quant: int8.onnx: {why}\n"
 
 
-def test_a_process_that_is_killed_while_it_runs_is_told_and_its_files_go(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_runs_is_reported_and_its_files_are_removed(
+    tmp_path: Path,
+) -> None:
     path = four_bits().save(tmp_path / "model.onnx")
     worker = Worker()
     options = {"providers": [], "threads": None, "level": "all", "warmup": 1, "custom_ops": []}

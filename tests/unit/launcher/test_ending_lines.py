@@ -7,7 +7,7 @@ from otel_quant.rendering.ending import ending_lines
 from otel_quant.rendering.units import size
 
 
-def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
+def test_a_killed_calibration_is_described_in_a_few_lines() -> None:
     ending = Ending(
         time=95.2,
         signal="SIGKILL",
@@ -34,14 +34,14 @@ def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
     ]
 
 
-def test_a_killed_child_is_told_with_how_the_program_ended() -> None:
+def test_a_killed_child_is_described_with_how_the_program_ended() -> None:
     ending = Ending(time=1.0, exit_code=1, process="rank 1 (process 201)", process_signal="SIGKILL")
     assert ending_lines(ending) == [
         "rank 1 (process 201) was killed by SIGKILL; the program ended with exit code 1"
     ]
 
 
-def test_a_program_that_failed_is_told_by_its_exception() -> None:
+def test_a_program_that_failed_is_described_by_its_exception() -> None:
     ending = Ending(
         time=1.0,
         exit_code=1,
@@ -55,7 +55,7 @@ def test_a_program_that_failed_is_told_by_its_exception() -> None:
     ]
 
 
-def test_of_a_program_that_ended_well_or_on_its_own_accord_nothing_is_said() -> None:
+def test_a_program_that_ended_well_or_by_itself_has_no_lines() -> None:
     assert ending_lines(Ending(time=1.0, exit_code=0, memory_limit=1)) == []
     assert ending_lines(Ending(time=1.0, exit_code=3)) == []
 

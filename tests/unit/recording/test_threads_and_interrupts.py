@@ -293,6 +293,31 @@ def test_ctrl_c_in_one_thread_breaks_no_reading_of_another() -> None:
     assert not recorder.idle  # the first step is open still
 
 
+# --- forks ------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_in_which_a_metric_forks_ends_in_the_child() -> None:
+    """In the child the recorder's lock may be held by a thread that does not exist there."""
+    held, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with recorder._lock:
+            held.set()
+            goes_on.wait(60)
+
+    def fork(name: str) -> None:
+        if name == "A End":
+            threading.Thread(target=hold, daemon=True).start()
+            assert held.wait(60)
+            recorder.forget()  # as the child does after a fork
+
+    recorder = recorder_of([], metrics=Metric(fork))
+    closing = in_thread(lambda: recorder.close(recorder.open("A")), 10)
+    is_stuck = closing.is_alive()
+    goes_on.set()
+    assert not is_stuck
+
+
 # --- reports of workers -----------------------------------------------------------------------
 
 

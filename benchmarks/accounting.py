@@ -58,14 +58,17 @@ def count_everything(report: Path) -> None:
     began, began_wall = time.thread_time(), time.perf_counter()
     from otel_quant.instruments.shared import arguments, entry_points, hooks, library_steps, samples
     from otel_quant.probes import sampler
+    from otel_quant.recording.open_step import OpenStep
     from otel_quant.recording.recorder import Recorder
     from otel_quant.runtime import Runtime
     from otel_quant.telemetry import delivery
 
     _spent["imports"] = time.thread_time() - began
     _elapsed["imports"] = time.perf_counter() - began_wall
-    for name in ("start", "open", "close", "enter", "leave", "end", "point", "count_samples"):
+    for name in ("start", "open", "close", "end", "point", "count_samples"):
         count(Recorder, name, "checkpoints")
+    for name in ("enter", "leave"):
+        count(OpenStep, name, "checkpoints")
     count(hooks.Hooks, "_fire", "hooks")
     count(arguments.Arguments, "bound", "hooks")
     count(library_steps, "attributes_of", "hooks")
@@ -74,7 +77,7 @@ def count_everything(report: Path) -> None:
     count(entry_points, "report_models", "model cost")
     count(Runtime, "at_process_end", "exit")
     count(sampler.Sampler, "_run", "sampler")
-    count(delivery, "_call", "delivery")
+    count(delivery.Delivery, "_force_flush", "delivery")
     leave = Runtime.at_process_end
 
     @functools.wraps(leave)

@@ -22,11 +22,10 @@ from pathlib import Path
 import psutil
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two below
 
-from scripts.servers import build  # noqa: E402 - needs the checkout on the path
-from tests.stack.processes import Backends, fetch, prometheus  # noqa: E402
+from scripts.servers import build
+from tests.stack.processes import Backends, fetch, prometheus
 
 DAYS = 14
 STEPS = [f"Step {number}" for number in range(10)]

@@ -35,11 +35,10 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two below
 
-from scripts.servers import build  # noqa: E402 - needs the checkout on the path
-from tests.stack.processes import (  # noqa: E402
+from scripts.servers import build
+from tests.stack.processes import (
     CONFIGS,
     Backends,
     Collector,
@@ -52,6 +51,7 @@ from tests.stack.processes import (  # noqa: E402
     prometheus,
 )
 
+ROOT = Path(__file__).resolve().parents[1]
 REQUESTS: dict[str, Any] = {
     "traces": trace_service_pb2.ExportTraceServiceRequest,
     "metrics": metrics_service_pb2.ExportMetricsServiceRequest,

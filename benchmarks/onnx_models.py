@@ -70,7 +70,7 @@ def bert_base(path: Path) -> None:
     model = BertModel(BertConfig(attn_implementation="eager")).eval()
     tokens = torch.ones(1, _TOKENS, dtype=torch.int64)
     torch.onnx.export(
-        _Plain(model),
+        _plain(model),
         (tokens, tokens),
         path,
         input_names=["input_ids", "attention_mask"],
@@ -83,7 +83,7 @@ def _export_vision(model: Any, path: Path) -> None:
     import torch
 
     torch.onnx.export(
-        _Plain(model),
+        _plain(model),
         (torch.zeros(1, 3, 224, 224),),
         path,
         input_names=["image"],
@@ -92,7 +92,7 @@ def _export_vision(model: Any, path: Path) -> None:
     )
 
 
-def _Plain(model: Any) -> Any:  # noqa: N802  # makes a class that needs torch
+def _plain(model: Any) -> Any:
     """Returns a module that gives a tensor rather than a record, as the exporter expects."""
     import torch
 

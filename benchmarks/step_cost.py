@@ -216,7 +216,8 @@ def parts(rounds: int, folder: Path) -> list[tuple[object, ...]]:
 
     def one_step(recorder: Recorder) -> None:
         step = recorder.open("Calibration")
-        recorder.leave(step, recorder.enter(step))
+        assert step is not None
+        step.leave(step.enter())
         recorder.close(step)
 
     def two_readings() -> None:

@@ -71,7 +71,7 @@ def sent_by_one_step(discard: Discard) -> Sent:
     for provider in (
         trace.get_tracer_provider(), metrics.get_meter_provider(), get_logger_provider(),
     ):  # fmt: skip
-        provider.force_flush()  # type: ignore[union-attr]
+        provider.force_flush()  # type: ignore[union-attr]  # they are the SDK's
     spans = [span for span in discard.spans if span.name == "Calibration"]
     logs = [log.log_record for log in discard.logs]
     return Sent(

@@ -28,7 +28,7 @@ _PROVIDERS: Final = ("tracer_provider", "meter_provider", "logger_provider")
 """Arguments of ``instrument()``, in the order of :class:`Providers`."""
 
 
-class QuantInstrumentor(BaseInstrumentor):  # type: ignore[misc] # its base is untyped
+class QuantInstrumentor(BaseInstrumentor):
     """Makes quantization libraries report their steps to OpenTelemetry.
 
     ``opentelemetry-instrument`` does this by itself. A program that configures

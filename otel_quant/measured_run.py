@@ -9,9 +9,9 @@ from typing import Literal
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.profile.reader import parse
-from otel_quant.recording.failures import message_of
+from otel_quant.recording.failures import error_type, message_of
 from otel_quant.recording.kept_run import KeptRun, RunFigures, RunStep
-from otel_quant.records import CostedModel, error_type
+from otel_quant.records import CostedModel
 from otel_quant.rendering.document import Lines, Part, as_text
 from otel_quant.rendering.html import as_html
 from otel_quant.rendering.profile_document import parts_of

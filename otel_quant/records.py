@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
@@ -492,26 +492,3 @@ class RunRecord:
     custom: Mapping[str, object] = field(default_factory=dict)
     error: str | None = None
     run_peaks: Peaks = field(default_factory=Peaks)
-
-
-class SpanIds(NamedTuple):
-    """The identifiers of a span, in hexadecimal digits.
-
-    Attributes:
-        trace_id: Its trace.
-        span_id: The span.
-        parent_span_id: The span above; None for a root.
-        resource: Attributes of what the telemetry comes from; of the run's span only.
-    """
-
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    resource: Mapping[str, AttributeValue] | None = None
-
-
-def error_type(error: BaseException) -> str:
-    """Returns the qualified name of an exception's class, for `error.type`."""
-    kind = type(error)
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return f"{module}{kind.__qualname__}"

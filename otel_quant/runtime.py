@@ -31,12 +31,13 @@ from otel_quant.probes.registry import RESOURCES
 from otel_quant.profile.last_reading_sink import LastReadingSink
 from otel_quant.profile.path import profile_path, quark_own_path
 from otel_quant.profile.program_metrics import ProgramMetrics
-from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, requested_by
+from otel_quant.profile.request import PROGRAM_REQUEST, ProfileRequest, request_of_run, requested_by
 from otel_quant.profile.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.recording.forecast_warning import ForecastWarningSink
 from otel_quant.recording.git_tree import GitTree
 from otel_quant.recording.kept_run import KeptRun
-from otel_quant.recording.recorder import OpenStep, Recorder
+from otel_quant.recording.open_step import OpenStep, current_step
+from otel_quant.recording.recorder import Recorder
 from otel_quant.recording.run_info import completed, new_run_info
 from otel_quant.recording.sink import Sink
 from otel_quant.recordings import layout
@@ -105,7 +106,7 @@ class Runtime:
             with self._lock:
                 recorder = self._recorder
                 if recorder is None or (recorder.ended and not self._exiting):
-                    recorder = self._make_recorder(self._requested())
+                    recorder = self._make_recorder(request_of_run())
         return recorder
 
     @property
@@ -123,7 +124,7 @@ class Runtime:
     def current_step(self) -> OpenStep | None:
         """Returns the innermost open step of the calling context."""
         recorder = self._recorder
-        return recorder.current() if recorder is not None else None
+        return current_step(recorder) if recorder is not None else None
 
     def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another.
@@ -147,7 +148,7 @@ class Runtime:
         Returns:
             The run.
         """
-        request = self._requested(profile)
+        request = request_of_run(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
                 self._make_recorder(request)
@@ -273,7 +274,7 @@ class Runtime:
             self._drain(self.delivery.finish, timeout)
         except (
             KeyboardInterrupt
-        ):  # Python would print a stack trace of ours, and go on with the exit
+        ):  # Python would print a stack trace of ours and go on with the exit
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
     def watch_exit(self) -> None:
@@ -315,21 +316,6 @@ class Runtime:
                 self.delivery.abandon()
 
     # --- making ---------------------------------------------------------------------------
-
-    @staticmethod
-    def _requested(profile: str | None = None) -> ProfileRequest | None:
-        """Returns the request for the local file of a run that begins; None for no file.
-
-        Args:
-            profile: Path that the run was given; None for what the environment and the program
-                have asked for.
-        """
-        with FAULTS.kept_in("beginning of a run"):
-            settings = settings_from(os.environ)
-            if profile is not None:
-                return ProfileRequest(profile, strict=settings.yaml_strict, is_exact=True)
-            return requested_by(settings, PROGRAM_REQUEST.latest)
-        return None
 
     def _make_recorder(self, request: ProfileRequest | None) -> Recorder:
         """Makes the recorder of a run that is about to begin, and takes it for the process's."""
@@ -452,11 +438,7 @@ class Runtime:
             spans = self._spans = SpansSink(
                 RESOURCES, self._be_first_at_exit, logs.run_span_started, use.tracer, figures
             )
-            self._sinks = (
-                spans,
-                self._metrics_sink(use.meter),
-                logs,
-            )
+            self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
 
     def _metrics_sink(self, provider: Any) -> MetricsSink:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.fault_boundary import FAULTS
-from otel_quant.recording.recorder import Entered, OpenStep
+from otel_quant.recording.open_step import Entered, OpenStep
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.uncounted_frames import uncounted, wraps
@@ -53,12 +53,12 @@ class Activation:
     def resume(self) -> None:
         """Makes the step the current one: its code is about to run in the calling context."""
         if self.step is not None:
-            self._entered = self.step.recorder.enter(self.step)
+            self._entered = self.step.enter()
 
     def suspend(self) -> None:
         """Undoes :meth:`resume`: its code has stopped running in the calling context."""
-        if self.step is not None:
-            self.step.recorder.leave(self.step, self._entered)
+        if self.step is not None and self._entered is not None:
+            self.step.leave(self._entered)
             self._entered = None
 
     @contextmanager

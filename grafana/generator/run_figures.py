@@ -10,7 +10,6 @@ MODEL, METHOD = names.label(semconv.INPUT_NAME), names.label(semconv.CALIBRATION
 CONFIG = names.label(semconv.CONFIG_NAME)
 MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
-ACTIVE = names.series(semconv.STEP_ACTIVE)
 MOST_RUNS = 1000
 """Runs that a table shows: the newest."""
 

@@ -1,23 +1,29 @@
-"""Types of arguments that several commands have."""
+"""Arguments and types of arguments that several commands have."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Final
+
+_MOST_DIGITS: Final = 18
+"""Of a whole number without a limit of its own: it fits into 64 bits."""
 
 
-def whole_number(what: str, most: int) -> Callable[[str], int]:
+def whole_number(what: str, most: int | None = None) -> Callable[[str], int]:
     """Returns what reads a whole number from 1 on, for ``type`` of an argument.
 
     Args:
         what: What it is a number of, for the error.
-        most: The largest.
+        most: The largest; None for any.
     """
 
     def read(text: str) -> int:
-        digits = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
-        if not (digits and 0 < int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1 to {most}")
+        longest = len(str(most)) if most is not None else _MOST_DIGITS
+        digits = text.isascii() and text.isdecimal() and len(text) <= longest
+        if not (digits and int(text) and (most is None or int(text) <= most)):
+            limit = f" to {most}" if most is not None else ""
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1{limit}")
         return int(text)
 
     return read
@@ -42,3 +48,15 @@ def seconds(most: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+    """Adds ``--format``, for what is printed.
+
+    Args:
+        parser: The parser of the command.
+        formats: The formats; the first is the default.
+    """
+    parser.add_argument(
+        "--format", choices=formats, default=formats[0], help="default: %(default)s"
+    )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MISUSED: Final = 2
+"""Exit code: the command line makes no sense. argparse exits with the same."""
 
 
 class UserError(Exception):

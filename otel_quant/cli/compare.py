@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.argument_types import add_format
+from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from otel_quant.comparison.runs import ComparedRun
     from otel_quant.comparison.side_by_side import Comparison, Side
 
-_FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 
-_USAGE: Final = 2
 _NOT_COMPARABLE: Final = 3
 
 _SUMMARY: Final = "GITHUB_STEP_SUMMARY"
@@ -37,7 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--base", nargs="+", metavar="RUN", help="several runs of the base")
     parser.add_argument("--new", nargs="+", metavar="RUN", help="several runs to compare with it")
-    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
+    add_format(parser, "table", "markdown", "json", "csv", "html")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write there, not to standard output"
     )
@@ -79,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
     names = _names(options)
     limits = _limits(options)
     if options.junit and not limits:
-        raise UserError("--junit: there is no limit to report on; --fail-over gives one", _USAGE)
+        raise UserError("--junit: there is no limit to report on; --fail-over gives one", MISUSED)
     comparison = side_by_side(_sides(names))
     verdict = judge(comparison, limits, force=options.force) if limits else None
     _write_all(options, comparison, verdict)
@@ -98,13 +97,13 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
             raise UserError(
                 "--base and --new belong together, without other runs; expected --base RUN... "
                 "--new RUN...",
-                _USAGE,
+                MISUSED,
             )
         return [options.base, options.new]
     if len(options.runs) < 2:
         raise UserError(
             f"{len(options.runs)} run given; expected the base and one or more to compare with it",
-            _USAGE,
+            MISUSED,
         )
     return [[name] for name in options.runs]
 
@@ -122,9 +121,9 @@ def _limits(options: argparse.Namespace) -> list[Limit]:
             *(parse(text) for text in options.fail_over),
         ]
     except LimitError as error:
-        raise UserError(printable(str(error)), _USAGE) from error
+        raise UserError(printable(str(error)), MISUSED) from error
     except OSError as error:
-        raise UserError(f"{printable(str(path))}: {error.strerror}", _USAGE) from error
+        raise UserError(f"{printable(str(path))}: {error.strerror}", MISUSED) from error
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
@@ -205,7 +204,7 @@ def _write(path: Path, text: str, mode: str = "w") -> None:
     except OSError as error:
         raise UserError(
             f"{printable(str(path))}: {error.strerror}; expected a file that can be written",
-            _USAGE,
+            MISUSED,
         ) from error
 
 

@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import seconds, whole_number
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.argument_types import add_format, seconds, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.model_shapes import add_model_shapes, misused
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
-    from otel_quant.cost import CostError, CustomRule, InputSpec, ModelCost
+    from otel_quant.cost import CustomRule, InputSpec, ModelCost
 
 FAILED: Final = 1
 """A model could not be read or costed."""
-
-MISUSED: Final = 2
-"""The command line makes no sense; argparse exits with the same."""
 
 INCOMPLETE: Final = 3
 """With ``--strict``: costs of some node are not known, or a length of an input was assumed."""
@@ -40,38 +38,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file; further ones, right behind it, are compared with the first",
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "csv", "markdown"),
-        default="table",
-        help="default: %(default)s",
-    )
+    add_format(parser, "table", "json", "csv", "markdown")
     parser.add_argument(
         "--rules",
         choices=("corrected", "onnx_tool"),
         default="corrected",
         help="corrected, or onnx_tool for the figures of that program (default: %(default)s)",
     )
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
+    add_model_shapes(
+        parser,
         metavar="[MODEL:]NAME=SHAPE",
-        dest="inputs",
-        help="shape of an input with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool "
-        "writes it, image:f32:1x3x224x224, with values behind a further colon; for one of several "
-        "models only, int8.onnx:image=1x3x224x224; what is not given is assumed to be 1, and the "
-        "report begins with it; a length that the model fixes may be overridden, and the report "
-        "says so; may be repeated",
-    )
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=LENGTH",
-        dest="dims",
-        help="length of a dimension that has a name, wherever any of the models has it; may be "
-        "repeated",
+        of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, "
+        "image:f32:1x3x224x224, with values behind a further colon; for one of several models only, "
+        "int8.onnx:image=1x3x224x224; what is not given is assumed to be 1, and the report begins "
+        "with it; a length that the model fixes may be overridden, and the report says so",
+        of_dims=", wherever any of the models has it",
     )
     parser.add_argument(
         "--view",
@@ -93,7 +74,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest first, or order of execution (default: macs; for json order)",
     )
     parser.add_argument(
-        "--top", type=_count, metavar="N", help="only the first N lines of each table"
+        "--top",
+        type=whole_number("lines"),
+        metavar="N",
+        help="only the first N lines of each table",
     )
     parser.add_argument(
         "--exclude",
@@ -142,15 +126,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 19 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines from 1")
-    return int(text)
-
-
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.cost import CostError, analyze, parse_dims
+    from otel_quant.cost import CostError, parse_dims
     from otel_quant.rendering.cost_report import Choices, all_assumptions, report
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
@@ -160,33 +138,12 @@ def _run(options: argparse.Namespace) -> int:
     try:
         dims = parse_dims(options.dims)
     except CostError as error:
-        raise _misused("--dim", error) from error
+        raise misused("--dim", error) from error
     if options.by == "comparison" and len(options.models) < 2:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
     if options.output is not None and len(options.models) > 1:
         raise UserError("--output: several models are given; expected one", MISUSED)
-    rules_from = _rules_from(options.rules_from)
-    costs: list[ModelCost] = []
-    problems: list[str] = []
-    for path in options.models:
-        try:
-            costs.append(
-                analyze(
-                    path,
-                    rules=options.rules,
-                    inputs=inputs[""] | inputs.get(path, {}),
-                    dims=dims,
-                    view=options.view,
-                    sparsity=options.sparsity,
-                    exclude=options.exclude,
-                    tensors=options.by == "tensor" or options.output is not None,
-                    rules_from=rules_from,
-                    time_limit=options.time_limit,
-                    max_nodes=options.max_nodes,
-                )
-            )
-        except CostError as error:
-            problems.append(printable(str(error)))
+    costs, problems = _costs(options, inputs, dims)
     problems += _of_no_model(dims, options.exclude, costs)
     if options.output is not None and costs and not problems:
         from otel_quant.cost import write_with_shapes
@@ -213,6 +170,39 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _costs(
+    options: argparse.Namespace,
+    inputs: Mapping[str, dict[str, InputSpec]],
+    dims: Mapping[str, int],
+) -> tuple[list[ModelCost], list[str]]:
+    """Returns the costs of the models that have one, and what is wrong with the others."""
+    from otel_quant.cost import CostError, analyze
+
+    rules_from = _rules_from(options.rules_from)
+    costs: list[ModelCost] = []
+    problems: list[str] = []
+    for path in options.models:
+        try:
+            costs.append(
+                analyze(
+                    path,
+                    rules=options.rules,
+                    inputs=inputs[""] | inputs.get(path, {}),
+                    dims=dims,
+                    view=options.view,
+                    sparsity=options.sparsity,
+                    exclude=options.exclude,
+                    tensors=options.by == "tensor" or options.output is not None,
+                    rules_from=rules_from,
+                    time_limit=options.time_limit,
+                    max_nodes=options.max_nodes,
+                )
+            )
+        except CostError as error:
+            problems.append(printable(str(error)))
+    return costs, problems
+
+
 def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[str, InputSpec]]:
     """Returns the shapes that are given for all models, under an empty name, and for one each."""
     from otel_quant.cost import CostError, parse_inputs
@@ -234,12 +224,7 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
             for path, shapes in groups.items()
         }
     except CostError as error:
-        raise _misused("--input", error) from error
-
-
-def _misused(option: str, error: CostError) -> UserError:
-    wanted = f"; expected {error.expected}" if error.expected else ""
-    return UserError(f"{option}: {printable(error.problem + wanted)}", MISUSED)
+        raise misused("--input", error) from error
 
 
 def _rules_from(name: str | None) -> Mapping[str, CustomRule] | None:

@@ -7,14 +7,13 @@ import re
 import sys
 from typing import Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.argument_types import add_format, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.model_shapes import add_model_shapes, model_shapes
 from otel_quant.rendering.table import printable
 
 FAILED: Final = 1
 """The model could not be read, or a probe failed."""
-
-MISUSED: Final = 2
-"""The command line makes no sense; argparse exits with the same."""
 
 _SAMPLES: Final = 128
 
@@ -25,7 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="an ONNX file")
     parser.add_argument(
         "--samples",
-        type=_samples,
+        type=whole_number("samples"),
         default=_SAMPLES,
         metavar="N",
         help="calibration samples, each of the shapes of the inputs (default: %(default)s)",
@@ -39,21 +38,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a calibration method (MinMax), that of one library (quark:MinMax), or all of a "
         "library (quark); may be repeated (default: all methods)",
     )
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=SHAPE",
-        dest="inputs",
-        help="shape of an input with dynamic dimensions, as for otel-quant cost; may be repeated",
-    )
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=LENGTH",
-        dest="dims",
-        help="length of a dimension that has a name; may be repeated",
+    add_model_shapes(
+        parser, of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""
     )
     parser.add_argument(
         "--limit",
@@ -67,18 +53,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="quantize the model with two samples of random values, for each method in a process "
         "of its own, and extrapolate from what that took",
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "markdown", "csv"),
-        default="table",
-        help="default: %(default)s",
-    )
-
-
-def _samples(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of samples from 1")
-    return int(text)
+    add_format(parser, "table", "json", "markdown", "csv")
 
 
 def _bytes(text: str) -> int:
@@ -93,18 +68,12 @@ def _bytes(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.cost import CostError, parse_dims, parse_inputs
+    from otel_quant.cost import CostError
     from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
     from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.estimate.report import report
 
-    option = "--input"
-    try:
-        inputs = parse_inputs(options.inputs, option=option)
-        option = "--dim"
-        dims = parse_dims(options.dims)
-    except CostError as error:
-        raise UserError(f"{option}: {printable(error.reason)}", MISUSED) from error
+    inputs, dims = model_shapes(options)
     try:
         wanted = methods(options.methods)
     except UnknownMethodError as error:

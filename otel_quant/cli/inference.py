@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import seconds, whole_number
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.argument_types import add_format, seconds, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.model_shapes import add_model_shapes, model_shapes
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 """A model could not be measured."""
-
-MISUSED: Final = 2
-"""The command line makes no sense; argparse exits with the same."""
 
 _LEVELS: Final = ("disable", "basic", "extended", "all")
 _MOST_RUNS: Final = 1_000_000
@@ -35,28 +33,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file; others are compared with the first",
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "csv", "markdown", "html"),
-        default="table",
-        help="default: %(default)s",
-    )
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=SHAPE",
-        dest="inputs",
-        help="shape of an input, as in image=1x3x224x224, or with type and values, "
-        "mask:i64:1x2:1x1; may be repeated",
-    )
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=LENGTH",
-        dest="dims",
-        help="length of a dimension that has a name; what is not given is 1; may be repeated",
+    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_model_shapes(
+        parser,
+        of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
+        of_dims="; what is not given is 1",
     )
     parser.add_argument(
         "--data",
@@ -198,14 +179,9 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]]:
     """Returns the models that can be read, and what is wrong with the others."""
-    from otel_quant.cost import CostError, parse_dims, parse_inputs
     from otel_quant.inference.subjects import UnreadableError, measured_model
 
-    try:
-        inputs, dims = parse_inputs(options.inputs, option="--input"), parse_dims(options.dims)
-    except CostError as error:
-        wanted = f"; expected {error.expected}" if error.expected else ""
-        raise UserError(printable(error.problem + wanted), MISUSED) from error
+    inputs, dims = model_shapes(options)
     models: list[Measured] = []
     problems: dict[str, str] = {}
     for path in options.models:

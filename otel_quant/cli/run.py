@@ -109,8 +109,12 @@ def _run(options: argparse.Namespace) -> int:
 
     # What we have to say waits for the end, not to stand within the program's output.
     held: list[logging.LogRecord] = []
-    hold = held.append  # returns nothing, so that the record goes no further
-    LOG.addFilter(hold)  # type: ignore[arg-type]
+
+    def hold(record: logging.LogRecord) -> bool:
+        held.append(record)
+        return False  # it goes no further
+
+    LOG.addFilter(hold)
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
@@ -127,7 +131,7 @@ def _run(options: argparse.Namespace) -> int:
             if not options.no_report:
                 text += _report(recorded)
             if not options.quiet:
-                LOG.removeFilter(hold)  # type: ignore[arg-type]
+                LOG.removeFilter(hold)
                 for record in held:
                     LOG.handle(record)
                 print(text, file=sys.stderr)

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.argument_types import add_format
+from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
     from otel_quant.runs.fields import Row
     from otel_quant.runs.finding import Unreadable
 
-_FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 _ROWS: Final = "model"
 _COLUMNS: Final = "calibration.method"
 _VALUE: Final = "memory.peak"
 _WHEN: Final = "when"
-_USAGE: Final = 2
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", metavar="NAME", help=f"a table with these rows ({_ROWS})")
     parser.add_argument("--columns", metavar="NAME", help=f"its columns ({_COLUMNS})")
     parser.add_argument("--value", metavar="NAME", help=f"the figure in its cells ({_VALUE})")
-    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
+    add_format(parser, "table", "markdown", "json", "csv", "html")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -68,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         any_status = any(condition.name == STATUS for condition in conditions)
         text = _text(chosen, unreadable, names, any_status, options)
     except ConditionError as error:
-        raise UserError(printable(str(error)), _USAGE) from error
+        raise UserError(printable(str(error)), MISUSED) from error
     except OSError as error:
         raise UserError(f"{printable(str(error.filename))}: {error.strerror}") from error
     sys.stdout.write(text)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
     from otel_quant.profile.reader import Profile
     from otel_quant.recordings.model import Recording
 
-_FORMATS: Final = ("table", "markdown", "json", "csv")
-
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"
     )
-    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
+    add_format(parser, "table", "markdown", "json", "csv")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, TypeAlias
@@ -204,9 +204,3 @@ def _is_alike(first: Value, second: Value) -> bool:
     if isinstance(first, str) and isinstance(second, str) and "/" in (first[:1], second[:1]):
         return PurePath(first).name == PurePath(second).name  # folders differ between checkouts
     return first == second
-
-
-def kinds_changed(differences: Iterable[FactDifference]) -> Iterator[Kind]:
-    """Yields the kinds of figures that cannot be compared."""
-    for each in differences:
-        yield from each.changes

@@ -121,6 +121,31 @@ def analyze(
         max_nodes=max_nodes,
     )
     ops = walk.run()
+    made: tuple[TensorCost, ...] | None = None
+    if tensors:
+        from otel_quant.cost.tensors import made_tensors
+
+        made = tuple(made_tensors(ops, exclude))
+    cost = _costed(model, structure, bound, walk, ops, rule_set, view, sparsity, exclude)
+    cost = cost._replace(tensors=made)
+    if dims:
+        known = names_of(structure.graph).union(names_in_shapes(inputs))
+        cost = cost._replace(unused_dims=tuple(name for name in dims if name not in known))
+    return cost
+
+
+def _costed(
+    model: object,
+    structure: Model,
+    bound: BoundInputs,
+    walk: Walk,
+    ops: list[Operation],
+    rule_set: RuleSet,
+    view: str,
+    sparsity: bool,
+    exclude: Collection[str],
+) -> ModelCost:
+    """Returns the cost of the operations that a walk has met; the list of them is then empty."""
     fused: Fused | None = None
     quantized: QuantizedContractions | None = None
     if walk.dequantizes:  # other models are not to wait for what this imports
@@ -130,11 +155,6 @@ def analyze(
         fused = fused_kernels(ops, walk.outputs)
         quantized = QuantizedContractions(fused)
     views = memory_views(ops, walk, rule_set, fused)
-    made: tuple[TensorCost, ...] | None = None
-    if tensors:
-        from otel_quant.cost.tensors import made_tensors
-
-        made = tuple(made_tensors(ops, exclude))
     excluded = dict.fromkeys(exclude, 0)
     weights = _Weights(rule_set, walk.constants.of_nodes)
     zeros_of = _sparsity_of(model, walk) if sparsity else None
@@ -151,7 +171,6 @@ def analyze(
 
         unused = never_read(structure, unused)
     cost = _summed(structure, rule_set, tuple(nodes), walk, weights, bound, unused, view, views)
-    cost = cost._replace(tensors=made)
     if quantized is not None:
         cost = cost._replace(quantized_contractions=quantized.count, in_float=quantized.in_float())
     if sparsity:
@@ -160,9 +179,6 @@ def analyze(
     if excluded:
         params = sum(node.params for node in nodes)
         cost = cost._replace(params=params, weight_bytes=weights.bytes, excluded=excluded)
-    if dims:
-        known = names_of(structure.graph).union(names_in_shapes(inputs))
-        cost = cost._replace(unused_dims=tuple(name for name in dims if name not in known))
     return cost
 
 

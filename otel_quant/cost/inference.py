@@ -150,7 +150,7 @@ class Walk:
             if declared.shape is not None:
                 value.shape = tuple(self._symbols.length(dim) for dim in declared.shape)
             return value
-        value.kind = declared.kind  # type: ignore[assignment]  # Type.kind has the same names
+        value.kind = declared.kind
         if declared.element is not None:
             value.element = self.declared(declared.element)
         return value

@@ -54,7 +54,7 @@ class Assumption(NamedTuple):
 
 
 class UnknownNodes(NamedTuple):
-    """Nodes without known MACs, all for want of a rule or all for want of a shape.
+    """Nodes without known MACs, all because of a missing rule or all because of a missing shape.
 
     Attributes:
         lack: ``rule`` if the operators have none, ``shape`` if it is a shape that they lack, or

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Dim: TypeAlias = int | str | None
 """A declared dimension: its length, the name of a symbol, or nothing at all."""
@@ -109,17 +109,20 @@ class Reference(NamedTuple):
     name: str
 
 
+Kind: TypeAlias = Literal["tensor", "sparse", "sequence", "optional", "map", "unknown"]
+
+
 class Type(NamedTuple):
     """A declared type.
 
     Attributes:
-        kind: ``tensor``, ``sparse``, ``sequence``, ``optional``, ``map`` or ``unknown``.
+        kind: What it is a type of.
         dtype: Element type code of a tensor.
         shape: Declared dimensions of a tensor; None if not even the rank is declared.
         element: What a sequence or an optional holds.
     """
 
-    kind: str = "unknown"
+    kind: Kind = "unknown"
     dtype: int = 0
     shape: tuple[Dim, ...] | None = None
     element: Type | None = None

@@ -5,10 +5,10 @@ An unknown is None and stays None: nothing here guesses.
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.structure import Tensor
+from otel_quant.cost.structure import Kind, Tensor
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Lengths; None for one that is not known. A shape of unknown rank is None itself."""
@@ -16,7 +16,6 @@ Shape: TypeAlias = tuple[int | None, ...]
 Data: TypeAlias = tuple[int | float | None, ...]
 """A small tensor's elements, row-major; None for one that is not known."""
 
-Kind: TypeAlias = Literal["tensor", "sparse", "sequence", "optional", "map", "unknown"]
 
 MAX_DATA: Final = 2048
 """Elements of the largest tensor whose elements are followed."""

@@ -31,7 +31,7 @@ def run(request: dict[str, Any]) -> int:
 
     quantize, method = _found(request["library"], request["method"])
 
-    class Samples(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+    class Samples(CalibrationDataReader):
         def __init__(self) -> None:
             self._left = request["samples"]
             self._random = np.random.default_rng(0)

@@ -94,7 +94,7 @@ class Worker:
         if code >= 0:
             return f"the process that ran it ended with exit code {code}{why}"
         name = signal.Signals(-code).name
-        memory = " (probably for want of memory)" if name == "SIGKILL" else ""
+        memory = " (probably out of memory)" if name == "SIGKILL" else ""
         return f"the process that ran it was ended by {name}{memory}{why}"
 
     def close(self) -> None:

@@ -23,8 +23,8 @@ _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
 
 _SOON: Final = 1.0
-"""Seconds after the harm within which the program has ended because of it: what it has reached
-afterwards, as a launcher of ranks does that cleans up, is not what was held then."""
+"""Seconds after a process was killed or failed within which the program has ended because of it. Memory
+that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
 
 _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
@@ -177,11 +177,8 @@ def _cause(
     may_be_kernel = number == signal.SIGKILL or (number is None and victim.run is not None
                                                  and victim.run.end is None)  # fmt: skip
     if may_be_kernel and seen.oom_kills:
-        times = "once" if seen.oom_kills == 1 else f"{seen.oom_kills} times"
-        return (
-            "known",
-            f"the kernel's out-of-memory killer struck {times}: oom_kill in {seen.oom_counter}",
-        )
+        kills = f"{seen.oom_kills} out-of-memory kill{'s' * (seen.oom_kills > 1)}"
+        return "known", f"the kernel has counted {kills}: oom_kill in {seen.oom_counter}"
     limit = seen.limits.memory
     if number == signal.SIGKILL and limit:
         share = (memory or 0) / limit
@@ -196,14 +193,14 @@ def _cause(
         if memory is not None:
             return (
                 None,
-                f"memory was at {share:.0%} of the limit, and the kernel has counted no out-of-memory kill: somebody has sent the signal"
+                f"memory was at {share:.0%} of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal"
                 if seen.oom_kills == 0
                 else None,
             )
     if number == signal.SIGABRT and seen.address_space is not None:
         return (
             None,
-            f"SIGABRT with an address space limited to {size(seen.address_space)} (ulimit -v): C++ code that gets no memory ends so",
+            f"SIGABRT with an address space limited to {size(seen.address_space)} (ulimit -v): C++ code ends like this when it gets no memory",
         )
     return None, None
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, NoReturn
 from otel_quant.launcher.group_witness import GroupWitness
 
 _NOT_PASSED_ON: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
-"""Signals that nobody can take, or that tell us of the program."""
+"""Signals that cannot be handled, or that tell the launcher about the program."""
 
 _SHELL: Final = "/bin/sh"
 """Runs a script without a first line that names its interpreter, as every shell has it."""

@@ -1,4 +1,4 @@
-"""Which process of a program came to harm first, and what it was doing."""
+"""Which process of a program was killed or failed first, and what it was doing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_SHELL: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A process that came to harm.
+    """A process that was killed or failed.
 
     Attributes:
         pid: The process; None if it is not known.
@@ -39,7 +39,7 @@ class Victim:
 
 
 def find_victim(seen: Observation, recording: Recording) -> Victim | None:
-    """Returns the process that came to harm; None if all went well.
+    """Returns the process that was killed or failed; None if none was.
 
     Of several the first counts: the others end because of it.
 
@@ -50,13 +50,13 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
     end = (seen.time_ns - recording.began_ns) / 1e9
     own = _newest([run for run in recording.runs if run.pid == seen.pid])
     if seen.signal is not None:
-        # Workers of a program that is killed may be open too, but have come to no harm before.
+        # Workers of a program that is killed may be open too, but nothing has happened to them before.
         run = own or _newest([run for run in recording.runs if _open(run)])
-        # Python ends its steps by KeyboardInterrupt before it dies of Ctrl-C.
+        # Python ends its steps by KeyboardInterrupt before Ctrl-C ends it.
         return Victim(seen.pid, seen.signal, run, _open(run) or _failed(run), end)
     # Of several the others may have been ended because of the first.
     victims = sorted(
-        _harmed(seen, recording, end),
+        _killed_or_failed(seen, recording, end),
         key=lambda victim: (victim.signal in _ENDS_WORKERS, victim.time),
     )
     if victims:
@@ -67,7 +67,7 @@ def find_victim(seen: Observation, recording: Recording) -> Victim | None:
     return Victim(seen.pid if number is None else None, number, own, (), end)
 
 
-def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:
+def _killed_or_failed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:
     for run in recording.runs:
         steps = _open(run)
         if run.end is None:
@@ -75,13 +75,13 @@ def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Vic
                 continue
             number = seen.signals.get(run.pid or 0) or _signal_of_child(seen)
             # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
-            if steps and (seen.exit_code or _is_harm(number, seen)):
+            if steps and (seen.exit_code or _is_kill(number, seen)):
                 time = _last_alive(run.pid or 0, seen, recording, end)
                 yield Victim(run.pid, number, run, steps, time)
         elif seen.exit_code and (failed := _failed(run)):
             yield Victim(run.pid, None, run, failed, failed[-1].end or run.end)
     for pid, number in seen.signals.items():
-        if pid not in {run.pid for run in recording.runs} and _is_harm(number, seen):
+        if pid not in {run.pid for run in recording.runs} and _is_kill(number, seen):
             last = seen.last_seen.get(pid)
             if last is not None:  # it was large
                 yield Victim(pid, number, None, (), (last.time_ns - recording.began_ns) / 1e9)
@@ -90,7 +90,7 @@ def _harmed(seen: Observation, recording: Recording, end: float) -> Iterator[Vic
 def _last_alive(pid: int, seen: Observation, recording: Recording, end: float) -> float:
     """Returns the last moment at which a process is known to have lived.
 
-    Between two readings several may have died; what they have written meanwhile tells them apart.
+    Several may have ended between two readings; then the times of what they wrote last differ.
     """
     last = seen.last_seen.get(pid)
     if last is None:
@@ -98,12 +98,12 @@ def _last_alive(pid: int, seen: Observation, recording: Recording, end: float) -
     return (max(last.time_ns, seen.last_words_ns.get(pid, 0)) - recording.began_ns) / 1e9
 
 
-def _is_harm(number: int | None, seen: Observation) -> bool:
+def _is_kill(number: int | None, seen: Observation) -> bool:
     return bool(seen.oom_kills) if number is None else number not in _ENDS_WORKERS
 
 
 def _signal_of_child(seen: Observation) -> int | None:
-    """Returns the signal that a shell, or a program that does as a shell, tells of."""
+    """Returns the signal that a shell, or a program that does the same, reports in its exit code."""
     number = (seen.exit_code or 0) - _BY_SHELL
     return number if number in (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV) else None
 

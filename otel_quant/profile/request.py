@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Final
 
-from otel_quant.environment import Settings
+from otel_quant.environment import Settings, settings_from
+from otel_quant.fault_boundary import FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +67,18 @@ def requested_by(settings: Settings, program: ProfileRequest | None) -> ProfileR
     if program is None or program.path is None:
         return ProfileRequest(settings.profile_path, strict=settings.yaml_strict)
     return ProfileRequest(program.path, program.makes_folders, strict=settings.yaml_strict)
+
+
+def request_of_run(path: str | None = None) -> ProfileRequest | None:
+    """Returns the request for the file of a run that begins now; None if no file is requested.
+
+    Args:
+        path: Path that the run was given; None for what the environment and the program have asked
+            for.
+    """
+    with FAULTS.kept_in("beginning of a run"):
+        settings = settings_from(os.environ)
+        if path is not None:
+            return ProfileRequest(path, strict=settings.yaml_strict, is_exact=True)
+        return requested_by(settings, PROGRAM_REQUEST.latest)
+    return None

@@ -22,7 +22,7 @@ from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.metrics import Metric
 from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.quark.records_sink import RECORDS
-from otel_quant.recording.recorder import OpenStep
+from otel_quant.recording.open_step import OpenStep
 from otel_quant.records import Checkpoint, DiskReading, Reading
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Activation, as_step, qualified_name

@@ -1,4 +1,4 @@
-"""The message of an exception, as files and tables may show it."""
+"""The type and the message of an exception, as telemetry, files and tables may show them."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def message_of(error: BaseException, *, paths: bool) -> str | None:
         text = " ".join(str(error)[: 2 * _LONGEST].split())
         return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
     return None
+
+
+def error_type(error: BaseException) -> str:
+    """Returns the qualified name of an exception's class, for `error.type`."""
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"

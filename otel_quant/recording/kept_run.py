@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from otel_quant.recording.failures import message_of
+from otel_quant.recording.failures import error_type, message_of
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     Checkpoint,
@@ -20,7 +20,6 @@ from otel_quant.records import (
     RunRecord,
     StepInfo,
     StepRecord,
-    error_type,
 )
 
 

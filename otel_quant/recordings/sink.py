@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.forecast.warnings import NewWarnings
-from otel_quant.recording.failures import message_of
+from otel_quant.recording.failures import error_type, message_of
 from otel_quant.recording.sink import Sink
 from otel_quant.recordings import layout, manifest
 from otel_quant.recordings.event_file import EventFile
@@ -30,10 +30,8 @@ from otel_quant.records import (
     RunInfo,
     RunProgress,
     RunRecord,
-    SpanIds,
     StepInfo,
     StepRecord,
-    error_type,
 )
 from otel_quant.telemetry import forecasts, semconv
 from otel_quant.telemetry.attributes import (
@@ -47,6 +45,7 @@ from otel_quant.telemetry.attributes import (
 )
 from otel_quant.telemetry.readings import attributes_of
 from otel_quant.telemetry.service_name import name_of_program
+from otel_quant.telemetry.span_ids import SpanIds
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""

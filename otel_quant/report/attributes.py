@@ -11,8 +11,6 @@ GPU_LIMIT = semconv.GPU_MEMORY_LIMIT
 CACHE_PEAK = "quant.cache.disk.peak"
 MEMORY_END = "quant.memory.end"
 READING_MEMORY = "quant.reading.memory"
-READING_GPU_MEMORY = "quant.reading.gpu_memory"
-CHECKPOINT_GPU_MEMORY = "quant.checkpoint.gpu_memory"
 
 
 def text(attributes: Mapping[str, AttributeValue], name: str) -> str | None:

@@ -106,7 +106,11 @@ def _gpus(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Itera
             shown.append(every)
         note = ""
         if index == sorted(found)[:_MOST_GPUS][-1]:
-            note = f"The limit takes all {gpus:.0f} GPUs as equally large. " if gpus > 1 else ""
+            note = (
+                f"The limit assumes that all {gpus:.0f} GPUs are equally large. "
+                if gpus > 1
+                else ""
+            )
             left_out = len(found) - _MOST_GPUS
             note += f"{counted(left_out, 'more GPU')} left out." if left_out > 0 else ""
         peak = own if own in grid.peaks else used

@@ -87,7 +87,11 @@ def _most_telling(
     return longest, f"the slowest of {len(processes):,}"
 
 
-_SAID: Final = {"failed": "failed", "killed": "were killed", "lost": "ended without a word"}
+_SAID: Final = {
+    "failed": "failed",
+    "killed": "were killed",
+    "lost": "are gone without having said why",
+}
 
 
 def _end(runs: Sequence[RecordedRun], until: float) -> float:

@@ -44,7 +44,7 @@ class Condition:
     number: float | None
 
     def holds(self, row: Row) -> bool:
-        """Returns whether a run fulfils it; what is not known is unequal to everything.
+        """Returns whether a run fulfils it; one that lacks the value fulfils only ``!=``.
 
         Raises:
             ConditionError: A text is asked whether it is more, or a number is compared with a text.

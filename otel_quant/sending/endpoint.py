@@ -48,7 +48,7 @@ def configured_endpoint() -> Endpoint:
     """
     if defaults_in(os.environ, os.environ) is not None:
         raise NotSentError(
-            "nothing says where to send: expected an endpoint in OTEL_EXPORTER_OTLP_ENDPOINT, "
+            "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"
         )
     with LastResort() as end, _Said():  # any distribution may be there, and raise anything

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
@@ -18,6 +18,7 @@ from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.source import SCOPE, resource_of, run_ids_of
 from otel_quant.sending.spans import KNOWN_AT_START
 from otel_quant.telemetry import semconv
+from otel_quant.telemetry.events import emit_event
 
 
 class Records:
@@ -135,17 +136,7 @@ class Records:
     ) -> None:
         of_run = self._ids.of_run(self._run)
         ids = of_run if step is None else self._ids.of_step(self._run, step)
-        self._logger.emit(
-            LogRecord(
-                timestamp=time_ns,
-                context=_context(ids),
-                severity_number=severity,
-                severity_text=severity.name,
-                event_name=name,
-                body=body,
-                attributes={key: value for key, value in attributes.items() if value is not None},
-            )
-        )
+        emit_event(self._logger, name, body, attributes, _context(ids), time_ns, severity)
 
     def _of_run(self) -> dict[str, Any]:
         run = self._run

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opentelemetry._logs import LoggerProvider, LogRecord, SeverityNumber, get_logger
+from opentelemetry._logs import LoggerProvider, SeverityNumber, get_logger
 from opentelemetry.context import Context
 
 from otel_quant.fault_boundary import FAULTS
@@ -35,6 +35,7 @@ from otel_quant.telemetry.attributes import (
     custom_of,
     run_ids_of,
 )
+from otel_quant.telemetry.events import emit_event
 from otel_quant.telemetry.impairments import Impairments
 from otel_quant.telemetry.readings import Due, attributes_of
 from otel_quant.version import VERSION
@@ -90,10 +91,11 @@ class LogsSink(Sink):
         """
         # The spans sink calls this: its spans do not depend on log records.
         with FAULTS.kept_in(f"sink {self.name}"):
-            self._send_event(
+            emit_event(
+                self._logger,
                 semconv.RUN_STARTED_EVENT,
                 f"{semconv.ROOT_SPAN} started",
-                dict(attributes),
+                attributes,
                 context,
                 start_ns,
             )
@@ -121,7 +123,8 @@ class LogsSink(Sink):
             return
         self._send_warnings(run, progress)
         for sentence_of_gpu, impaired in self._impairments.new_in(reading):
-            self._send_event(
+            emit_event(
+                self._logger,
                 semconv.IMPAIRED_EVENT,
                 sentence_of_gpu,
                 {**self._run_id(), **impaired},
@@ -134,7 +137,8 @@ class LogsSink(Sink):
             return
         self._due.note(reading)
         innermost = progress.steps[-1].info if progress.steps else None
-        self._send_event(
+        emit_event(
+            self._logger,
             semconv.READING_EVENT,
             innermost.label if innermost is not None else semconv.ROOT_SPAN,
             attributes_of(progress, run, self._figures),
@@ -147,7 +151,8 @@ class LogsSink(Sink):
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in costs:
             costed = cost.error is None
-            self._send_event(
+            emit_event(
+                self._logger,
                 semconv.MODEL_COST_EVENT if costed else semconv.COST_FAILED_EVENT,
                 {"heaviest": [dict(node) for node in cost.heaviest]}
                 if costed
@@ -171,19 +176,18 @@ class LogsSink(Sink):
 
     def _send_warnings(self, run: RunInfo, progress: RunProgress) -> None:
         for step, growth in self._warnings.of(progress):
-            self._send_event(
+            emit_event(
+                self._logger,
                 semconv.FORECAST_EVENT,
                 sentence(step, growth, run.limits),
-                _present(
-                    {
-                        **self._run_id(),
-                        **_step_of(step.info),
-                        semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
-                        semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
-                        semconv.FORECAST_TIME_LEFT: step.forecast and step.forecast.time_left,
-                        **forecasts.attributes_of(growth),
-                    }
-                ),
+                {
+                    **self._run_id(),
+                    **_step_of(step.info),
+                    semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
+                    semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
+                    semconv.FORECAST_TIME_LEFT: step.forecast and step.forecast.time_left,
+                    **forecasts.attributes_of(growth),
+                },
                 self._context_of(step.info),
                 progress.reading.time_ns,
                 SeverityNumber.WARN,
@@ -192,7 +196,8 @@ class LogsSink(Sink):
 
     def _emit(self, checkpoint: Checkpoint) -> None:
         self._due.note(checkpoint.reading)
-        self._send_event(
+        emit_event(
+            self._logger,
             semconv.CHECKPOINT_EVENT,
             checkpoint.name,
             self._attributes(checkpoint),
@@ -204,34 +209,14 @@ class LogsSink(Sink):
 
     def _emit_devices(self, record: StepRecord | RunRecord, checkpoint: Checkpoint) -> None:
         for device in self._figures.of_devices(record.start, record.end, record.peaks):
-            self._send_event(
+            emit_event(
+                self._logger,
                 semconv.DEVICE_EVENT,
                 f"{checkpoint.name}: {device[semconv.HW_ID]}",
-                _present({**self._run_id(), **_step_of(checkpoint.step), **device}),
+                {**self._run_id(), **_step_of(checkpoint.step), **device},
                 self._context_of(checkpoint.step),
                 checkpoint.reading.time_ns,
             )
-
-    def _send_event(
-        self,
-        name: str,
-        body: str | dict[str, Any],
-        attributes: dict[str, Any],
-        context: Context | None,
-        time_ns: int,
-        severity: SeverityNumber = SeverityNumber.INFO,
-    ) -> None:
-        self._logger.emit(
-            LogRecord(
-                timestamp=time_ns,
-                context=context,
-                severity_number=severity,
-                severity_text=severity.name,
-                event_name=name,
-                body=body,
-                attributes=attributes,
-            )
-        )
 
     def _run_id(self) -> dict[str, Any]:
         return dict(run_ids_of(self._run)) if self._run is not None else {}
@@ -257,7 +242,7 @@ class LogsSink(Sink):
             **self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline),
             semconv.ERROR_TYPE: checkpoint.error,
         }
-        return _present(attributes)
+        return attributes
 
 
 def _step_of(step: StepInfo | None) -> dict[str, Any]:
@@ -269,7 +254,3 @@ def _step_of(step: StepInfo | None) -> dict[str, Any]:
         semconv.STEP_INDEX: step.index,
         semconv.LIBRARY_NAME: step.library,
     }
-
-
-def _present(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in attributes.items() if value is not None}

@@ -13,6 +13,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
 
+from otel_quant.recording.failures import error_type
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -26,7 +27,6 @@ from otel_quant.records import (
     RunRecord,
     StepInfo,
     StepRecord,
-    error_type,
 )
 from otel_quant.resources import Metric, Resource
 from otel_quant.steps import ALL_STEPS
@@ -251,16 +251,16 @@ class MetricsSink(Sink):
 
     def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
         described = {"unit": metric.unit, "description": metric.brief}
+        create = getattr(self._meter, f"create_{metric.instrument}")
         if observe is not None:
-            create = getattr(self._meter, f"create_{metric.instrument}")
-            return create(metric.name, callbacks=[observe], **described)  # type: ignore[no-any-return]
+            observed: Instrument = create(metric.name, callbacks=[observe], **described)
+            return observed
         if metric.instrument == "histogram":
             return self._meter.create_histogram(
                 metric.name, explicit_bucket_boundaries_advisory=metric.buckets, **described
             )
-        return getattr(self._meter, f"create_{metric.instrument}")(  # type: ignore[no-any-return]
-            metric.name, **described
-        )
+        instrument: Instrument = create(metric.name, **described)
+        return instrument
 
     def _record(
         self,

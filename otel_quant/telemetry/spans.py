@@ -15,6 +15,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvid
 
 from otel_quant.forecast.warnings import NewWarnings
 from otel_quant.log import LOG
+from otel_quant.recording.failures import error_type
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
     AttributeValue,
@@ -23,10 +24,8 @@ from otel_quant.records import (
     RunInfo,
     RunProgress,
     RunRecord,
-    SpanIds,
     StepInfo,
     StepRecord,
-    error_type,
 )
 from otel_quant.resources import Resource
 from otel_quant.telemetry import forecasts, semconv
@@ -43,6 +42,7 @@ from otel_quant.telemetry.attributes import (
     run_ids_of,
     shown_of,
 )
+from otel_quant.telemetry.span_ids import SpanIds
 from otel_quant.version import VERSION
 
 

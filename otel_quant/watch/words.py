@@ -24,7 +24,7 @@ def outcome(recording: Recording) -> str:
     if recording.state == "failed" and ending is not None and ending.exit_code:
         return f"failed with exit code {ending.exit_code}"
     if recording.state == "lost":
-        return "gone without a word"
+        return "gone without having said why"
     return recording.state
 
 

@@ -71,7 +71,7 @@ def signals_of_one_run() -> dict[str, object]:
         ],
         "records": [
             (item.log_record.event_name, item.log_record.body)
-            for item in records.get_finished_logs()  # type: ignore[attr-defined] # either exporter
+            for item in records.get_finished_logs()
         ],
         "metrics": sorted(
             metric.name

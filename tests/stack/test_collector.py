@@ -15,7 +15,8 @@ import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+from tests.fixtures.otlp_messages import Span
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack.artificial_run import STEPS
 from tests.stack.conftest import JOB, Quantize, SendRun
 from tests.stack.processes import (
@@ -409,11 +410,11 @@ def asked_with(collector: Collector, *headers: tuple[str, str]) -> grpc.StatusCo
 
 
 def answer(channel: grpc.Channel, *headers: tuple[str, str]) -> grpc.StatusCode:
-    export = TraceServiceStub(channel).Export  # type: ignore[no-untyped-call]
+    export = TraceServiceStub(channel).Export
     try:
         export(ExportTraceServiceRequest(), metadata=headers, timeout=20)
     except grpc.RpcError as error:
-        return error.code()  # type: ignore[no-any-return, attr-defined]
+        return error.code()
     return OK
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from tests.fixtures.otlp_receiver import Span
+from tests.fixtures.otlp_messages import Span
 
 _FIELD: Final = r'(?:span|resource)\.(?:"[^"]+"|[\w.]+)|name'
 _CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|`[^`]*`|[\d.]+)')

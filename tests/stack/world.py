@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fixtures.otlp_receiver import Span
+from tests.fixtures.otlp_messages import Span
 from tests.stack import traceql
 from tests.stack.conftest import JOB
 from tests.stack.processes import Backends, fetch

@@ -51,8 +51,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "recording": SHARED | {"forecast", "probes"},
     "telemetry": SHARED | {"environment", "forecast", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
-    "recordings": SHARED
-    | {"environment", "forecast", "probes", "profile", "recording", "telemetry"},
+    "recordings": SHARED | {"forecast", "probes", "profile", "recording", "telemetry"},
     "launcher": SHARED
     | {"environment", "probes", "recording", "recordings", "rendering", "telemetry"},
     "runtime": SHARED

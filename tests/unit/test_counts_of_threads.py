@@ -55,7 +55,7 @@ data, together = Data(), threading.Barrier({THREADS})
 step = RUNTIME.recorder.open(
     "Calibration", library="library", attributes={{"quant.layer_count": Slow(0)}}
 )
-entered = RUNTIME.recorder.enter(step)
+entered = step.enter()
 threads = [
     threading.Thread(target=contextvars.copy_context().run, args=[count]) for _ in range({THREADS})
 ]

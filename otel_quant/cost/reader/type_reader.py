@@ -6,12 +6,18 @@ from typing import Final
 
 from otel_quant.cost.reader.bounded_reader import MAX_RANK, BoundedReader
 from otel_quant.cost.reader.wire import LENGTH, VARINT, signed
-from otel_quant.cost.structure import Dim, Type, ValueInfo
+from otel_quant.cost.structure import Dim, Kind, Type, ValueInfo
 
 MAX_TYPE_DEPTH: Final = 16
 """Types within types (sequence of optional of ...)."""
 
-_TYPE_KINDS: Final = {1: "tensor", 4: "sequence", 5: "map", 8: "sparse", 9: "optional"}
+_TYPE_KINDS: Final[dict[int, Kind]] = {
+    1: "tensor",
+    4: "sequence",
+    5: "map",
+    8: "sparse",
+    9: "optional",
+}
 """Fields of a TypeProto."""
 
 
@@ -59,7 +65,7 @@ class TypeReader(BoundedReader):
                 result = Type(what, element=element)
         return result
 
-    def _tensor_type(self, end: int, kind: str) -> Type:
+    def _tensor_type(self, end: int, kind: Kind) -> Type:
         reader = self._reader
         dtype = 0
         shape: tuple[Dim, ...] | None = None

@@ -146,7 +146,7 @@ def optional(op: Operation) -> list[Value]:
         result.element = _copy(op.input(0))
         result.items = (op.input(0),)
     elif isinstance(declared, Type):
-        result.element = Value(declared.dtype, kind=declared.kind)  # type: ignore[arg-type]  # same names
+        result.element = Value(declared.dtype, kind=declared.kind)
         result.items = ()
     return [result]
 

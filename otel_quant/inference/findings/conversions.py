@@ -28,7 +28,7 @@ _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it 
 
 _SIGNED: Final = Obstacle(
     "its operand is int8, which onnxruntime fuses on x86 only where it can make it uint8",
-    "uint8 for what is no weight",
+    "uint8 for what is not a weight",
 )
 
 
@@ -58,7 +58,7 @@ def unfused(evidence: Evidence) -> Iterator[Met]:
 
 
 def foreign(evidence: Evidence) -> Iterator[Met]:
-    """Yields the conversions of AMD Quark's own operators: onnxruntime fuses them with nothing."""
+    """Yields the conversions of AMD Quark's own operators: onnxruntime does not fuse them."""
     kernels = [
         kernel
         for kernel in evidence.kernels
@@ -70,10 +70,7 @@ def foreign(evidence: Evidence) -> Iterator[Met]:
     if kernels:
         names = [kernel.nodes[0].name for kernel in kernels]
         what = " and ".join(dict.fromkeys(kernel.profiled.op_type for kernel in kernels))
-        text = (
-            f"{what} {listed(names)} ran as they are: onnxruntime fuses operators of AMD Quark with "
-            "nothing"
-        )
+        text = f"{what} {listed(names)} ran as they are: onnxruntime does not fuse operators of AMD Quark"
         yield Met(names[0], kernels, text)
 
 

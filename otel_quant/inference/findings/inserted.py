@@ -23,7 +23,7 @@ _WHY: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "ReorderInput": ("blocks the channels for the kernel behind it", ""),
     "ReorderOutput": (
-        "puts the channels back because the kernel behind it takes them in no blocks",
+        "puts the channels back because the kernel behind it does not take them in blocks",
         "",
     ),
 }

@@ -16,7 +16,7 @@ from otel_quant.instruments.shared.onnx_models import Models, models_of
 from otel_quant.instruments.shared.operations import innermost
 from otel_quant.instruments.shared.samples import COUNTING_SAMPLES, count_sample, note_shapes
 from otel_quant.log import LOG
-from otel_quant.recording.recorder import OpenStep
+from otel_quant.recording.open_step import OpenStep
 from otel_quant.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.steps import ProfileStep
 from otel_quant.telemetry import semconv

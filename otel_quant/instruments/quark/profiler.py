@@ -25,7 +25,7 @@ from otel_quant.instruments.shared.library_steps import library_step_begin, open
 from otel_quant.instruments.shared.samples import with_counted_loader
 from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.profile.path import DEFAULT_PATH
-from otel_quant.recording.recorder import OpenStep
+from otel_quant.recording.open_step import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation, Begin, qualified_name
 from otel_quant.steps import ALL_STEPS, ProfileStep

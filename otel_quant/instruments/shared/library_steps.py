@@ -15,7 +15,7 @@ from otel_quant.instruments.shared.hooks import HOOKS
 from otel_quant.instruments.shared.library import AttributeSources, Hook, Library
 from otel_quant.instruments.shared.nesting import is_reported_already
 from otel_quant.instruments.shared.operations import inherited_attributes
-from otel_quant.recording.recorder import OpenStep
+from otel_quant.recording.open_step import OpenStep
 from otel_quant.records import AttributeValue
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import Begin, as_step, qualified_name

@@ -11,7 +11,7 @@ from typing import Final
 from otel_quant.instruments import LIBRARIES
 from otel_quant.instruments.shared.library import Library
 from otel_quant.instruments.shared.operations import is_within
-from otel_quant.recording.recorder import OpenStep
+from otel_quant.recording.open_step import OpenStep
 from otel_quant.runtime import RUNTIME
 
 _BUILT_ON: Final = {

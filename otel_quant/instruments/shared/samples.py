@@ -17,7 +17,7 @@ from otel_quant.instruments.shared.batches import items_in
 from otel_quant.instruments.shared.library import Hook, Library
 from otel_quant.instruments.shared.nesting import enclosing_steps
 from otel_quant.instruments.shared.operations import around
-from otel_quant.recording.recorder import OpenStep
+from otel_quant.recording.open_step import OpenStep
 from otel_quant.runtime import RUNTIME
 from otel_quant.scope import OPENING_A_STEP, Activation
 from otel_quant.steps import ProfileStep

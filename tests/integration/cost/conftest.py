@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 
 
 @pytest.fixture(scope="session")

@@ -145,7 +145,7 @@ def node_macs(node: NodeProto, shapes: Shapes, results: dict[str, np.ndarray]) -
         return y[0] * y[1] * inner
     if kind == "MatMulNBits":
         assert x[0] is not None
-        return prod(x[0][:-1]) * int(given["K"]) * int(given["N"])  # type: ignore[call-overload]
+        return prod(x[0][:-1]) * int(given["K"]) * int(given["N"])
     if kind in ("LSTM", "GRU", "RNN"):
         return _recurrent(kind, x, given)
     if kind == "Attention" and node.domain == "com.microsoft":
@@ -176,7 +176,7 @@ def _recurrent(kind: str, x: list[tuple[int, ...] | None], given: dict[str, obje
     steps = x[0][0] * x[0][1]
     width = x[0][2]
     directions = x[1][0]
-    hidden = int(given["hidden_size"])  # type: ignore[call-overload]
+    hidden = int(given["hidden_size"])
     return steps * directions * gates * hidden * (width + hidden)
 
 

@@ -20,7 +20,8 @@ from onnx import TensorProto, numpy_helper
 
 from otel_quant.cost import InputSpec, analyze
 from tests.integration.cost.backend_data import Recorded, light_models, recorded_models
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 from tests.integration.cost.reference import real_results
 
 GIVES_UP = {
@@ -100,9 +101,9 @@ def tool_graph(path: Path, feeds: dict[str, np.ndarray] | None) -> object:
 
 def totals(graph: object) -> dict[str, int]:
     return {
-        "macs": int(graph.macs[0]),  # type: ignore[attr-defined]
-        "params": int(graph.params),  # type: ignore[attr-defined]
-        "memory_bytes": int(graph.memory),  # type: ignore[attr-defined]
+        "macs": int(graph.macs[0]),
+        "params": int(graph.params),
+        "memory_bytes": int(graph.memory),
     }
 
 
@@ -244,7 +245,7 @@ def _tensor_within_is_wrong(graph: object, case: Recorded) -> bool:
 
 
 def _differs(graph: object, name: str, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    theirs = graph.tensormap[name]  # type: ignore[attr-defined]
+    theirs = graph.tensormap[name]
     if tuple(theirs.get_shape()) != shape:
         return True
     return theirs.dtype is None or np.dtype(theirs.dtype) != dtype

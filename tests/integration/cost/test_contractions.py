@@ -11,7 +11,8 @@ from onnx.inliner import inline_local_functions
 from otel_quant.cost import analyze
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import DATA
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 
 WITH_BODIES = {
     # five iterations of [4, 8] x [8, 8], then the more expensive branch, [4, 8] x [8, 6]

@@ -102,7 +102,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Inputs(CalibrationDataReader):  # type: ignore[misc]
+class Inputs(CalibrationDataReader):
     """Three random inputs of a net."""
 
     def __init__(self, net: str) -> None:

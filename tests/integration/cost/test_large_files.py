@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from otel_quant.cost import analyze
-from tests.integration.cost.models import export
+from tests.integration.cost.exporting import export
 
 SCRIPT = """
 import json, sys
@@ -188,7 +188,7 @@ def test_a_model_of_a_billion_parameters_takes_a_few_megabytes(tmp_path: Path) -
     path = tmp_path / "llama.onnx"
     llama(path)
     found = in_a_process_of_its_own(path, "input_ids=1x128")
-    assert round(found["params"] / 1e9, 1) == 1.1  # type: ignore[operator]
+    assert round(found["params"] / 1e9, 1) == 1.1
     per_token = 22 * (2048 * (2 * 2048 + 2 * 256) + 3 * 2048 * 5632) + 2048 * 32000
     scores = 22 * 2 * 32 * 128 * 128 * 64
     assert found["macs_contraction"] == 128 * per_token + scores

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from otel_quant.cost import analyze
-from tests.integration.cost.models import export
+from tests.integration.cost.exporting import export
 from tests.integration.cost.test_against_onnx_tool import ours, tool_graph, totals
 
 pytestmark = pytest.mark.quark
@@ -57,7 +57,7 @@ def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged
     from quark.onnx import ModelQuantizer
     from quark.onnx.quantization.config import Config, get_default_config
 
-    class Two(CalibrationDataReader):  # type: ignore[misc]
+    class Two(CalibrationDataReader):
         def __init__(self) -> None:
             self._left = 2
 

@@ -15,7 +15,8 @@ from otel_quant.cost import analyze
 from otel_quant.cost.values import Value
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import light_models, recorded_models
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 from tests.integration.cost.walking import walk
 
 
@@ -64,7 +65,7 @@ def test_every_tensor_of_the_zoo_topologies_is_as_onnxruntime_makes_it(path: obj
         for info in model.graph.input
         if info.name not in static
     }
-    values, _ = walk(path, {})  # type: ignore[arg-type]
+    values, _ = walk(path, {})
     real = reference.real_results(model, feeds)
     assert [fault for key in real if key in values for fault in same(values[key], real[key])] == []
     assert [key for key in real if key in values and values[key].size is None] == []

@@ -11,7 +11,8 @@ import onnxruntime
 import pytest
 
 from otel_quant.cost import analyze, write_with_shapes
-from tests.integration.cost.models import FAMILY, Case
+from tests.integration.cost.exporting import Case
+from tests.integration.cost.models import FAMILY
 
 
 def results(path: Path, case: Case) -> list[np.ndarray]:

@@ -63,7 +63,7 @@ def float_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+class Images(CalibrationDataReader):
     def __init__(self) -> None:
         random = np.random.default_rng(1)
         self._batches: Iterator[dict[str, np.ndarray]] = iter(

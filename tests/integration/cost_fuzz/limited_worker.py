@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import otel_quant
@@ -24,6 +25,15 @@ PYTHON = (sys.prefix, sys.base_prefix, str(Path(otel_quant.__file__).parent))
 
 PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
 """On a hostile model a rule may find too few axes or too large numbers; this is our mistake."""
+
+LOADED_LATER = (
+    "numpy",
+    "otel_quant.cost.fusion",
+    "otel_quant.cost.reader.weights",
+    "otel_quant.cost.shapes.trip_count",
+    "otel_quant.cost.sparsity",
+)
+"""Modules that a cost may need: what their own files are is not the model's doing."""
 
 opened: list[str] = []
 
@@ -71,13 +81,8 @@ def wrong(model: dict[str, object]) -> list[str]:
 
 
 def main() -> None:
-    import numpy  # noqa: F401  # sparsity's; its own files are not the model's doing
-
-    import otel_quant.cost.fusion
-    import otel_quant.cost.reader.weights
-    import otel_quant.cost.shapes.trip_count
-    import otel_quant.cost.sparsity  # noqa: F401
-
+    for module in LOADED_LATER:
+        import_module(module)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     sys.addaudithook(note)
     for line in sys.stdin:

@@ -63,8 +63,8 @@ def test_a_probe_measures_two_samples_and_extrapolates_within_its_bounds(
         return dict(found)
 
     real, extrapolated = estimated(2), estimated(8)
-    assert [part["name"] for part in real["memory"]] == ["real run"]  # type: ignore[attr-defined]
-    assert [part["name"] for part in extrapolated["memory"]] == [  # type: ignore[attr-defined]
+    assert [part["name"] for part in real["memory"]] == ["real run"]
+    assert [part["name"] for part in extrapolated["memory"]] == [
         "real run",
         "further samples",
     ]

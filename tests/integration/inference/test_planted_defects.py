@@ -57,7 +57,7 @@ def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_of_a_clean_model_nothing_is_said(
+def test_a_clean_model_has_no_findings(
     name: str, results: dict[str, tuple[ModelResult, Measured]]
 ) -> None:
     assert results[name][0].problem == ""

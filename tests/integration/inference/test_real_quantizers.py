@@ -59,7 +59,7 @@ _PRESETS = ("XINT8", "A8W8", "BF16")
 def _reader(shape: tuple[int, ...]) -> Any:
     from onnxruntime.quantization import CalibrationDataReader
 
-    class Two(CalibrationDataReader):  # type: ignore[misc]
+    class Two(CalibrationDataReader):
         def __init__(self) -> None:
             self._left = [np.random.default_rng(i).random(shape, np.float32) for i in range(2)]
 

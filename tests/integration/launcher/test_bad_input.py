@@ -82,7 +82,7 @@ def test_options_of_the_program_are_its_own_with_and_without_dashes(launched: La
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "--quiet --out -- x\n", "")
 
 
-def test_a_full_disk_costs_the_recording_and_not_the_program(launched: Launched) -> None:
+def test_a_full_disk_cuts_the_recording_and_leaves_the_program_as_it_is(launched: Launched) -> None:
     code = "import otel_quant\nwith otel_quant.step('A'): print('done')"
     limited = 'trap "" XFSZ; ulimit -f 1; exec "$@"'
     (launched.folder / "p.py").write_text(code)
@@ -93,7 +93,7 @@ def test_a_full_disk_costs_the_recording_and_not_the_program(launched: Launched)
     assert (ended.returncode, ended.stdout) == (0, "done\n")
 
 
-def test_the_recording_that_is_removed_meanwhile_costs_the_program_nothing(
+def test_a_recording_that_is_removed_meanwhile_leaves_the_program_as_it_is(
     launched: Launched,
 ) -> None:
     ended = launched.run(["sh", "-c", "rm -r otel-quant-*; exit 3"])

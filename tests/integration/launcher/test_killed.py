@@ -133,10 +133,10 @@ def test_a_killed_calibration_says_where_it_was_and_what_it_held(launched: Launc
     assert ending.open_steps == ("Calibration",)
     assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
     assert ending.evidence is not None
-    assert ending.evidence.endswith("somebody has sent the signal")
+    assert ending.evidence.endswith("a person or a program has sent the signal")
 
 
-def test_a_killed_child_is_told_although_the_program_ends_by_itself(launched: Launched) -> None:
+def test_a_killed_child_is_reported_although_the_program_ends_by_itself(launched: Launched) -> None:
     parent = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode != 0)"
     # Slowly enough for a reading near the end, also on a busy machine: nobody waits for this process.
     child = program(launched.folder, 10 * MB, 512, last=60, pause=0.03)
@@ -165,7 +165,7 @@ def test_a_calibration_that_holds_gigabytes_says_how_many(launched: Launched) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("turn", range(20))
-def test_an_out_of_memory_kill_is_known_and_told(
+def test_an_out_of_memory_kill_is_known_and_reported(
     launched: Launched, group: Path, turn: int
 ) -> None:
     size = (400 + 30 * turn) * MB
@@ -185,7 +185,7 @@ def test_an_out_of_memory_kill_is_known_and_told(
     assert ending.advice[0].text.startswith("Give it more memory: all 512 samples need about ")
 
 
-def test_one_out_of_memory_kill_is_known_and_told(launched: Launched, group: Path) -> None:
+def test_one_out_of_memory_kill_is_known_and_reported(launched: Launched, group: Path) -> None:
     limit(group, 400 * MB)
     done = run_within(group, launched, program(launched.folder, 10 * MB, 512))
     assert done.returncode == -signal.SIGKILL
@@ -194,7 +194,7 @@ def test_one_out_of_memory_kill_is_known_and_told(launched: Launched, group: Pat
     assert abs(sample_in(ending)[0] - int((launched.folder / "given").read_text())) <= 1
 
 
-def test_a_limit_of_the_address_space_is_told(launched: Launched) -> None:
+def test_a_limit_of_the_address_space_is_reported(launched: Launched) -> None:
     command = program(launched.folder, 100 * MB, 512)
     done = launched.run(["sh", "-c", 'ulimit -v 4000000; exec "$@"', "sh", *command])
     assert done.returncode == 1
@@ -321,7 +321,9 @@ def test_a_launcher_that_is_killed_leaves_the_program_and_the_recording(
     assert (launched.folder / "int8.onnx").exists()
 
 
-def test_a_program_that_dies_while_the_launcher_is_stopped_is_told(launched: Launched) -> None:
+def test_a_program_that_is_killed_while_the_launcher_is_stopped_is_reported(
+    launched: Launched,
+) -> None:
     folder = launched.folder / "recording"
     process = subprocess.Popen(
         [*launcher("--out", str(folder)), *program(launched.folder, 1000, 512, 100, 0.002)],

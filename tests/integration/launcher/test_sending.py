@@ -17,7 +17,8 @@ import pytest
 from otel_quant.recordings.reader import read
 from otel_quant.telemetry import semconv
 from tests.fixtures.launched import Launched
-from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Point, Record, Span
+from tests.fixtures.otlp_messages import Point, Record, Span
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 
 QUANTIZATION: Final = """
 import numpy as np, onnx, os, signal, sys

@@ -102,7 +102,9 @@ DEADLY = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.S
 
 
 @pytest.mark.parametrize("number", DEADLY)
-def test_the_launcher_dies_of_what_the_program_dies_of(launched: Launched, number: int) -> None:
+def test_the_launcher_is_ended_by_the_signal_that_ended_the_program(
+    launched: Launched, number: int
+) -> None:
     code = f"import os, signal; signal.signal({number}, signal.SIG_DFL)\n"
     if number == signal.SIGKILL:
         code = "import os\n"

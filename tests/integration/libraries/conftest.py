@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.otlp_receiver import OtlpReceiver, Span
+from tests.fixtures.otlp_messages import Span
+from tests.fixtures.otlp_receiver import OtlpReceiver
 
 PROGRAMS = Path(__file__).parent / "programs"
 

@@ -1,98 +1,17 @@
-"""``otel-quant cost``: its whole output and its exit codes."""
+"""``otel-quant cost``: its whole output, in each format."""
 
 from __future__ import annotations
 
-import csv
 import json
 import textwrap
 from pathlib import Path
 
-import numpy as np
-import onnx
-import onnx.parser
 import pytest
-from onnx import numpy_helper
 
-from otel_quant.cli import main
-
-FLOAT = """
-<ir_version: 9, opset_import: ["" : 17]>
-net (float[N, 3, 8, 8] image) => (float[N, 10] scores) {
-   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
-   [act] r = Relu (c)
-   [flat] f = Flatten (r)
-   [head] scores = MatMul (f, hw)
-}
-"""
-FLOAT_WEIGHTS = {
-    "cw": np.ones((4, 3, 3, 3), np.float32),
-    "cb": np.ones(4, np.float32),
-    "hw": np.ones((64, 10), np.float32),
-}
-
-QUANTIZED = """
-<ir_version: 9, opset_import: ["" : 17]>
-net (float[N, 3, 8, 8] image) => (float[N, 10] scores) {
-   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
-   [act] r = Relu (c)
-   [flat] f = Flatten (r)
-   [q] fq = QuantizeLinear (f, s, z)
-   [dq] fd = DequantizeLinear (fq, s, z)
-   [dqw] hd = DequantizeLinear (hw, s, z)
-   [head] scores = MatMul (fd, hd)
-}
-"""
-QUANTIZED_WEIGHTS = {
-    **FLOAT_WEIGHTS,
-    "hw": np.ones((64, 10), np.int8),
-    "s": np.array(0.5, np.float32),
-    "z": np.array(0, np.int8),
-}
-
-HOSTILE = """
-<ir_version: 9, opset_import: ["" : 17, "custom" : 1]>
-net (float[2, 3] image) => (unknown) {
-   [first] y = Relu (image)
-   [second] unknown = custom.Odd (y)
-}
-"""
+from tests.unit.cli.costed_models import HOSTILE, IN_CSV, printed, save
 
 
-def save(path: Path, text: str, weights: dict[str, np.ndarray]) -> Path:
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.extend(
-        numpy_helper.from_array(value, name) for name, value in weights.items()
-    )
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a float model and a quantized one."""
-    save(tmp_path / "float.onnx", FLOAT, FLOAT_WEIGHTS)
-    save(tmp_path / "quantized.onnx", QUANTIZED, QUANTIZED_WEIGHTS)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-ASSUMED = "float.onnx: assumed N = 1: --dim N=1 sets it"
-
-IN_CSV = f"otel-quant: {ASSUMED}\n"
-"""On standard error: CSV has no place for it."""
-
-
-def printed(
-    capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0, error: str = ""
-) -> str:
-    """Runs the command; returns what it wrote, its exit code and complaint as expected."""
-    assert main(["cost", *arguments]) == code
-    written = capsys.readouterr()
-    assert written.err == error
-    return written.out
-
-
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_a_model_is_a_table_of_nodes_one_of_operators_and_totals(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -132,7 +51,7 @@ nodes                          4
     )
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_markdown_has_the_same_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         printed(capsys, "float.onnx", "--format", "markdown")
@@ -181,7 +100,7 @@ Rules: corrected, view: fused
     )
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     header = (
         "model,node,op,macs,macs_share,backward_macs,memory_bytes,memory_share,intensity,params,"
@@ -196,7 +115,7 @@ def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixt
     )
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> None:
     by_op = printed(
         capsys, "float.onnx", "--format", "csv", "--by", "op", "--top", "1", error=IN_CSV
@@ -217,7 +136,7 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -299,7 +218,7 @@ def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
     }
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_memory_is_that_of_kernels_that_run_unless_that_of_the_file_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -325,136 +244,7 @@ def test_memory_is_that_of_kernels_that_run_unless_that_of_the_file_is_asked_for
     )
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed(capsys, "float.onnx", "quantized.onnx", "--by", "total")
-    assert (
-        out.partition("float.onnx -> ")[2]
-        == """\
-quantized.onnx (view: fused)
-
-                                 BEFORE    AFTER  CHANGE
------------------------------  --------  -------  -------------
-file and external data, bytes     3,306    1,527  x 0.462
-weights, bytes                    3,008    1,093  x 0.363
-parameters                          752      754  x 1.003
-MACs                              2,496    2,752  x 1.103
-MACs of contractions              2,368    2,368  x 1.000
-memory, bytes                     3,816    1,965  x 0.515
-peak of activations, bytes        1,024    1,024  x 1.000
-nodes                                 4        7  +3
-QuantizeLinear nodes                  0        1  +1
-DequantizeLinear nodes                0        2  +2
-nodes without known MACs              0        0  +0
-contraction MACs in float32    100.00 %  72.97 %  -27.03 points
-contraction MACs in int8         0.00 %  27.03 %  +27.03 points
-"""
-    )
-    document = json.loads(printed(capsys, "float.onnx", "quantized.onnx", "--format", "json"))
-    assert document["comparison"] == [
-        {
-            "baseline": "float.onnx",
-            "path": "quantized.onnx",
-            "file_bytes": {"before": 3306, "after": 1527, "ratio": 1527 / 3306},
-            "weight_bytes": {"before": 3008, "after": 1093, "ratio": 1093 / 3008},
-            "params": {"before": 752, "after": 754, "ratio": 754 / 752},
-            "macs": {"before": 2496, "after": 2752, "ratio": 2752 / 2496},
-            "macs_contraction": {"before": 2368, "after": 2368, "ratio": 1.0},
-            "memory_bytes": {"before": 3816, "after": 1965, "ratio": 1965 / 3816},
-            "peak_activation_bytes": {"before": 1024, "after": 1024, "ratio": 1.0},
-            "nodes": {"before": 4, "after": 7},
-            "quantize_nodes": {"before": 0, "after": 1},
-            "dequantize_nodes": {"before": 0, "after": 2},
-            "uncosted_nodes": {"before": 0, "after": 0},
-            "precision": {
-                "float32": {"before": 1.0, "after": 1728 / 2368},
-                "int8": {"before": 0.0, "after": 640 / 2368},
-            },
-        }
-    ]
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_comparison_without_the_models_is_printed_in_every_format(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    models = ("float.onnx", "quantized.onnx")
-    table = printed(capsys, *models, "--by", "comparison")
-    assumed = (
-        "float.onnx: assumed N = 1: --dim N=1 sets it\n"
-        "quantized.onnx: assumed N = 1: --dim N=1 sets it\n"
-    )
-    assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
-    table = table.replace(assumed, "")
-    assert printed(capsys, *models, "--by", "total").endswith(f"\n{table}")
-    page = printed(capsys, *models, "--by", "comparison", "--format", "markdown")
-    assert (
-        page
-        == """\
-## float.onnx -\\> quantized.onnx (view: fused)
-
-float.onnx: assumed N = 1: --dim N=1 sets it
-
-quantized.onnx: assumed N = 1: --dim N=1 sets it
-
-|  | BEFORE | AFTER | CHANGE |
-| --- | ---: | ---: | ---: |
-| file and external data, bytes | 3,306 | 1,527 | x 0.462 |
-| weights, bytes | 3,008 | 1,093 | x 0.363 |
-| parameters | 752 | 754 | x 1.003 |
-| MACs | 2,496 | 2,752 | x 1.103 |
-| MACs of contractions | 2,368 | 2,368 | x 1.000 |
-| memory, bytes | 3,816 | 1,965 | x 0.515 |
-| peak of activations, bytes | 1,024 | 1,024 | x 1.000 |
-| nodes | 4 | 7 | +3 |
-| QuantizeLinear nodes | 0 | 1 | +1 |
-| DequantizeLinear nodes | 0 | 2 | +2 |
-| nodes without known MACs | 0 | 0 | +0 |
-| contraction MACs in float32 | 100.00 % | 72.97 % | -27.03 points |
-| contraction MACs in int8 | 0.00 % | 27.03 % | +27.03 points |
-"""
-    )
-    rows = printed(
-        capsys, *models, "--by", "comparison", "--format", "csv",
-        error=IN_CSV + IN_CSV.replace("float", "quantized"),
-    )  # fmt: skip
-    assert (
-        rows
-        == """\
-baseline,model,figure,before,after,ratio
-float.onnx,quantized.onnx,file_bytes,3306,1527,0.461887
-float.onnx,quantized.onnx,weight_bytes,3008,1093,0.363364
-float.onnx,quantized.onnx,params,752,754,1.00266
-float.onnx,quantized.onnx,macs,2496,2752,1.10256
-float.onnx,quantized.onnx,macs_contraction,2368,2368,1
-float.onnx,quantized.onnx,memory_bytes,3816,1965,0.514937
-float.onnx,quantized.onnx,peak_activation_bytes,1024,1024,1
-float.onnx,quantized.onnx,nodes,4,7,
-float.onnx,quantized.onnx,quantize_nodes,0,1,
-float.onnx,quantized.onnx,dequantize_nodes,0,2,
-float.onnx,quantized.onnx,uncosted_nodes,0,0,
-float.onnx,quantized.onnx,precision.float32,1,0.72973,
-float.onnx,quantized.onnx,precision.int8,0,0.27027,
-"""
-    )
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_comparison_with_a_model_that_cannot_be_read_is_only_an_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    complaint = "missing.onnx: cannot be opened: No such file or directory; expected an ONNX file"
-    arguments = ("float.onnx", "missing.onnx", "--by", "comparison")
-    for form in ("table", "csv"):
-        assert (
-            printed(
-                capsys, *arguments, "--format", form, code=1, error=f"otel-quant: {complaint}\n"
-            )
-            == ""
-        )
-
-
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text()
 
@@ -528,71 +318,7 @@ nodes without a rule           custom:Odd 1
     )
 
 
-def test_control_characters_in_names_are_escaped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = save(Path("m.onnx"), HOSTILE, {})
-    model = onnx.load(path)
-    model.graph.node[0].name = "a\n\x1b[31m|<b>\u202e"
-    path.write_bytes(model.SerializeToString())
-
-    assert (
-        printed(capsys, "m.onnx", "--by", "node", "--top", "1")
-        == """\
-m.onnx (rules: corrected, view: fused)
-
-NODE                   OP    MACS       %  BACKWARD MACS  MEMORY B       %  MACS/B  PARAMS  %  INPUT  OUTPUT
----------------------  ----  ----  ------  -------------  --------  ------  ------  ------  -  -----  ------
-a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00    0.12       0  -    2x3  2x3
-(1 more)
-"""
-    )
-    lines = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
-    assert lines.splitlines()[1].split(",")[1] == "a\\n\\x1b[31m|<b>\\u202e"
-    page = printed(capsys, "m.onnx", "--format", "markdown", "--by", "node", "--top", "1")
-    assert page.splitlines()[8].startswith("| a\\\\n\\\\x1b\\[31m\\|\\<b\\>\\\\u202e | Relu |")
-    document = printed(capsys, "m.onnx", "--format", "json")
-    assert document.isascii()
-    assert json.loads(document)["models"][0]["nodes"][0]["name"] == "a\n\x1b[31m|<b>\u202e"
-
-
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [
-        ("=1+1", "'=1+1"),
-        ("+1", "'+1"),
-        ("-1", "'-1"),
-        ("@SUM(A1)", "'@SUM(A1)"),
-        ("  =1", "'  =1"),
-        ("\t=1", "\\t=1"),
-        ('"=1', "'\"=1"),
-        ("\uff1d1", "'\uff1d1"),
-        ("a;=1", "a;'=1"),
-        ("a,=1", "a,'=1"),
-        ("/model/a-b+c=d@e", "/model/a-b+c=d@e"),
-    ],
-)
-def test_no_name_is_read_as_a_spreadsheet_formula(
-    name: str,
-    cell: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = save(Path("m.onnx"), HOSTILE, {})
-    model = onnx.load(path)
-    model.graph.node[0].name = name
-    path.write_bytes(model.SerializeToString())
-
-    written = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
-    assert list(csv.reader(written.splitlines()))[1][1] == cell
-    document = json.loads(printed(capsys, "m.onnx", "--format", "json", "--top", "1"))
-    assert document["models"][0]["nodes"][0]["name"] == name
-
-
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize(
     ("arguments", "order"),
     [
@@ -612,7 +338,7 @@ def test_nodes_are_in_the_requested_order(
     assert [line.split(",")[1] for line in lines] == order
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize(
     "notation", ["image=5x3x8x8", "image:5x3x8x8", "image:f32:5x3x8x8", "image:float32:5x3x8x8"]
 )
@@ -624,7 +350,7 @@ def test_an_input_may_be_given_in_either_notation(
     assert (model["total"]["macs_contraction"], model["symbolic_dims"]) == (5 * 2368, {})
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
 def test_an_overridden_length_is_in_every_format(
     form: str, capsys: pytest.CaptureFixture[str]
@@ -644,7 +370,7 @@ def test_an_overridden_length_is_in_every_format(
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize("by", ["node", "op"])
 def test_assumed_lengths_are_shown_without_totals_too(
     by: str, capsys: pytest.CaptureFixture[str]
@@ -656,7 +382,7 @@ def test_assumed_lengths_are_shown_without_totals_too(
     assert page.startswith("## float.onnx\n\nassumed N = 1: --dim N=1 sets it\n\nRules: ")
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("two_models")
 def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -667,118 +393,3 @@ def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
 
     assert [node["name"] for node in cut["nodes"]] == ["head"]
     assert {**cut, "nodes": whole["nodes"]} == whole
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    ("arguments", "code", "error"),
-    [
-        (
-            ("missing.onnx",),
-            1,
-            "missing.onnx: cannot be opened: No such file or directory; expected an ONNX file",
-        ),
-        (
-            ("float.onnx", "--input", "image"),
-            2,
-            "--input: 'image' is not understood; "
-            "expected name=1x3x224x224 or name:f32:1x3x224x224[:values]",
-        ),
-        (
-            ("float.onnx", "--input", "image=1x3", "--input", "image=1x4"),
-            2,
-            "--input: 'image' is given twice",
-        ),
-        (
-            ("float.onnx", "--input", "sound=1x3"),
-            1,
-            "float.onnx: has no input 'sound' (--input 'sound=1x3'); expected one of 'image'",
-        ),
-        (
-            ("float.onnx", "--input", "image=1x3"),
-            1,
-            "float.onnx: input 'image' is given shape [1, 3] (--input 'image=1x3'); "
-            "expected 4 dimensions as in ['N', 3, 8, 8]",
-        ),
-        (
-            ("float.onnx", "--input", "image:i64:1x3x8x8"),
-            1,
-            "float.onnx: input 'image' is given type int64 (--input 'image:i64:1x3x8x8'); "
-            "expected float32 as the model declares it",
-        ),
-        (
-            ("float.onnx", "--by", "comparison"),
-            2,
-            "--by comparison: one model is given; expected two or more",
-        ),
-        ((".",), 1, ".: is not a regular file; expected an ONNX file"),
-    ],
-)
-def test_an_error_is_one_line_and_an_exit_code(
-    arguments: tuple[str, ...], code: int, error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert printed(capsys, *arguments, code=code, error=f"otel-quant: {error}\n") == ""
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--top", "0"), "argument --top: '0' is not a number of lines from 1"),
-        (("--top", "-1"), "argument --top: '-1' is not a number of lines from 1"),
-        (("--top", "\x1b[31m"), r"argument --top: '\x1b[31m' is not a number of lines from 1"),
-        (
-            ("--time-limit", "nan"),
-            "argument --time-limit: 'nan' is not a number of seconds above 0, at most 86400",
-        ),
-        (("--rules", "exact"), "argument --rules: invalid choice: 'exact'"),
-        (("--format", "xml"), "argument --format: invalid choice: 'xml'"),
-    ],
-)
-def test_a_wrong_command_line_exits_with_2(
-    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["cost", "float.onnx", *arguments])
-
-    written = capsys.readouterr()
-    assert caught.value.code == 2
-    assert written.out == ""
-    last = written.err.splitlines()[-1]
-    assert last.startswith(f"otel-quant cost: error: {complaint}")
-
-
-@pytest.mark.usefixtures("folder")
-def test_one_bad_model_among_others_is_an_error_and_the_others_are_costed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = printed(
-        capsys, "float.onnx", "missing.onnx", "quantized.onnx", "--format", "json", code=1,
-        error="otel-quant: missing.onnx: cannot be opened: No such file or directory; "
-        "expected an ONNX file\n",
-    )  # fmt: skip
-
-    document = json.loads(out)
-    assert [model["path"] for model in document["models"]] == ["float.onnx", "quantized.onnx"]
-    assert "comparison" not in document
-
-
-def test_strict_makes_unknown_figures_an_error_with_exit_code_3(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    save(Path("odd.onnx"), HOSTILE, {})
-    save(Path("float.onnx"), FLOAT, FLOAT_WEIGHTS)
-
-    printed(capsys, "float.onnx", "--strict", "--dim", "N=1")
-    printed(
-        capsys, "float.onnx", "--strict", code=3,
-        error="otel-quant: float.onnx: assumed N = 1: --dim N=1 sets it\n",
-    )  # fmt: skip
-    printed(capsys, "odd.onnx")
-    out = printed(
-        capsys, "odd.onnx", "--strict", code=3,
-        error="otel-quant: odd.onnx: nodes without known MACs: 1, results of unknown size: 1; "
-        "the totals leave them out\n",
-    )  # fmt: skip
-    assert out.startswith("odd.onnx (rules: corrected, view: fused)\n")

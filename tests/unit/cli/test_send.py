@@ -67,7 +67,7 @@ def test_without_a_setting_it_says_which_one_to_make(
     recording: RecordedFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(capsys, "recording") == (
-        "recording: nothing says where to send: expected an endpoint in "
+        "recording: no endpoint is set; expected one in "
         "OTEL_EXPORTER_OTLP_ENDPOINT, such as http://localhost:4317, or other settings of "
         "OpenTelemetry"
     )

@@ -10,25 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.cost import ModelCost, analyze
+from otel_quant.cost import analyze
 from otel_quant.cost.rules.formula import DIV, ERF, EXP, SQRT, TANH
-
-
-def text_cost(text: str, rules: str = "corrected") -> ModelCost:
-    """Costs a model written as ONNX text."""
-    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
-
-
-def one(signature: str, body: str, *, opset: int = 21, domain: str = "com.microsoft") -> ModelCost:
-    return text_cost(
-        f'<ir_version: 10, opset_import: ["": {opset}, "{domain}": 1]> g {signature} {{ {body} }}'
-    )
-
-
-def macs(signature: str, body: str, **settings: int) -> int:
-    cost = one(signature, body, **settings)
-    assert cost.uncosted_ops == {}
-    return cost.macs
+from tests.unit.cost.text_models import macs, one, text_cost
 
 
 def test_a_transposed_convolution_multiplies_its_input_elements() -> None:
@@ -451,70 +435,6 @@ def test_models_that_abort_onnx_tool_are_costed(name: str) -> None:
     assert cost.macs == expected
     assert cost.nodes[0].outputs[0] is not None
     assert None not in cost.nodes[0].outputs[0]
-
-
-def test_grouped_query_attention_counts_only_the_keys_in_use() -> None:
-    signature = (
-        "(float[1,3,64] q, float[1,3,16] k, float[1,3,16] v, float[1,2,10,8] pk, "
-        "float[1,2,10,8] pv, int32[1] len) => (float[] y, float[] a, float[] b)"
-    )
-    graph = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g {signature}
-        <int32 total = {{13}}>
-        {{ y, a, b = com.microsoft.GroupQueryAttention <num_heads = 8, kv_num_heads = 2>
-           (q, k, v, pk, pv, len, total) }}"""
-    )
-    cost = analyze(graph.SerializeToString())
-    assert cost.nodes[0].outputs == ((1, 3, 64), (1, 2, 13, 8), (1, 2, 13, 8))
-    assert cost.macs_contraction == 8 * 3 * 13 * (8 + 8)
-
-
-SCORE = EXP + 4 + 1
-"""Softmax and scale."""
-
-
-@pytest.mark.parametrize(
-    ("operands", "settings", "keys", "extra"),
-    [
-        ("q, k, v, , , past, past", "", 10 + 1, 0),
-        ("q, k, v", "", 1, 0),
-        ("q, k, v, , , past, past, four", "past_present_share_buffer = 1", 4 + 1, 0),
-        ("q, k, v, mask, , past, past, , , , bias", "", 10 + 1, 2 * 11 + 1 * 48),
-        ("packed, , , , , past, past", "", 10 + 1, 0),
-        ("q, past, past", "", 10, 0),
-        ("q, past, past, , , , , , , , bias", "", 10, 16),
-    ],
-)
-def test_attention_of_a_decoder_is_one_query_against_all_keys(
-    operands: str, settings: str, keys: int, extra: int
-) -> None:
-    model = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
-        g (float[1,1,16] q, float[1,1,16] k, float[1,1,16] v, float[1,1,48] packed,
-           float[1,2,10,8] past, int32[1,11] mask, float[48] bias) => (float[] y)
-        <int32[1] four = {{4}}>
-        {{ y = com.microsoft.DecoderMaskedMultiHeadAttention
-           <num_heads = 2{", " + settings if settings else ""}> ({operands}) }}"""
-    )
-    cost = analyze(model.SerializeToString())
-    assert cost.nodes[0].outputs == ((1, 1, 16),)
-    assert cost.macs_contraction == 2 * keys * (8 + 8)
-    assert cost.macs == 2 * keys * (8 + 8 + SCORE) + extra
-
-
-def test_attention_over_an_unknown_number_of_keys_is_not_costed() -> None:
-    cost = one(
-        "(float[1,1,16] q, float[1,2,10,8] past, int32[1] n) => (float[] y, float[] a, float[] b)",
-        "y, a, b = com.microsoft.DecoderMaskedMultiHeadAttention "
-        "<num_heads = 2, past_present_share_buffer = 1> (q, q, q, , , past, past, n)",
-    )
-    (node,) = cost.nodes
-    assert node.outputs == ((1, 1, 16), (1, 2, 10, 8), (1, 2, 10, 8))
-    assert (node.macs, node.unknown_reason) == (
-        None,
-        "node 'DecoderMaskedMultiHeadAttention_0' (com.microsoft:DecoderMaskedMultiHeadAttention): "
-        "a length of an attention (keys) is not known",
-    )
 
 
 def test_the_more_expensive_branch_counts_unless_the_condition_is_known() -> None:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import onnx
-
-from otel_quant.cost import ModelCost, analyze
-
-
-def text_cost(text: str, rules: str = "corrected") -> ModelCost:
-    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
-
+from tests.unit.cost.text_models import text_cost
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> '
 

@@ -93,7 +93,7 @@ def slow_growth_that_fits(base: float, numbers: random.Random) -> Curve:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_linear_leak_is_told_of_before_half_of_the_time_to_the_limit(seed: int) -> None:
+def test_a_linear_leak_is_reported_before_half_of_the_time_to_the_limit(seed: int) -> None:
     warned, reached = memory_warnings(leak(seed))
     assert warned is not None
     assert reached is not None
@@ -136,7 +136,7 @@ def test_memory_and_each_gpu_have_a_forecast_of_their_own() -> None:
     )
 
 
-def test_nothing_is_said_of_what_is_not_known() -> None:
+def test_what_is_not_known_has_no_forecast() -> None:
     step = StepForecast(100, Limits())
     assert step.result(0) == Forecast()
     step.add(1, Reading(0, 1_000_000_000))

@@ -11,7 +11,7 @@ from otel_quant.inference.rounds import Timed, latency, plan
 MILLI = 1_000_000
 
 
-def test_the_median_and_the_tenths_of_all_runs_are_told() -> None:
+def test_the_figures_are_the_median_and_the_tenths_of_all_runs() -> None:
     timed = Timed(0.5, [[10 * MILLI, 11 * MILLI], [12 * MILLI, 13 * MILLI], [14 * MILLI]])
     assert latency(timed, None, 1.5) == Latency(
         median=pytest.approx(0.012),

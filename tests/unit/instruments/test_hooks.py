@@ -112,7 +112,7 @@ def test_a_late_hook_reaches_aliases_and_removal_puts_the_same_objects_back(
     module = load()
     before = {**vars(module), **vars(module.Tool)}
     user = ModuleType("user")
-    user.alias = module.function  # type: ignore[attr-defined] # a module made here
+    user.alias = module.function
     monkeypatch.setitem(sys.modules, "user", user)
 
     hooks.set([library("function", "Tool.static", "Tool.method")])
@@ -132,6 +132,6 @@ def test_replacement_that_someone_else_set_later_is_left_alone(hooks: Hooks) -> 
     def theirs() -> str:
         return "theirs"
 
-    module.function = theirs  # type: ignore[attr-defined] # a module made here
+    module.function = theirs
     hooks.remove()
     assert module.function is theirs

@@ -44,6 +44,6 @@ def test_a_build_that_no_table_names_has_the_version_that_its_package_says(
 
     version_of.cache_clear()
     package = ModuleType("neural_compressor")
-    package.__version__ = "3.10+own"  # type: ignore[attr-defined]
+    package.__version__ = "3.10+own"
     monkeypatch.setitem(sys.modules, "neural_compressor", package)
     assert version_of(unknown) == "3.10+own"

@@ -7,12 +7,12 @@ from otel_quant.rendering.ending import ending_lines
 from otel_quant.rendering.units import size
 
 
-def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
+def test_a_killed_calibration_is_described_in_a_few_lines() -> None:
     ending = Ending(
         time=95.2,
         signal="SIGKILL",
         out_of_memory="known",
-        evidence="the kernel's out-of-memory killer struck once: oom_kill in memory.events",
+        evidence="the kernel has counted 1 out-of-memory kill: oom_kill in memory.events",
         where="Calibration, sample 37 of 512",
         open_steps=("Quantization (Static)", "Calibration"),
         memory=7_530_000_000,
@@ -25,7 +25,7 @@ def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
     )
     assert ending_lines(ending) == [
         "the program was killed by SIGKILL: out of memory, in Calibration, sample 37 of 512",
-        "  known from: the kernel's out-of-memory killer struck once: oom_kill in memory.events",
+        "  known from: the kernel has counted 1 out-of-memory kill: oom_kill in memory.events",
         "  open steps: Quantization (Static) > Calibration",
         "  memory: 7.53 GB, 94.1 % of the limit of 8.00 GB (cgroup), 188 MB more with each sample",
         "  largest: python3 q.py (7) 7.40 GB, python3 w.py (8) 130 MB",
@@ -34,14 +34,14 @@ def test_a_killed_calibration_is_told_in_a_few_lines() -> None:
     ]
 
 
-def test_a_killed_child_is_told_with_how_the_program_ended() -> None:
+def test_a_killed_child_is_described_with_how_the_program_ended() -> None:
     ending = Ending(time=1.0, exit_code=1, process="rank 1 (process 201)", process_signal="SIGKILL")
     assert ending_lines(ending) == [
         "rank 1 (process 201) was killed by SIGKILL; the program ended with exit code 1"
     ]
 
 
-def test_a_program_that_failed_is_told_by_its_exception() -> None:
+def test_a_program_that_failed_is_described_by_its_exception() -> None:
     ending = Ending(
         time=1.0,
         exit_code=1,
@@ -55,7 +55,7 @@ def test_a_program_that_failed_is_told_by_its_exception() -> None:
     ]
 
 
-def test_of_a_program_that_ended_well_or_on_its_own_accord_nothing_is_said() -> None:
+def test_a_program_that_ended_well_or_by_itself_has_no_lines() -> None:
     assert ending_lines(Ending(time=1.0, exit_code=0, memory_limit=1)) == []
     assert ending_lines(Ending(time=1.0, exit_code=3)) == []
 

@@ -87,9 +87,7 @@ def test_child_processes_count_and_the_large_ones_have_series_of_their_own(
     assert set(last.totals) == {"disk.read", "disk.write", "cpu"}
 
 
-def test_the_memory_of_a_killed_child_is_known_to_the_parent_that_a_shell_is(
-    tmp_path: Path, empty: float
-) -> None:
+def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:
     code = HOLDS.format(600 * MB, 1) + DIES
     program = Program(["/bin/sh", "-c", f'{sys.executable} -c "$CODE"; exit $?'],
                       {**os.environ, "CODE": code})  # fmt: skip
@@ -109,7 +107,7 @@ def test_a_program_that_dies_at_once_leaves_a_curve_that_can_be_read(tmp_path: P
     assert curve.curve.length == 50
 
 
-def test_a_program_that_dies_while_nobody_takes_readings_is_told_all_the_same(
+def test_a_program_that_is_killed_between_two_readings_is_reported(
     tmp_path: Path, empty: float
 ) -> None:
     def stop_and_wait(pid: int) -> None:
@@ -120,7 +118,7 @@ def test_a_program_that_dies_while_nobody_takes_readings_is_told_all_the_same(
     assert ending.memory == pytest.approx(empty + 500 * MB, rel=CLOSE)
 
 
-def test_a_folder_that_cannot_be_written_costs_the_curve_alone(tmp_path: Path) -> None:
+def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(tmp_path: Path) -> None:
     program = Program([sys.executable, "-c", HOLDS.format(100 * MB, 0.3) + DIES], os.environ)
     observer = Observer(tmp_path / "missing", program.pid)
     observer.start()

@@ -118,7 +118,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         time=5.0,
         signal="SIGKILL",
         out_of_memory="known",
-        evidence=f"the kernel's out-of-memory killer struck once: oom_kill in {COUNTER}",
+        evidence=f"the kernel has counted 1 out-of-memory kill: oom_kill in {COUNTER}",
         where="Calibration, sample 37 of 512",
         open_steps=("Quantization (Static)", "Calibration"),
         memory=7990 * MB,
@@ -156,7 +156,7 @@ def causes() -> Iterator[Any]:
     kill, full, half = signal.SIGKILL, last_seen(7800 * MB), last_seen(4000 * MB)
     yield pytest.param(
         seen(signal=kill, last_seen={PROGRAM: full}, oom_kills=2),
-        ("known", f"the kernel's out-of-memory killer struck 2 times: oom_kill in {COUNTER}"),
+        ("known", f"the kernel has counted 2 out-of-memory kills: oom_kill in {COUNTER}"),
         id="the counter rose",
     )
     yield pytest.param(
@@ -171,7 +171,7 @@ def causes() -> Iterator[Any]:
         seen(signal=kill, last_seen={PROGRAM: half}),
         (
             None,
-            "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: somebody has sent the signal",
+            "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal",
         ),
         id="the counter stood, memory far below the limit",
     )
@@ -195,13 +195,13 @@ def causes() -> Iterator[Any]:
     yield pytest.param(
         seen(signal=signal.SIGTERM, last_seen={PROGRAM: full}, oom_kills=1),
         (None, None),
-        id="another signal, while the killer struck elsewhere",
+        id="another signal, while the killer ended another process",
     )
     yield pytest.param(
         seen(signal=signal.SIGABRT, last_seen={PROGRAM: half}, address_space=4000 * MB),
         (
             None,
-            "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code that gets no memory ends so",
+            "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code ends like this when it gets no memory",
         ),
         id="bad_alloc under ulimit -v",
     )
@@ -238,7 +238,7 @@ def test_what_is_known_and_what_is_guessed_are_told_apart(
         ("RuntimeError", "CUDA error: out of memory", 80_000 * MB, "gpu 1"),
     ],
 )
-def test_a_run_that_failed_for_want_of_memory_says_where_and_what_would_help(
+def test_a_run_that_ran_out_of_memory_says_where_and_what_would_help(
     error: str, message: str, limit: int, source: str
 ) -> None:
     failed = calibration(end=4.8, error=error, error_message=message)
@@ -259,7 +259,7 @@ def test_a_run_that_failed_for_want_of_memory_says_where_and_what_would_help(
     assert ending.advice
 
 
-def test_of_several_ranks_the_one_that_died_first_is_told() -> None:
+def test_the_rank_that_was_killed_first_is_reported() -> None:
     ranks = [
         run(calibration(), id=str(rank), pid=CHILD + rank, rank=rank, world_size=3)
         for rank in range(3)
@@ -302,9 +302,7 @@ def test_a_program_that_ctrl_c_has_ended_says_where_it_was() -> None:
     assert ending.evidence == "KeyboardInterrupt"
 
 
-def test_of_ranks_that_died_between_two_readings_the_one_that_wrote_last_did_not_die_first() -> (
-    None
-):
+def test_of_ranks_killed_between_two_readings_the_one_that_wrote_last_is_not_the_first() -> None:
     ranks = [run(calibration(), id=str(n), pid=CHILD + n, rank=n, world_size=2) for n in range(2)]
     ending = ending_of(
         seen(
@@ -317,7 +315,7 @@ def test_of_ranks_that_died_between_two_readings_the_one_that_wrote_last_did_not
     assert ending.process == "rank 1 (process 201)"
 
 
-def test_the_exception_of_one_rank_is_told_before_the_ranks_that_are_stopped_for_it() -> None:
+def test_the_exception_of_one_rank_is_reported_and_not_the_ranks_that_are_stopped_for_it() -> None:
     failed = calibration(end=4.2, error="MemoryError")
     ending = ending_of(
         seen(exit_code=1, last_seen={CHILD: last_seen(5000 * MB, 4.5)}),
@@ -329,7 +327,7 @@ def test_the_exception_of_one_rank_is_told_before_the_ranks_that_are_stopped_for
     assert (ending.process, ending.error) == ("rank 1 (process 201)", "MemoryError")
 
 
-def test_a_worker_that_was_killed_is_told_even_if_the_program_survives() -> None:
+def test_a_worker_that_was_killed_is_reported_even_if_the_program_survives() -> None:
     killed = seen(
         exit_code=0,
         signals={CHILD: signal.SIGKILL},
@@ -344,7 +342,7 @@ def test_a_worker_that_was_killed_is_told_even_if_the_program_survives() -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, None])
-def test_a_worker_that_its_pool_has_ended_is_no_harm(number: int | None) -> None:
+def test_a_worker_that_its_pool_has_ended_is_not_reported(number: int | None) -> None:
     ended = seen(exit_code=0, signals={} if number is None else {CHILD: number})
     ending = ending_of(ended, recording(run(calibration(), pid=CHILD)))
     assert (ending.process, ending.open_steps, ending.advice) == (None, (), ())

@@ -128,7 +128,7 @@ def test_totals_never_fall_and_contain_all_work(events: list[str]) -> None:
         elif event == "vanish":
             del tree.children[pid]
         else:
-            tree.before_child[pid] = lambda pid=pid: tree.wait_for(pid)  # type: ignore[misc]
+            tree.before_child[pid] = lambda pid=pid: tree.wait_for(pid)
         total = tree.read()
         assert total >= last
         assert total == work

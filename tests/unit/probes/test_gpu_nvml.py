@@ -25,7 +25,7 @@ from tests.fixtures.fake_nvml import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver is an ELF library")
 
-NOT_SUPPORTED, NO_PERMISSION, UNINITIALIZED, LOST, UNKNOWN = 3, 4, 1, 15, 999
+NOT_SUPPORTED, NO_PERMISSION, LOST, UNKNOWN = 3, 4, 15, 999
 DRIVER_NOT_LOADED, LIBRARY_MISMATCH = 9, 18
 GIB = 1 << 30
 

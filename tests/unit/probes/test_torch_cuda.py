@@ -41,7 +41,7 @@ class Cuda(ModuleType):
 
 def loaded(cuda: ModuleType, hip: str | None = None) -> dict[str, ModuleType]:
     torch = ModuleType("torch")
-    torch.version = SimpleNamespace(hip=hip)  # type: ignore[attr-defined]
+    torch.version = SimpleNamespace(hip=hip)
     return {"torch": torch, "torch.cuda": cuda}
 
 

@@ -52,7 +52,7 @@ def peaks_of(*readings: MemoryReading | None) -> Peaks:
 
 
 def peak(total: int, source: str, process: int) -> Peaks:
-    return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)  # type: ignore[dict-item] # a literal, in each call
+    return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)
 
 
 def test_a_mark_that_rose_is_the_peak_even_if_all_samples_are_lower() -> None:

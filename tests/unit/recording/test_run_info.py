@@ -51,7 +51,7 @@ def test_of_each_ci_system_only_the_variables_of_its_table_are_read(system: str)
     read: set[str] = set()
 
     class Environment(dict[str, str]):
-        def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        def get(self, name: str, default: str | None = None) -> str | None:
             read.add(name)
             return super().get(name, default)
 

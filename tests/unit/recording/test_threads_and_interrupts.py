@@ -166,7 +166,7 @@ def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoi
 def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("otel_quant.recording.recorder._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("otel_quant.recording.checkpoints_under_way._LONGEST_WAIT", 0.1)
     hangs, goes_on, received = threading.Event(), threading.Event(), Received()
     closing = False
 
@@ -291,6 +291,31 @@ def test_ctrl_c_in_one_thread_breaks_no_reading_of_another() -> None:
     assert recorder.reading_now().memory == memory_of(1)
     interrupted.join()
     assert not recorder.idle  # the first step is open still
+
+
+# --- forks ------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_in_which_a_metric_forks_ends_in_the_child() -> None:
+    """In the child the recorder's lock may be held by a thread that does not exist there."""
+    held, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with recorder._lock:
+            held.set()
+            goes_on.wait(60)
+
+    def fork(name: str) -> None:
+        if name == "A End":
+            threading.Thread(target=hold, daemon=True).start()
+            assert held.wait(60)
+            recorder.forget()  # as the child does after a fork
+
+    recorder = recorder_of([], metrics=Metric(fork))
+    closing = in_thread(lambda: recorder.close(recorder.open("A")), 10)
+    is_stuck = closing.is_alive()
+    goes_on.set()
+    assert not is_stuck
 
 
 # --- reports of workers -----------------------------------------------------------------------

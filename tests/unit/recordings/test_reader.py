@@ -172,7 +172,7 @@ def test_a_run_goes_on_while_its_process_holds_its_file_and_is_lost_after(tmp_pa
         (Ending(time=50, signal="SIGTERM"), "killed", "killed"),
     ],
 )
-def test_a_run_without_a_word_stands_as_the_launcher_saw_the_program_end(
+def test_a_run_that_did_not_say_how_it_ended_ends_as_the_launcher_saw_the_program_end(
     tmp_path: Path, ending: Ending, whole: str, run: str
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
@@ -183,7 +183,7 @@ def test_a_run_without_a_word_stands_as_the_launcher_saw_the_program_end(
 
 
 def test_a_full_disk_does_not_hide_how_the_program_ended(tmp_path: Path) -> None:
-    RecordedFolder(tmp_path / "r", by_launcher=True).process().begin(0).gone()  # type: ignore[func-returns-value]
+    RecordedFolder(tmp_path / "r", by_launcher=True).process().begin(0).gone()
     assert read(tmp_path / "r").state == "lost"
     assert read(tmp_path / "r", Ending(time=1.0, exit_code=0)).state == "ended"
 

@@ -93,9 +93,7 @@ JUNK = (
 
 @pytest.mark.parametrize("name", ["manifest.json", "events.4711.jsonl", "curve.launcher.jsonl"])
 @pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))
-def test_whatever_lies_in_place_of_a_file_stops_nothing(
-    name: str, junk: bytes, tmp_path: Path
-) -> None:
+def test_what_stands_in_place_of_a_file_is_skipped(name: str, junk: bytes, tmp_path: Path) -> None:
     write_recording(tmp_path / "damaged")
     good = write_recording(tmp_path / "good")
     (tmp_path / "damaged" / name).write_bytes(junk)

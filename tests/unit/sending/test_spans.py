@@ -35,7 +35,9 @@ def told(span: ReadableSpan) -> dict[str, Any]:
     }
 
 
-def test_a_process_that_is_gone_without_a_word_ends_with_what_is_known_last(tmp_path: Path) -> None:
+def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_last(
+    tmp_path: Path,
+) -> None:
     folder = RecordedFolder(tmp_path / "recording")
     process = folder.process()
     process.begin(1, attributes={"quant.run.id": "0123456789abcdef"})
@@ -102,7 +104,7 @@ def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:
     ]
 
 
-def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_told(
+def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_sent(
     tmp_path: Path,
 ) -> None:
     folder = RecordedFolder(tmp_path / "recording")

@@ -90,7 +90,7 @@ def test_metrics_are_retried_for_as_long_as_prometheus_takes_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_asks_nobody_who_they_are_listens_on_this_host_only(name: str) -> None:
+def test_what_has_no_authentication_listens_on_this_host_only(name: str) -> None:
     config = load(name)
     text = (CONFIGS / f"{name}.yaml").read_text()
     listeners = {

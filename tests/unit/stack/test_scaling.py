@@ -52,7 +52,7 @@ def test_runs_a_day_follow_from_the_cpu_time_of_a_run(length: str, minutes: int)
 def test_the_runs_of_a_day_follow_from_the_memory_of_their_series() -> None:
     of_a_name, besides = map(
         int,
-        re.search(r"(\d+) for each of the seven names here, and (\d+) besides", TEXT).groups(),  # type: ignore[union-attr]
+        re.search(r"(\d+) for each of the seven names here, and (\d+) besides", TEXT).groups(),
     )
     assert 7 * of_a_name + besides == SERIES
     assert number("433 x 1.8 kB = # for each") == pytest.approx(SERIES * SERIES_BYTES, rel=0.1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.otlp_receiver import Span
+from tests.fixtures.otlp_messages import Span
 from tests.stack import traceql
 from tests.unit.stack.dashboards import QUERIES, Query
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from otel_quant.recording.sink import Sink
 from otel_quant.records import (
@@ -94,6 +95,33 @@ UNMEASURED_START: Final = Reading(time_ns=BEGAN, clock_ns=50 * SECOND)
 UNMEASURED_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECOND)
 """Readings of which every probe has failed."""
 
+CUSTOM: Final = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
+NAME: Final = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
+RUN_IDS: Final = {"quant.run.id": "0123456789abcdef", **NAME}
+"""Attributes that each of the signals has."""
+
+STEP_IDENTITY: Final = {
+    "quant.step.name": "My calibration",
+    "quant.step.kind": "Calibration",
+    "quant.step.index": 3,
+    "quant.library.name": "amd-quark",
+}
+STEP_SPAN: Final = {
+    **RUN_IDS,
+    **STEP_IDENTITY,
+    "quant.library.version": "0.13",
+    "code.function.name": "quark.onnx.run_calibration",
+}
+RUN_SPAN: Final = {
+    **RUN_IDS,
+    "quant.run.rank": 1,
+    "quant.run.world_size": 2,
+    "process.pid": 4711,
+    "quant.memory.limit": 8000,
+    "quant.memory.limit_source": "cgroup",
+}
+"""What the spans of the step and of the run have, whatever is measured."""
+
 COSTED: Final = CostedModel(
     role="float",
     path="m.onnx",
@@ -164,3 +192,13 @@ def send_run(
         ),
         Checkpoint(4, "End", "end", later, start),
     )
+
+
+def send_unmeasured_run(sink: Sink) -> None:
+    """Calls a sink for a run of which nothing could be measured."""
+    send_run(sink, step=BARE, start=UNMEASURED_START, later=UNMEASURED_LATER, peaks=Peaks())
+
+
+def plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns attributes as a dictionary that compares with another."""
+    return dict(attributes or {})

@@ -19,7 +19,16 @@ from otel_quant.telemetry import attributes as attributes_module
 from otel_quant.telemetry import logs as logs_module
 from otel_quant.telemetry.logs import LogsSink
 from otel_quant.telemetry.spans import SpansSink
-from tests.unit.telemetry.literal_run import BEGAN, LATER, PEAKS, RUN, START, STEP
+from tests.unit.telemetry.literal_run import (
+    BEGAN,
+    LATER,
+    PEAKS,
+    RUN,
+    RUN_SPAN,
+    START,
+    STEP,
+    STEP_SPAN,
+)
 
 CUSTOM = {f"metric {number}": number for number in range(200)}
 OF_STEP = {f"mine.{number}": number for number in range(200)}
@@ -29,26 +38,7 @@ FIGURES = (
     "peak_activation_bytes", "nodes", "qdq_nodes", "integer_mac_share", "max_memory_node",
     *(f"precision.{precision}" for precision in PRECISIONS),
 )  # fmt: skip
-STEP_IDENTITY = {
-    "quant.run.id": "0123456789abcdef",
-    "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
-    "quant.step.name": "My calibration",
-    "quant.step.kind": "Calibration",
-    "quant.step.index": 3,
-    "quant.library.name": "amd-quark",
-    "quant.library.version": "0.13",
-    "code.function.name": "quark.onnx.run_calibration",
-}
-RUN_IDENTITY = {
-    "quant.run.id": "0123456789abcdef",
-    "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
-    "quant.run.rank": 1,
-    "quant.run.world_size": 2,
-    "process.pid": 4711,
-    "quant.memory.limit": 8000,
-    "quant.memory.limit_source": "cgroup",
-    "quant.library.name": "amd-quark",
-}
+RUN_IDENTITY = {**RUN_SPAN, "quant.library.name": "amd-quark"}
 FIGURES_OF_STEP = {"quant.memory.peak": 4000, "quant.gpu.memory.peak": 700}
 
 
@@ -90,7 +80,7 @@ def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
         spans, 0
     )
     shown = dict(step.attributes)
-    assert {**shown, **STEP_IDENTITY, **FIGURES_OF_STEP} == shown
+    assert {**shown, **STEP_SPAN, **FIGURES_OF_STEP} == shown
     assert [key for key in shown if key.startswith("mine.")] == list(OF_STEP)[:64]
     assert sum(key.startswith("quant.custom.") for key in shown) == 32
     shown = dict(root.attributes)
@@ -109,7 +99,7 @@ def test_a_span_with_room_for_10_attributes_keeps_those_that_identify_it(
 ) -> None:
     spans = spans_of(monkeypatch, SpanLimits(max_span_attributes=10))
     shown = dict(spans["My calibration"].attributes)
-    assert {**shown, **STEP_IDENTITY} == shown
+    assert {**shown, **STEP_SPAN} == shown
     shown = dict(spans["quantization"].attributes)
     assert {**shown, **RUN_IDENTITY} == shown
 

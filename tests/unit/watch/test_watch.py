@@ -149,9 +149,9 @@ def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> Non
 
 
 def test_what_is_not_known_is_not_shown(tmp_path: Path) -> None:
-    RecordedFolder(tmp_path / "r", ORIGIN).process().begin(0).gone()  # type: ignore[func-returns-value]
+    RecordedFolder(tmp_path / "r", ORIGIN).process().begin(0).gone()
     assert shown(tmp_path / "r") == [
-        "? gone without a word  0 ms  python quantize.py",
+        "? gone without having said why  0 ms  python quantize.py",
         "",
         "no step has begun",
         "",

@@ -75,7 +75,7 @@ def set_providers() -> None:
 def flush() -> None:
     """Sends what there is: a worker of a pool ends without exit handlers."""
     for provider in (trace.get_tracer_provider(), get_logger_provider()):
-        provider.force_flush()  # type: ignore[attr-defined]  # they are the SDK's
+        provider.force_flush()
 
 
 def main(models: Path, out: Path) -> None:

@@ -1,0 +1,42 @@
+"""Makes log records that are events: with a name, for what happened at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry._logs import Logger, LogRecord, SeverityNumber
+from opentelemetry.context import Context
+
+
+def emit_event(
+    logger: Logger,
+    name: str,
+    body: str | dict[str, Any],
+    attributes: Mapping[str, Any],
+    context: Context | None,
+    time_ns: int,
+    severity: SeverityNumber = SeverityNumber.INFO,
+) -> None:
+    """Emits one event.
+
+    Args:
+        logger: What emits it.
+        name: Its name.
+        body: Its body.
+        attributes: Its attributes; those that are None are left out.
+        context: The context whose current span it belongs to; None for the current one.
+        time_ns: When it happened, in nanoseconds since the epoch.
+        severity: Its severity.
+    """
+    logger.emit(
+        LogRecord(
+            timestamp=time_ns,
+            context=context,
+            severity_number=severity,
+            severity_text=severity.name,
+            event_name=name,
+            body=body,
+            attributes={key: value for key, value in attributes.items() if value is not None},
+        )
+    )

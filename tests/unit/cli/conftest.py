@@ -1,0 +1,26 @@
+"""What tests of several commands have in their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.costed_models import FLOAT, FLOAT_WEIGHTS, QUANTIZED, QUANTIZED_WEIGHTS, save
+from tests.unit.cli.shown_profiles import COMPLETE
+
+
+@pytest.fixture
+def two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a float model and a quantized one."""
+    save(tmp_path / "float.onnx", FLOAT, FLOAT_WEIGHTS)
+    save(tmp_path / "quantized.onnx", QUANTIZED, QUANTIZED_WEIGHTS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    path = tmp_path / "p.yaml"
+    path.write_text(COMPLETE)
+    return path

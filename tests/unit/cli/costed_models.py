@@ -1,0 +1,80 @@
+"""Models in ONNX text that the tests of ``otel-quant cost`` cost, and what it prints of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from otel_quant.cli import main
+
+FLOAT = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 3, 8, 8] image) => (float[N, 10] scores) {
+   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
+   [act] r = Relu (c)
+   [flat] f = Flatten (r)
+   [head] scores = MatMul (f, hw)
+}
+"""
+FLOAT_WEIGHTS = {
+    "cw": np.ones((4, 3, 3, 3), np.float32),
+    "cb": np.ones(4, np.float32),
+    "hw": np.ones((64, 10), np.float32),
+}
+
+QUANTIZED = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 3, 8, 8] image) => (float[N, 10] scores) {
+   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
+   [act] r = Relu (c)
+   [flat] f = Flatten (r)
+   [q] fq = QuantizeLinear (f, s, z)
+   [dq] fd = DequantizeLinear (fq, s, z)
+   [dqw] hd = DequantizeLinear (hw, s, z)
+   [head] scores = MatMul (fd, hd)
+}
+"""
+QUANTIZED_WEIGHTS = {
+    **FLOAT_WEIGHTS,
+    "hw": np.ones((64, 10), np.int8),
+    "s": np.array(0.5, np.float32),
+    "z": np.array(0, np.int8),
+}
+
+HOSTILE = """
+<ir_version: 9, opset_import: ["" : 17, "custom" : 1]>
+net (float[2, 3] image) => (unknown) {
+   [first] y = Relu (image)
+   [second] unknown = custom.Odd (y)
+}
+"""
+
+
+def save(path: Path, text: str, weights: dict[str, np.ndarray]) -> Path:
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in weights.items()
+    )
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+ASSUMED = "float.onnx: assumed N = 1: --dim N=1 sets it"
+
+IN_CSV = f"otel-quant: {ASSUMED}\n"
+"""On standard error: CSV has no place for it."""
+
+
+def printed(
+    capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0, error: str = ""
+) -> str:
+    """Runs the command; returns what it wrote, its exit code and complaint as expected."""
+    assert main(["cost", *arguments]) == code
+    written = capsys.readouterr()
+    assert written.err == error
+    return written.out

@@ -1,0 +1,306 @@
+"""Profiles of Quark's, and what ``otel-quant show`` prints of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_quant.cli import main
+
+COMPLETE = """\
+# Quark Profiling Results
+
+memory_usage:
+- step: "Start"
+  timestamp: 1700000000.5
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+  gpu_memory_mb: 300.0
+  disk_read_mb: 0.0
+- step: "Model Quantization Start"
+  timestamp: 1700000001.5
+  relative_time_secs: 1.0
+  cpu_memory_mb: 101.5
+  gpu_memory_mb: 300.0
+  disk_read_mb: 1.0
+- step: "Calibration Start"
+  timestamp: 1700000002.5
+  relative_time_secs: 2.0
+  cpu_memory_mb: 200.0
+  gpu_memory_mb: 900.0
+  disk_read_mb: 1.0
+- step: "Calibration End"
+  timestamp: 1700000014.0
+  relative_time_secs: 13.5
+  cpu_memory_mb: 1800.25
+  gpu_memory_mb: 800.0
+  disk_read_mb: 65.5
+  error: "ValueError"
+- step: "Model Quantization End"
+  timestamp: 1700000015.0
+  relative_time_secs: 14.5
+  cpu_memory_mb: 151.5
+  gpu_memory_mb: 310.0
+  disk_read_mb: 66.0
+  accuracy: 0.75
+- step: "Model Loaded"
+  timestamp: 1700000015.5
+  relative_time_secs: 15.0
+  cpu_memory_mb: 152.0
+  gpu_memory_mb: 310.0
+  disk_read_mb: 66.0
+- step: "End"
+  timestamp: 1700000016.5
+  relative_time_secs: 16.0
+  cpu_memory_mb: 150.0
+  gpu_memory_mb: 310.0
+  disk_read_mb: 66.0
+
+# Summary Metrics
+total_quantization_time_seconds: 16.0
+peak_memory_mb: 1900.12
+
+# Metric Definitions:
+#
+# Checkpoint Metrics (per record):
+# - step: A name.
+#    - more of it
+# - timestamp: A time.
+# - relative_time_secs: A time.
+# - cpu_memory_mb: Memory.
+# - gpu_memory_mb: Memory.
+# - disk_read_mb: Bytes.
+# - accuracy: A share.
+#
+# Summary Metrics (overall):
+# - total_quantization_time_seconds: A time.
+# - peak_memory_mb: Memory.
+
+onnx_model_cost:
+- role: "float"
+  macs: 4089
+  precision: {float32: 1.0}
+"""
+
+TABLE = """\
+STEP                START   TIME  TIME  MEM START  MEM END   MEM +/-  MEM SEEN  GPU START  GPU END  GPU SEEN   READ  accuracy  STATUS
+                        s      s     %        MiB      MiB       MiB       MiB        MiB      MiB       MiB    MiB
+------------------  -----  -----  ----  ---------  -------  --------  --------  ---------  -------  --------  -----  --------  ----------
+Model Quantization   1.00  13.50  84.4      101.5    151.5    +50.00    1800.2      300.0    310.0     900.0  65.00      0.75  ok
+  Calibration        2.00  11.50  71.9      200.0   1800.2  +1600.25    1800.2      900.0    800.0     900.0  64.50         -  ValueError
+Model Loaded        15.00      -     -      152.0        -         -     152.0      310.0        -     310.0      -         -  point
+
+(SEEN is the highest at the checkpoints, not between them)
+
+total_quantization_time_seconds  16.0
+peak_memory_mb                   1900.12
+
+model cost: float
+MACs  4,089
+"""
+
+DESCRIBED = """\
+# Quark Profiling Results
+
+run:
+  id: "0123456789abcdef"
+  command: "python quantize.py | tee log"
+  host: "node7"
+  system: "Linux 6.1.0 x86_64"
+  python: "3.11.2"
+  otel_quant: "0.2.0"
+  memory_limit_mb: 4000.0
+  memory_limit_source: "cgroup"
+  gpus: ["NVIDIA H200", "NVIDIA H200"]
+
+memory_usage:
+- step: "Start"
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+- step: "Calibration Start"
+  relative_time_secs: 1.0
+  cpu_memory_mb: 200.0
+  # libraries: ["amd-quark 0.13", "onnxruntime 1.22.0"]
+  # calibration_method: "Percentile"
+- step: "Calibration End"
+  relative_time_secs: 4.0
+  cpu_memory_mb: 300.0
+  error_message: "no layer | named 'conv1' in <model>, which has more of them than a line can show"
+  error: "ValueError"
+  # peak_memory_mb: 3000.00
+  # calibration_samples: 128
+- step: "End"
+  relative_time_secs: 5.0
+  cpu_memory_mb: 300.0
+
+# Summary Metrics
+peak_memory_mb: 2900.0
+
+# Metric Definitions:
+#
+# Checkpoint Metrics (per record):
+# - step: A name.
+# - relative_time_secs: A time.
+# - cpu_memory_mb: Memory.
+#
+# Summary Metrics (overall):
+# - peak_memory_mb: Memory.
+
+run_end:
+  ended: "with ValueError"
+  libraries: ["amd-quark 0.13", "onnxruntime 1.22.0"]
+  calibration_method: "Percentile"
+  calibration_samples: 128
+  calibration_items: 1024
+  tree_peak_memory_mb: 3000.0
+  tree_peak_memory_source: "kernel"
+  memory_limit_share: 0.75
+  gpu_memory_limit_share: 0.123
+
+onnx_model_cost:
+- role: "float"
+  size: 104857600
+- role: "quantized"
+  size: 27262976
+"""
+
+DESCRIBED_TABLE = """\
+STEP         START  TIME  TIME  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS
+                 s     s     %        MiB      MiB      MiB       MiB         %
+-----------  -----  ----  ----  ---------  -------  -------  --------  --------  ------------------------------------------------------------------------
+Calibration   1.00  3.00  60.0      200.0    300.0  +100.00    3000.0      75.0  ValueError: no layer | named 'conv1' in <model>, which has more of them…
+
+memory peak      3,000.0 MiB, 75.0 % of the limit
+memory limit     4,000.0 MiB (of the control group)
+GPU memory peak  12.3 % of the memory of the fullest GPU
+GPUs             NVIDIA H200, NVIDIA H200
+libraries        amd-quark 0.13, onnxruntime 1.22.0
+calibration      Percentile, 128 samples (batches), 1024 items
+ended            with ValueError
+command          python quantize.py | tee log
+host             node7, Linux 6.1.0 x86_64
+Python           3.11.2, otel-quant 0.2.0
+
+peak_memory_mb  2900.0
+
+model cost: float
+file and external data  100.00 MiB
+
+model cost: quantized
+file and external data  26.00 MiB, 26.00 % of the float model's
+"""
+
+DESCRIBED_MARKDOWN = r"""| STEP | START s | TIME s | TIME % | MEM START MiB | MEM END MiB | MEM +/- MiB | MEM PEAK MiB | OF LIMIT % | STATUS |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| Calibration | 1.00 | 3.00 | 60.0 | 200.0 | 300.0 | +100.00 | 3000.0 | 75.0 | ValueError: no layer \| named 'conv1' in \<model\>, which has more of them… |
+
+|  |  |
+| --- | --- |
+| memory peak | 3,000.0 MiB, 75.0 % of the limit |
+| memory limit | 4,000.0 MiB (of the control group) |
+| GPU memory peak | 12.3 % of the memory of the fullest GPU |
+| GPUs | NVIDIA H200, NVIDIA H200 |
+| libraries | amd-quark 0.13, onnxruntime 1.22.0 |
+| calibration | Percentile, 128 samples (batches), 1024 items |
+| ended | with ValueError |
+| command | python quantize.py \| tee log |
+| host | node7, Linux 6.1.0 x86\_64 |
+| Python | 3.11.2, otel-quant 0.2.0 |
+
+|  |  |
+| --- | --- |
+| peak\_memory\_mb | 2900.0 |
+
+**model cost: float**
+
+|  |  |
+| --- | --- |
+| file and external data | 100.00 MiB |
+
+**model cost: quantized**
+
+|  |  |
+| --- | --- |
+| file and external data | 26.00 MiB, 26.00 % of the float model's |
+"""
+
+COST = """\
+
+onnx_model_cost:
+- role: "quantized"
+  path: "out/int8.onnx"
+  size: 26738688
+  params: 25557032
+  macs: 4133742592
+  macs_contraction: 4089284608
+  backward_macs: 8178569216
+  weight_bytes: 25600000
+  memory: 134217728
+  peak_activation_bytes: 6422528
+  nodes: 420
+  qdq_nodes: 296
+  max_memory_node: "Conv_0"
+  integer_mac_share: 0.999712
+  precision.int8: 0.999712
+  precision.float32: 0.000288
+  uncosted_ops: ["Foo:1", "Bar:2"]
+  colour: 1234567
+- path: "huge.onnx"
+  size: {huge}
+  error: "cannot be costed"
+""".replace("{huge}", "9" * 400)
+
+COST_SHOWN = f"""\
+model cost: quantized
+path                       out/int8.onnx
+file and external data     25.50 MiB
+parameters                 25,557,032
+MACs                       4,133,742,592
+MACs of contractions       4,089,284,608
+backward MACs              8,178,569,216
+weights                    24.41 MiB
+memory                     128.00 MiB
+peak of activations        6.12 MiB
+nodes                      420
+(De)QuantizeLinear nodes   296
+node with the most memory  Conv_0
+contractions in integers   99.97 %
+contractions in int8       99.97 %
+contractions in float32    0.03 %
+nodes without known MACs   Foo:1, Bar:2
+colour                     1234567
+
+model cost: huge.onnx
+path                    huge.onnx
+file and external data  {"9" * 400}
+error                   cannot be costed
+"""
+
+MESSAGE = "no layer | named 'conv1' in <model>, which has more of them than a line can show"
+
+RUN = {
+    "id": "0123456789abcdef",
+    "command": "python quantize.py | tee log",
+    "host": "node7",
+    "system": "Linux 6.1.0 x86_64",
+    "python": "3.11.2",
+    "otel_quant": "0.2.0",
+    "memory_limit_mb": 4000.0,
+    "memory_limit_source": "cgroup",
+    "gpus": ["NVIDIA H200", "NVIDIA H200"],
+    "libraries": ["amd-quark 0.13", "onnxruntime 1.22.0"],
+    "calibration_method": "Percentile",
+    "calibration_samples": 128,
+    "calibration_items": 1024,
+    "ended": "with ValueError",
+    "tree_peak_memory_mb": 3000.0,
+    "tree_peak_memory_source": "kernel",
+    "memory_limit_share": 0.75,
+    "gpu_memory_limit_share": 0.123,
+}
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert main(["show", *map(str, arguments)]) == 0
+    return capsys.readouterr().out

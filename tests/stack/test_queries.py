@@ -1,15 +1,18 @@
 """Every query of every dashboard and alert, asked of real servers after real runs.
 
 Four quantizations with AMD Quark (one good, one of another model with another method, one
-that fails, one that is killed) and one artificial run, since it uses a GPU and more memory
-than it may, and there is neither here.
+that fails, one that is killed), one artificial run, since it uses a GPU and more memory
+than it may, and there is neither here, and one `otel-quant inference`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +24,11 @@ import yaml
 
 from otel_quant.telemetry import catalog, semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.integration.inference.planted import (
+    float_matmuls,
+    quantized_matmuls,
+    unsupported_operator_between,
+)
 from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
@@ -29,6 +37,7 @@ from tests.stack.grafana_panels import TIME_RANGE, Shown, show
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
+    ROOT,
     Backends,
     Collector,
     alertmanager,
@@ -66,6 +75,8 @@ STEPS_OF_A_RUN = [
     "Float Model Validation", "Calibration", "Quantization (Static)", "Post-process",
 ]  # fmt: skip
 TO_BE_KILLED = "to-be-killed"
+MEASURED = "a night's models"
+"""Name of the run that the inference belongs to."""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +107,7 @@ def world(
             server.start()
         sent = None if binary else instead.spans
         before = World(ports, time.time() - 1, sent, webhook=webhook)
+        measure(made, folder)
         yield run_all(before, made, quantize, send_run)
     finally:
         for server in servers:
@@ -123,6 +135,27 @@ def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun
         each["metric"]["instance"]: each["metric"].get("quant_run_name", "") for each in starts
     }
     return replace(world, **runs, killed_at=killed_at, names=names)
+
+
+def measure(made: Collector, folder: Path) -> None:
+    """Measures three models at work, one with a defect, and one that is not there."""
+    float_matmuls().save(folder / "float.onnx")
+    quantized_matmuls().save(folder / "int8.onnx")
+    unsupported_operator_between().save(folder / "exp.onnx")
+    files = [f"{name}.onnx" for name in ("float", "int8", "exp", "none")]
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "inference", "--runs", "50", *files],
+        env={
+            **os.environ,
+            **made.environment,
+            "PYTHONPATH": str(ROOT),
+            "OTEL_QUANT_RUN_NAME": MEASURED,
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
 
 
 def wait_for_calibration(world: World, instance: str) -> None:
@@ -366,6 +399,8 @@ def shown(world: World, binaries: dict[str, str]) -> dict[str, dict[str, Shown]]
         "compare": {**of_run, "baseline": run_named(world, JOB, "narrow", last=False)},
     }
     eventually(lambda: len(costed(world)) == 3, "the models of the three runs that ended well")
+    for query in (query for query in QUERIES if query.place[0] == "Inference"):
+        eventually(lambda query=query: world.ask(query), f"{query}: {query.text}", 30)
     found = {}
     for file in FILES:
         chosen = variables.get(file.stem, {})
@@ -427,13 +462,55 @@ def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
     assert {name for (name,) in table.rows("Run")} == set(world.names.values())
 
 
+def test_models_at_work_stand_side_by_side(shown: dict[str, dict[str, Shown]]) -> None:
+    panels, cpu = shown["Inference"], "CPUExecutionProvider"
+    columns = "Run", "Model", "Role", "Provider", "Findings"
+    assert sorted(panels["Models side by side"].rows(*columns)) == [
+        (MEASURED, "exp", "quantized", cpu, "1"),
+        (MEASURED, "float", "float", cpu, "0"),
+        (MEASURED, "int8", "quantized", cpu, "0"),
+    ]
+    for title in ("Latency", "Peak memory", "Time in conversions"):
+        assert panels[title].rows("Run") == [(MEASURED,)]
+    ((run, model, kind, text, _),) = panels["What went wrong"].rows(
+        "Run", "Model", "Kind", "What went wrong", "Share of time"
+    )
+    assert (run, model, kind) == (MEASURED, "exp", "unfused")
+    assert text.startswith("DequantizeLinear and QuantizeLinear `c1_DQ` and `exp_Q` were not fused")
+    problem = "cannot be opened: No such file or directory; expected an ONNX file"
+    assert sorted(panels["Measured models"].rows("Model", "File", "Runtime", "Not measured")) == [
+        ("exp", "exp.onnx", "onnxruntime", "-"),
+        ("float", "float.onnx", "onnxruntime", "-"),
+        ("int8", "int8.onnx", "onnxruntime", "-"),
+        ("none", "none.onnx", "onnxruntime", problem),
+    ]
+    assert sorted(panels["Share of time by operator"].rows("Operator")) == [
+        ("DequantizeLinear",), ("Exp",), ("MatMul",), ("QLinearConv",), ("QLinearMatMul",),
+        ("QuantizeLinear",), ("Relu",), ("Transpose",),
+    ]  # fmt: skip
+    nodes = panels["Slowest kernels"].rows("Model", "Node", "Operator")
+    assert {node for node in nodes if node[0] != "exp"} == {
+        ("float", "m1", "MatMul"),
+        ("float", "m2", "MatMul"),
+        ("float", "relu", "Relu"),
+        ("int8", "m1", "QLinearMatMul"),
+        ("int8", "m2", "QLinearMatMul"),
+        ("int8", "m2_DQ", "DequantizeLinear"),
+        ("int8", "x_Q", "QuantizeLinear"),
+    }
+
+
 def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
     runs = shown["Quantization runs"]["Runs"]
     linked = {column.name: column.links for column in runs.columns if column.links}
     start = f"/d/quant-run/run?{TIME_RANGE}&var-job={JOB}"
-    assert linked == {"Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")]}
+    at_work = f"/d/quant-inference/inference?{TIME_RANGE}"
+    assert linked == {
+        "Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")],
+        "Model": [[f"{at_work}&var-run={name}"] for (name,) in runs.rows("Run")],
+    }
     steps = shown["Quantization run"]["Steps"]
     name = run_named(world, JOB, "wide")
     starts = Query(

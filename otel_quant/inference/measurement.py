@@ -47,7 +47,7 @@ class TimedOperator:
         share: Part of the time of all kernels.
         name: Node of the model, or the kernel; None for all kernels of the operator.
         kernels: How many kernels.
-        types: Types and shapes of operands and results of a kernel.
+        types: Types and shapes of operands and results of a kernel: ``uint8 8x64 -> float32 8x64``.
         macs_per_second: MACs per second.
     """
 
@@ -57,7 +57,7 @@ class TimedOperator:
     share: float
     name: str | None = None
     kernels: int = 1
-    types: tuple[str, ...] = ()
+    types: str = ""
     macs_per_second: float | None = None
 
 
@@ -237,7 +237,7 @@ def _slowest(ran: Ran) -> tuple[TimedOperator, ...]:
             each.micros / 1e6,
             each.share,
             each.node or each.name,
-            types=(*each.inputs, *each.outputs),
+            types=each.types,
             macs_per_second=each.macs_per_second,
         )
         for each in ran.kernels[:MOST_OPERATORS]

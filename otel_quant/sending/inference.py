@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.environment import settings_from
+from otel_quant.environment import environment_at_start, settings_from
 from otel_quant.fault_boundary import FAULTS
 from otel_quant.telemetry.default_exporters import defaults_in
 
@@ -33,7 +33,7 @@ def send_inference(measurement: Measurement, recording: Path | None = None) -> N
         recording: The recording that the command adds its result to; None without one.
     """
     settings = settings_from(os.environ, warn=False)
-    if settings.sdk_disabled or defaults_in(os.environ, os.environ) is not None:
+    if settings.sdk_disabled or defaults_in(os.environ, environment_at_start(os.environ)) is not None:
         return
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         _log.warning(
@@ -109,7 +109,7 @@ def _run_of(folder: Path) -> tuple[Any, str]:
     from otel_quant.sending.identifiers import Identifiers
     from otel_quant.telemetry import semconv
 
-    recording = read(folder)
+    recording = read(folder, in_brief=True)
     if not recording.runs:
         return Context(), ""
     run = recording.runs[0]

@@ -377,7 +377,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(OPERATOR_KERNELS, "int", "{kernel}", "Kernels that the record is of.", ("operator",), "53"),
     Attribute(OPERATOR_DURATION, "double", "s", "Their time in a run, by the profiler.", ("operator",), "0.0081"),
     Attribute(OPERATOR_SHARE, "double", "1", "Their share of the time of all kernels.", ("operator",), "0.68"),
-    Attribute(OPERATOR_TYPES, "string[]", "", "Types and shapes of the kernel's operands and results.", ("operator",), "uint8 1x64x56x56"),
+    Attribute(OPERATOR_TYPES, "string", "", "Types and shapes of the kernel's operands, without scalars, and of its results.", ("operator",), "uint8 1x64x56x56 -> uint8 1x64x56x56"),
     Attribute(OPERATOR_MAC_RATE, "double", "{mac}/s", "MACs per second.", ("operator",), "145000000000"),
     Attribute(FINDING_KIND, "string", "", "Kind of what went wrong: see [inference](inference.md).", ("finding",), "unfused"),
     Attribute(FINDING_NODE, "string", "", "Node of the model.", ("finding",), "/layer1/exp/Exp"),
@@ -494,7 +494,5 @@ COST_SPAN: Final = "model cost"
 
 INFERENCE_SPAN: Final = "inference"
 BENCHMARK_SPAN: Final = "benchmark"
-"""Names of the span of models that were measured beside each other."""
-
 MODEL_SPAN: Final = "model inference"
-"""Name of the span of one of them; it is a child of theirs."""
+"""Names of the span of models that were measured beside each other, and of its child for each."""

@@ -99,10 +99,10 @@ def test_every_figure_is_in_seconds_and_bytes() -> None:
             TimedOperator("Transpose", "CUDA", 4e-6, 0.5, kernels=2),
             TimedOperator("QLinearConv", "CPU", 2e-6, 0.25, macs_per_second=4.5),
             TimedOperator("QuantizeLinear", "CPU", 2.5e-6, 0.25),
-            TimedOperator("QLinearConv", "CPU", 2e-6, 0.25, "c", 1, ("uint8 1x4",), 4.5),
-            TimedOperator("QuantizeLinear", "CPU", 2e-6, 0.25, "QuantizeLinear", 1, ("float32 1x4",)),
-            TimedOperator("Transpose", "CUDA", 2e-6, 0.25, "token_5", 1, ("uint8 1x4",)),
-            TimedOperator("Transpose", "CUDA", 2e-6, 0.25, "Transpose", 1, ("uint8 1x4",)),
+            TimedOperator("QLinearConv", "CPU", 2e-6, 0.25, "c", 1, "uint8 1x4 -> ", 4.5),
+            TimedOperator("QuantizeLinear", "CPU", 2e-6, 0.25, "QuantizeLinear", 1, "float32 1x4 -> "),
+            TimedOperator("Transpose", "CUDA", 2e-6, 0.25, "token_5", 1, "uint8 1x4 -> "),
+            TimedOperator("Transpose", "CUDA", 2e-6, 0.25, "Transpose", 1, "uint8 1x4 -> "),
         ),
     )  # fmt: skip
 

@@ -33,7 +33,10 @@ def send_inference(measurement: Measurement, recording: Path | None = None) -> N
         recording: The recording that the command adds its result to; None without one.
     """
     settings = settings_from(os.environ, warn=False)
-    if settings.sdk_disabled or defaults_in(os.environ, environment_at_start(os.environ)) is not None:
+    if (
+        settings.sdk_disabled
+        or defaults_in(os.environ, environment_at_start(os.environ)) is not None
+    ):
         return
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         _log.warning(

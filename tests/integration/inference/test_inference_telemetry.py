@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
@@ -26,15 +27,19 @@ CPU = "CPUExecutionProvider"
 TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
+def inherited() -> dict[str, str]:
+    ours = "OTEL_", "QUARK_", "TRACEPARENT", "TRACESTATE", "BAGGAGE"
+    return {name: each for name, each in os.environ.items() if not name.startswith(ours)}
+
+
 def run(
     folder: Path, environment: dict[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command; what the environment of the tests says of OpenTelemetry is not passed on."""
-    inherited = {name: each for name, each in os.environ.items() if not name.startswith("OTEL_")}
     return subprocess.run(
         [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments],
         cwd=folder,
-        env=inherited | environment,
+        env=inherited() | environment,
         capture_output=True,
         text=True,
     )
@@ -191,6 +196,27 @@ def test_a_result_that_joins_a_recording_is_below_its_run(folder: Path, otlp: Ot
     assert span.attributes["quant.run.name"] == "quantize float"
 
 
+def test_a_command_that_an_instrumented_program_starts_is_below_its_step(
+    folder: Path, workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    script = workshop.script(
+        """
+        import subprocess, sys
+        import otel_quant
+
+        with otel_quant.step("Evaluate"):
+            command = [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", "float.onnx"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        """
+    )
+    done = script.run(otlp.environment())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert otlp.tree() == [
+        ("quantization", [("Evaluate", [("inference", [("model inference", [])])])])
+    ]
+    assert len({span.attributes["quant.run.name"] for span in otlp.spans}) == 1
+
+
 def test_without_a_name_the_run_is_called_after_service_model_and_time(
     folder: Path, otlp: OtlpReceiver
 ) -> None:
@@ -239,11 +265,10 @@ def test_nothing_of_opentelemetry_is_loaded_where_nothing_is_sent(
         "print(*[name for name in sys.modules if name.startswith('opentelemetry')], file=sys.stderr);"
         "sys.exit(code)"
     )
-    inherited = {name: each for name, each in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run(
         [sys.executable, "-c", code, "inference", "--runs", "2", "float.onnx"],
         cwd=folder,
-        env=inherited | environment,
+        env=inherited() | environment,
         capture_output=True,
         text=True,
     )

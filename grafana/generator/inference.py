@@ -21,6 +21,7 @@ FINDING = "finding"
 
 CHOSEN = f'{names.CHOSEN}, {MODEL}=~"$model"'
 RECORDS = f'{panels.RECORDS} | {MODEL}=~"$model"'
+WITH_ROLE = f'{ROLE}!=""'
 START = names.prometheus(semconv.INFERENCE_START)[0]
 MOST_ROWS = 500
 
@@ -75,8 +76,8 @@ def dashboard() -> builders.Dashboard:
     )  # fmt: skip
 
 
-def _last(metric: str) -> str:
-    return f"last_over_time({names.series(metric, CHOSEN)}[$__range])"
+def _last(metric: str, *matchers: str) -> str:
+    return f"last_over_time({names.series(metric, ', '.join((CHOSEN, *matchers)))}[$__range])"
 
 
 def _by_role(title: str, best: str, metric: str, unit: str, description: str) -> panels.Panel:
@@ -85,7 +86,7 @@ def _by_role(title: str, best: str, metric: str, unit: str, description: str) ->
             title,
             f"{description} One row for each run, one column for each role.",
             unit,
-            panels.promql_table(f"{best} by ({RUN}, {ROLE}) ({_last(metric)})"),
+            panels.promql_table(f"{best} by ({RUN}, {ROLE}) ({_last(metric, WITH_ROLE)})"),
         ).span(8),
         "Run", RUN, ROLE,
     )  # fmt: skip

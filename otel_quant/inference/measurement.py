@@ -5,8 +5,9 @@ Times are in seconds, sizes in bytes, shares from 0 to 1. What is not known is N
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from otel_quant.inference.join import CONVERSIONS, DEQUANTIZES, QUANTIZES
@@ -19,6 +20,9 @@ MOST_OPERATORS: Final = 10
 
 MOST_FINDINGS: Final = 20
 """Findings of a model that are told: those that take most time."""
+
+_BY_NAME: Final = re.compile(r"quantize|int[248]|_int_mm", re.IGNORECASE)
+"""Operators of ONNX and of PyTorch that only quantized models have."""
 
 _EIGHT_BITS: Final = ("int8", "uint8", "int4", "uint4", "int2", "uint2", "float8", "float4")
 """Beginnings of the names of types in which the numbers of a float model are not."""
@@ -142,20 +146,25 @@ def measurement_of(
     began_ns: int,
     ended_ns: int,
     unreadable: Mapping[str, str] | None = None,
+    library: str = "onnxruntime",
 ) -> Measurement:
-    """Returns what telemetry needs of the result of ``otel-quant inference``.
+    """Returns what telemetry needs of a result.
 
     Args:
         result: The result.
         began_ns: When it began, in nanoseconds since the epoch.
         ended_ns: When it ended.
         unreadable: Why models are not in the result, by path.
+        library: The runtime. Models of another one than onnxruntime have names and no files.
     """
+    known = [_model(model) for model in result.models]
+    if library != "onnxruntime":
+        known = [replace(each, name=each.path, path=None) for each in known]
     failed = (MeasuredModel(path=path, problem=why) for path, why in (unreadable or {}).items())
     return Measurement(
         "inference",
-        (*map(_model, result.models), *failed),
-        "onnxruntime",
+        (*known, *failed),
+        library,
         result.version,
         began_ns,
         ended_ns,
@@ -170,7 +179,7 @@ def role_of(kernels: Iterable[RanKernel]) -> Role:
         kernels: The kernels. One that only converts its input, as of an image, does not count.
     """
     for kernel in kernels:
-        if kernel.op_type in _QUANTIZES:
+        if _BY_NAME.search(kernel.op_type):
             return "quantized"
         if kernel.macs and kernel.op_type not in CONVERSIONS:
             types = (operand.split(" ")[0] for operand in kernel.inputs)
@@ -194,7 +203,7 @@ def _model(model: ModelResult) -> MeasuredModel:
         runs=latency.runs,
         speedup=1 / latency.ratio if latency.ratio and latency.is_apart else None,
         memory_peak=memory.peak,
-        weights=memory.weights_on_disk,
+        weights=memory.weights_on_disk or memory.weights_in_memory,
         kernel_time=ran.kernel_micros / 1e6,
         conversions=sum((each.share for each in ran.kernels if _converts(each)), 0.0),
         findings=tuple(

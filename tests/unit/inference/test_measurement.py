@@ -44,6 +44,9 @@ def kernel(op_type: str, *inputs: str, macs: int | None = None, **more: object) 
         ([kernel("MatMulNBits", "float32 8x64", "uint8 64x2x16", macs=9)], "quantized"),
         ([kernel("DequantizeLinear", "int8 64x64"), kernel("MatMul", macs=9)], "quantized"),
         ([kernel("BFPQuantizeDequantize", "float32 64x64")], "quantized"),
+        ([kernel("aten::linear", "float32 8x64"), kernel("aten::to", "int8 8x64")], "float"),
+        ([kernel("quantized::linear_dynamic", "float32 8x64")], "quantized"),
+        ([kernel("aten::_weight_int4pack_mm", "bfloat16 8x64")], "quantized"),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(each.op_type for each in value),
 )
@@ -105,6 +108,13 @@ def test_every_figure_is_in_seconds_and_bytes() -> None:
             TimedOperator("Transpose", "CUDA", 2e-6, 0.25, "Transpose", 1, "uint8 1x4 -> "),
         ),
     )  # fmt: skip
+
+
+def test_models_of_pytorch_have_names_and_no_files() -> None:
+    result = InferenceResult((ModelResult("8 bits/dynamic"),), "2.9.0", {}, 0.5, 2)
+    assert measurement_of(result, 1, 2, library="torch") == Measurement(
+        "inference", (MeasuredModel("8 bits/dynamic"),), "torch", "2.9.0", 1, 2
+    )
 
 
 def test_a_speedup_that_the_noise_hides_is_absent() -> None:

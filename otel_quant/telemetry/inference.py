@@ -41,7 +41,8 @@ class Belongs:
 
     Attributes:
         context: The context whose current span is to be the parent; None for the current one.
-        run: Name of the run; empty for the service and the time of the first measurement.
+        run: Name of the run; empty for that of the step that it is measured in, else for one of the
+            service and the time of the first measurement.
         paths: Whether file paths may be told.
     """
 
@@ -77,7 +78,9 @@ class _Report:
         self._logger: Logger = loggers.get_logger(semconv.SCOPE, VERSION, schema_url=url)
         self._meter: Meter = meters.get_meter(semconv.SCOPE, VERSION, schema_url=url)
         self._names = names_of(measurement, paths=belongs.paths)
-        self._run = {semconv.RUN_NAME: belongs.run or _name_of_process()}
+        span: Any = trace.get_current_span(belongs.context)
+        above = (getattr(span, "attributes", None) or {}).get(semconv.RUN_NAME)  # of a step
+        self._run = {semconv.RUN_NAME: belongs.run or above or _name_of_process()}
         self._library = {
             semconv.LIBRARY_NAME: measurement.library or None,
             semconv.LIBRARY_VERSION: measurement.version or None,

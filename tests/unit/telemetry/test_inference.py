@@ -138,6 +138,14 @@ def test_a_measurement_is_a_span_of_the_current_trace_with_one_below_it_for_each
     assert [each.span_id for each in records] == [models[1].context.span_id] * 2
 
 
+def test_a_measurement_within_a_step_belongs_to_its_run() -> None:
+    program = Program()
+    step = program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN)
+    with step:
+        report(MEASURED, None, program.providers)
+    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {"my run"}
+
+
 def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:
     program = Program()
     report(MEASURED, None, program.providers)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.instrumented import Workshop
-from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
     float_matmuls,
@@ -239,12 +239,24 @@ def test_no_path_and_no_text_that_may_name_one_leaves_the_process_if_that_is_off
     assert ".onnx" not in str([otlp.spans, otlp.records, otlp.points])
 
 
+def test_of_a_trace_that_is_sampled_out_records_and_metrics_are_sent(
+    folder: Path, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment() | {"TRACEPARENT": f"00-{TRACE}-{ABOVE}-00"}
+    done = run(folder, environment, "float.onnx")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert otlp.spans == []
+    assert {record.trace_id for record in otlp.records} == {TRACE}
+    assert "quant.inference.duration.median" in otlp.metric_names()
+
+
+@pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.HANG, Mode.ERROR])
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 def test_an_endpoint_that_is_away_costs_a_line_and_nothing_else(
-    folder: Path, otlp: OtlpReceiver, protocol: Any
+    folder: Path, otlp: OtlpReceiver, protocol: Any, mode: Mode
 ) -> None:
     environment = otlp.environment(protocol) | {"OTEL_QUANT_EXIT_TIMEOUT": "1000"}
-    otlp.stop()
+    otlp.become(mode)
     done = run(folder, environment, "float.onnx", "--format", "json")
     assert done.returncode == 0
     assert [model["path"] for model in json.loads(done.stdout)["models"]] == ["float.onnx"]

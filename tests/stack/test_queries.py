@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,20 +21,15 @@ import yaml
 
 from otel_quant.telemetry import catalog, semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.inference.planted import (
-    float_matmuls,
-    quantized_matmuls,
-    unsupported_operator_between,
-)
 from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
 from tests.stack.grafana_panels import TIME_RANGE, Shown, show
+from tests.stack.models_at_work import SHOWN, measure, rows_in
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
-    ROOT,
     Backends,
     Collector,
     alertmanager,
@@ -75,8 +67,6 @@ STEPS_OF_A_RUN = [
     "Float Model Validation", "Calibration", "Quantization (Static)", "Post-process",
 ]  # fmt: skip
 TO_BE_KILLED = "to-be-killed"
-MEASURED = "a night's models"
-"""Name of the run that the inference belongs to."""
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +97,7 @@ def world(
             server.start()
         sent = None if binary else instead.spans
         before = World(ports, time.time() - 1, sent, webhook=webhook)
-        measure(made, folder)
+        measure(made.environment, folder)
         yield run_all(before, made, quantize, send_run)
     finally:
         for server in servers:
@@ -135,27 +125,6 @@ def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun
         each["metric"]["instance"]: each["metric"].get("quant_run_name", "") for each in starts
     }
     return replace(world, **runs, killed_at=killed_at, names=names)
-
-
-def measure(made: Collector, folder: Path) -> None:
-    """Measures three models at work, one with a defect, and one that is not there."""
-    float_matmuls().save(folder / "float.onnx")
-    quantized_matmuls().save(folder / "int8.onnx")
-    unsupported_operator_between().save(folder / "exp.onnx")
-    files = [f"{name}.onnx" for name in ("float", "int8", "exp", "none")]
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "inference", "--runs", "50", *files],
-        env={
-            **os.environ,
-            **made.environment,
-            "PYTHONPATH": str(ROOT),
-            "OTEL_QUANT_RUN_NAME": MEASURED,
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
 
 
 def wait_for_calibration(world: World, instance: str) -> None:
@@ -463,41 +432,7 @@ def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
 
 
 def test_models_at_work_stand_side_by_side(shown: dict[str, dict[str, Shown]]) -> None:
-    panels, cpu = shown["Inference"], "CPUExecutionProvider"
-    columns = "Run", "Model", "Role", "Provider", "Findings"
-    assert sorted(panels["Models side by side"].rows(*columns)) == [
-        (MEASURED, "exp", "quantized", cpu, "1"),
-        (MEASURED, "float", "float", cpu, "0"),
-        (MEASURED, "int8", "quantized", cpu, "0"),
-    ]
-    for title in ("Latency", "Peak memory", "Time in conversions"):
-        assert panels[title].rows("Run") == [(MEASURED,)]
-    ((run, model, kind, text, _),) = panels["What went wrong"].rows(
-        "Run", "Model", "Kind", "What went wrong", "Share of time"
-    )
-    assert (run, model, kind) == (MEASURED, "exp", "unfused")
-    assert text.startswith("DequantizeLinear and QuantizeLinear `c1_DQ` and `exp_Q` were not fused")
-    problem = "cannot be opened: No such file or directory; expected an ONNX file"
-    assert sorted(panels["Measured models"].rows("Model", "File", "Runtime", "Not measured")) == [
-        ("exp", "exp.onnx", "onnxruntime", "-"),
-        ("float", "float.onnx", "onnxruntime", "-"),
-        ("int8", "int8.onnx", "onnxruntime", "-"),
-        ("none", "none.onnx", "onnxruntime", problem),
-    ]
-    assert sorted(panels["Share of time by operator"].rows("Operator")) == [
-        ("DequantizeLinear",), ("Exp",), ("MatMul",), ("QLinearConv",), ("QLinearMatMul",),
-        ("QuantizeLinear",), ("Relu",), ("Transpose",),
-    ]  # fmt: skip
-    nodes = panels["Slowest kernels"].rows("Model", "Node", "Operator")
-    assert {node for node in nodes if node[0] != "exp"} == {
-        ("float", "m1", "MatMul"),
-        ("float", "m2", "MatMul"),
-        ("float", "relu", "Relu"),
-        ("int8", "m1", "QLinearMatMul"),
-        ("int8", "m2", "QLinearMatMul"),
-        ("int8", "m2_DQ", "DequantizeLinear"),
-        ("int8", "x_Q", "QuantizeLinear"),
-    }
+    assert rows_in(shown["Inference"]) == SHOWN
 
 
 def test_links_lead_to_the_run_and_to_the_trace_of_the_row(

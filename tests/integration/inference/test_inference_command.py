@@ -295,15 +295,7 @@ def test_processes_and_files_go_with_a_parent_that_is_stopped(
     models: tuple[str, str], tmp_path: Path
 ) -> None:
     temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    parent = subprocess.Popen(
-        [sys.executable, "-m", "otel_quant", "inference", *models, "--seconds", "600"],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(temporary)},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-    )
-    _until(lambda: len(_children(parent.pid)) == 2)
+    parent = _measuring(models, temporary)
     children = _children(parent.pid)
     os.kill(parent.pid, signal.SIGINT)
     assert parent.wait(60) == 130
@@ -315,17 +307,24 @@ def test_processes_and_files_go_when_the_parent_is_killed(
     models: tuple[str, str], tmp_path: Path
 ) -> None:
     temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    parent = subprocess.Popen(
-        [sys.executable, "-m", "otel_quant", "inference", *models, "--seconds", "600"],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(temporary)},
-        stdout=subprocess.DEVNULL,
-    )
-    _until(lambda: len(_children(parent.pid)) == 2)
+    parent = _measuring(models, temporary)
     parent.kill()
     parent.wait()
     _until(lambda: not list(temporary.iterdir()))
+
+
+def _measuring(models: tuple[str, str], temporary: Path) -> subprocess.Popen[bytes]:
+    """Starts the command for long, with a folder for its temporary files; both models are loaded."""
+    temporary.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "otel_quant", "inference", *models, "--seconds", "600"],
+        cwd=temporary.parent,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )
+    _until(lambda: len(_children(parent.pid)) == 2)
+    return parent
 
 
 def _children(pid: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from otel_quant.recording.run_figures import RunFigures
+from otel_quant.recording.ongoing_figures import OngoingFigures
 from otel_quant.records import Reading, RunProgress
 
 _BETWEEN: Final = 1_000_000_000
@@ -22,7 +22,7 @@ class Progress:
         figures: What the run has used.
     """
 
-    def __init__(self, figures: RunFigures) -> None:
+    def __init__(self, figures: OngoingFigures) -> None:
         self._figures = figures
         self._told_ns = 0  # monotonic clock of the last report
 

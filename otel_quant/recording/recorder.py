@@ -21,10 +21,10 @@ from otel_quant.probes.sampler import Sampler
 from otel_quant.recording.checkpoints import Checkpoints
 from otel_quant.recording.checkpoints_under_way import CheckpointsUnderWay
 from otel_quant.recording.failures import error_type
+from otel_quant.recording.ongoing_figures import OngoingFigures
 from otel_quant.recording.open_step import OpenStep, current_step
 from otel_quant.recording.program_metrics import ProgramMetrics
 from otel_quant.recording.progress import Progress
-from otel_quant.recording.run_figures import RunFigures
 from otel_quant.recording.sink import Sink
 from otel_quant.recording.sinks import Sinks
 from otel_quant.records import (
@@ -95,7 +95,7 @@ class Recorder:
         # Reentrant: a signal handler may end the run while it is being ended.
         self._end_lock = threading.RLock()
         self._under_way = CheckpointsUnderWay(self._lock)
-        self._figures = RunFigures(probes.resources)
+        self._figures = OngoingFigures(probes.resources)
         self._progress = Progress(self._figures)
         self._next_step = 0
 

@@ -305,7 +305,7 @@ def test_the_memory_of_gpus_can_be_read_from_the_profiler(
     for reading in readings:
         tracker.fold(reading)
     recorder = Recorder(RunInfo("", 0), Probes(()), ())
-    monkeypatch.setattr(recorder, "_whole", Period(readings[0], tracker))
+    monkeypatch.setattr(recorder._figures, "whole", Period(readings[0], tracker))
     monkeypatch.setattr(RUNTIME, "_recorder", recorder)
     monkeypatch.setattr(GlobalProfiler, "_instance", None)
     monkeypatch.setenv("QUARK_PROFILING", "0")

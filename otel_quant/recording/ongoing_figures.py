@@ -11,7 +11,7 @@ from otel_quant.records import Reading
 from otel_quant.resources import Resource
 
 
-class RunFigures:
+class OngoingFigures:
     """Passes each reading to all that tracks peaks.
 
     It has no lock: its methods are called with the recorder's.

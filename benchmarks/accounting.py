@@ -65,7 +65,7 @@ def count_everything(report: Path) -> None:
 
     _spent["imports"] = time.thread_time() - began
     _elapsed["imports"] = time.perf_counter() - began_wall
-    for name in ("start", "open", "close", "end", "point", "count_samples"):
+    for name in ("start", "open", "close", "end", "point", "count_sample"):
         count(Recorder, name, "checkpoints")
     for name in ("enter", "leave"):
         count(OpenStep, name, "checkpoints")

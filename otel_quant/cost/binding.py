@@ -20,6 +20,9 @@ from otel_quant.cost.results import Assumption
 from otel_quant.cost.structure import Dim, Graph, Type
 from otel_quant.cost.values import MAX_DATA, Value
 
+_ASSUMED: Final = 1
+"""Length of a dimension that neither the caller nor the model gives."""
+
 
 class BoundInputs(NamedTuple):
     """The main graph's inputs with every length set that can be.
@@ -54,9 +57,8 @@ def bind_inputs(
     source: str,
     *,
     dims: Mapping[str, int] | None = None,
-    default: int = 1,
 ) -> BoundInputs:
-    """Sets the lengths of a graph's inputs: the caller's, else the model's, else the default.
+    """Sets the lengths of a graph's inputs: the caller's, else the model's, else 1.
 
     A length that the model computes from others (``past + seq``) is computed; where it cannot
     be, it is not known. A text that names nothing (``?``) is a length for itself each time.
@@ -66,7 +68,6 @@ def bind_inputs(
         given: Shapes by input name.
         source: The model's name, for errors.
         dims: Lengths of dimensions by name.
-        default: Length of a dimension that neither decides.
 
     Raises:
         CostError: The model has no such input, or one of another rank or type, or two
@@ -92,7 +93,7 @@ def bind_inputs(
         specs[name] = spec
     learned.refuse_contradictions(inputs, specs)
     open_ = {name: declared for name, declared in inputs.items() if name not in specs}
-    assumed = dict.fromkeys(learned.names_left_open(open_), default)
+    assumed = dict.fromkeys(learned.names_left_open(open_), _ASSUMED)
     symbols = Symbols({**assumed, **learned.lengths})
     assumptions = {name: Assumption(name, length) for name, length in assumed.items()}
     values: dict[str, Value] = {}
@@ -104,8 +105,8 @@ def bind_inputs(
                 data = None
             values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
         elif declared.kind in ("tensor", "unknown"):
-            values[name] = _assumed_value(name, declared, learned, symbols, default)
-            for anonymous in _anonymous(name, declared, learned, values[name], default):
+            values[name] = _assumed_value(name, declared, learned, symbols)
+            for anonymous in _anonymous(name, declared, learned, values[name]):
                 assumptions[anonymous.name] = anonymous
     return BoundInputs(values, symbols, tuple(assumptions.values()), learned.overridden)
 
@@ -197,9 +198,7 @@ class _Learned:
         )
 
 
-def _assumed_value(
-    name: str, declared: Type, learned: _Learned, symbols: Symbols, default: int
-) -> Value:
+def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbols) -> Value:
     """An input for which the caller gives no shape."""
     value = Value(declared.dtype, name=name)
     title = f"input '{printable(name)}'"
@@ -218,19 +217,17 @@ def _assumed_value(
             )
             lengths.append(None)
         else:
-            lengths.append(default if length is None else length)
+            lengths.append(_ASSUMED if length is None else length)
     value.shape = tuple(lengths)
     return value
 
 
-def _anonymous(
-    name: str, declared: Type, learned: _Learned, value: Value, default: int
-) -> Iterator[Assumption]:
+def _anonymous(name: str, declared: Type, learned: _Learned, value: Value) -> Iterator[Assumption]:
     """Yields what is assumed of an input's lengths that have no name."""
-    shape = tuple(default if length is None else length for length in value.shape or ())
+    shape = tuple(_ASSUMED if length is None else length for length in value.shape or ())
     for axis, dim in enumerate(declared.shape or ()):
         if not (isinstance(dim, int) and dim >= 0) and not learned.is_name(dim):
-            yield Assumption(f"{name}[{axis}]", default, name, shape)
+            yield Assumption(f"{name}[{axis}]", _ASSUMED, name, shape)
 
 
 def _checked_dims(dims: Mapping[str, int] | None) -> Mapping[str, int]:

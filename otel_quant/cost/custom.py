@@ -73,7 +73,7 @@ def _operator(kind: str, rule: CustomRule) -> Operator:
             f"{title} gives type {printable(str(rule.dtype))!r}",
             expected="an element type such as float32",
         )
-    shapes = same_shape() if rule.shapes is None else _guarded(rule.shapes)
+    shapes = same_shape if rule.shapes is None else _guarded(rule.shapes)
     formula = _guarded(rule.macs)
     cost = CostRule("a rule of the user's own")
     return Operator(

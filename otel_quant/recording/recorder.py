@@ -393,18 +393,17 @@ class Recorder:
                 step.forecast = StepForecast(total, self.info.limits)
                 self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
-    def count_samples(self, step: OpenStep, count: int = 1, *, items: int | None = None) -> None:
-        """Counts calibration samples that a step has consumed.
+    def count_sample(self, step: OpenStep, items: int | None) -> None:
+        """Counts a calibration sample that a step has consumed.
 
         Args:
             step: The step.
-            count: Number of further samples.
-            items: Number of items in them; None if they do not tell.
+            items: Number of items in it; None if it does not tell.
         """
         with self._lock:
-            step.samples += count
+            step.samples += 1
             step.items = None if items is None or step.items is None else step.items + items
-        self._sinks.each(lambda sink: sink.samples_counted(step.info, count))
+        self._sinks.each(lambda sink: sink.samples_counted(step.info, 1))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Passes the static cost of models to the sinks.

@@ -72,14 +72,13 @@ def shown_steps(runs: Iterable[RecordedRun], until: float) -> list[ShownStep]:
     return shown
 
 
-def most_telling(steps: Sequence[ShownStep], most: int = MOST_STEPS) -> list[ShownStep]:
+def most_telling(steps: Sequence[ShownStep]) -> list[ShownStep]:
     """Returns the steps to show: those that did not end well, then the longest, in their order.
 
     Args:
         steps: All of them.
-        most: How many.
     """
-    if len(steps) <= most:
+    if len(steps) <= MOST_STEPS:
         return list(steps)
     ranked = sorted(
         range(len(steps)),
@@ -89,7 +88,7 @@ def most_telling(steps: Sequence[ShownStep], most: int = MOST_STEPS) -> list[Sho
             steps[at].depth,
         ),
     )
-    return [steps[at] for at in sorted(ranked[:most])]
+    return [steps[at] for at in sorted(ranked[:MOST_STEPS])]
 
 
 def step_at(steps: Iterable[ShownStep], time: float) -> ShownStep | None:

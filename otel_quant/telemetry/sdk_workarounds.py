@@ -151,9 +151,8 @@ class Workarounds:
         applied: Whether they are applied now.
     """
 
-    def __init__(self, records: Iterable[Workaround] = RECORDS) -> None:
+    def __init__(self) -> None:
         self.applied = False
-        self._records = tuple(records)
         self._registered = False
         # (holder, name, what was there, what is there now), in the order of replacing.
         self._replaced: list[tuple[Any, str, Any, Any]] = []
@@ -163,7 +162,7 @@ class Workarounds:
         if self.applied:
             return
         self.applied = True
-        for record in self._records:
+        for record in RECORDS:
             for module in record.modules:
                 if not self._registered:
                     # wrapt cannot unregister a hook, so each is registered once. It is called

@@ -93,7 +93,7 @@ def _free(shape: ShapesOf, of: TypeOf) -> Operator:
 
 
 _CLASSES: Final = ShapeRule(shapes.classes, (shapes.label_type, FLOAT))
-_FLOATS: Final = ShapeRule(same_shape(), (FLOAT,))
+_FLOATS: Final = ShapeRule(same_shape, (FLOAT,))
 _LINEAR: Final = "rows * |coefficients|; intercepts, transform"
 _SVM: Final = "rows * (|support vectors| + |coefficients|); kernel, transform"
 _TREES: Final = "comparisons on paths that the data choose are left out; transform"
@@ -131,8 +131,8 @@ TABLE: Final[dict[str, Operator]] = {
     "ArrayFeatureExtractor": _free(shapes.picked, T0),
     "FeatureVectorizer": _free(shapes.joined, FLOAT),
     "OneHotEncoder": _free(shapes.one_hot, FLOAT),
-    "LabelEncoder": _free(same_shape(), shapes.encoded_type),
-    "CategoryMapper": _free(same_shape(), shapes.category_type),
+    "LabelEncoder": _free(same_shape, shapes.encoded_type),
+    "CategoryMapper": _free(same_shape, shapes.category_type),
     "CastMap": _free(shapes.map_values, shapes.map_type),
     "DictVectorizer": _free(shapes.vocabulary, FLOAT),
     "ZipMap": Operator(ShapeRule(lambda op: (), (), shapes.maps), FREE),

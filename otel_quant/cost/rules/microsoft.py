@@ -60,9 +60,9 @@ def _activation(op: Operation) -> int:
     return op.attr_choice("activation", "", _ACTIVATIONS) * op.out_size()
 
 
-def present(i: int, macs: int = 1) -> Formula:
-    """A number of MACs per result if operand ``i`` is there: a bias, a residual."""
-    return lambda op: macs * op.out_size() if op.has(i) else 0
+def present(i: int) -> Formula:
+    """A MAC per result if operand ``i`` is there: a bias, a residual."""
+    return lambda op: op.out_size() if op.has(i) else 0
 
 
 def _fused_matmul(op: Operation) -> int:
@@ -387,7 +387,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "QuantizeLinear": pointwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": pointwise.TABLE["DequantizeLinear"]._replace(
-        shape=ShapeRule(same_shape(), (T1,))
+        shape=ShapeRule(same_shape, (T1,))
     ),
     "DynamicQuantizeLSTM": Operator(
         ShapeRule(microsoft.dynamic_lstm, (T0,)),

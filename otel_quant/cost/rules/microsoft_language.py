@@ -322,7 +322,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "GatedAdd": Operator(SAME, CostRule("2 per result", rest=per_output(MUL + ADD))),
     "LinearAttentionGate": Operator(
-        ShapeRule(same_shape(), (T0,)),
+        ShapeRule(same_shape, (T0,)),
         CostRule(
             "softplus, scaled; sigmoid",
             rest=added(
@@ -339,7 +339,7 @@ TABLE: Final[dict[str, Operator]] = {
         SAME, CostRule("2 per result; streams mixed", rest=_mixed_streams)
     ),
     "EngramGate": Operator(
-        ShapeRule(same_shape(), (T0,)),
+        ShapeRule(same_shape, (T0,)),
         CostRule("normalizations, a gate per row", rest=_engram_gate),
     ),
     "RelativePositionBias": Operator(
@@ -371,7 +371,7 @@ TABLE: Final[dict[str, Operator]] = {
         ),
     ),
     "BiasDropout": Operator(
-        ShapeRule(same_shape(), (T0, BOOL)),
+        ShapeRule(same_shape, (T0, BOOL)),
         CostRule("bias and residual", rest=added(per_output(ADD), present(2))),
         random=True,
     ),

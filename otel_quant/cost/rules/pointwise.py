@@ -92,7 +92,7 @@ def _scatter(op: Operation) -> int:
 
 _BROADCAST: Final = ShapeRule(pointwise.old_axis_broadcast, (T0,))
 _COMPARE: Final = ShapeRule(pointwise.old_axis_broadcast, (BOOL,))
-_NAMED_OR_SAME: Final = ShapeRule(same_shape(), (pointwise.named_or_same,))
+_NAMED_OR_SAME: Final = ShapeRule(same_shape, (pointwise.named_or_same,))
 _NAMED_SHAPE: Final = ShapeRule(lambda op: [op.attr_ints("shape")], (named("dtype", FLOAT),))
 _GENERATOR: Final = not_costed("depends on the generator of random numbers")
 _GENERATOR_FREE: Final = not_costed(
@@ -228,12 +228,12 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "RotaryEmbedding": Operator(SAME, CostRule("a rotation: 3 per element", rest=per_input(3))),
     "QuantizeLinear": _elementwise(
-        ShapeRule(same_shape(), (pointwise.quantized_type,)), MUL + ADD
+        ShapeRule(same_shape, (pointwise.quantized_type,)), MUL + ADD
     )._replace(
         precision=Precision(quantizes=True),
     ),
     "DequantizeLinear": _elementwise(
-        ShapeRule(same_shape(), (pointwise.dequantized_type,)), MUL + ADD
+        ShapeRule(same_shape, (pointwise.dequantized_type,)), MUL + ADD
     )._replace(
         precision=Precision(dequantizes=True, zero_point=(0, 2)),
     ),
@@ -245,13 +245,13 @@ TABLE: Final[dict[str, Operator]] = {
         CostRule("minimum, maximum, scale, shift", rest=per_output(4)),
         precision=Precision(quantizes=True),
     ),
-    **dict.fromkeys(("IsInf", "IsNaN"), Operator(ShapeRule(same_shape(), (BOOL,)), FREE)),
+    **dict.fromkeys(("IsInf", "IsNaN"), Operator(ShapeRule(same_shape, (BOOL,)), FREE)),
     "Where": Operator(ShapeRule(broadcast_all, (T1,)), FREE, folding.fold_where),
     "Cast": Operator(
-        ShapeRule(same_shape(), (pointwise.cast_to,)), FREE, folding.fold_cast, precision=MOVES
+        ShapeRule(same_shape, (pointwise.cast_to,)), FREE, folding.fold_cast, precision=MOVES
     ),
-    "CastLike": Operator(ShapeRule(same_shape(), (T1,)), FREE, folding.fold_cast),
-    "BitCast": Operator(ShapeRule(same_shape(), (pointwise.cast_to,)), FREE),
+    "CastLike": Operator(ShapeRule(same_shape, (T1,)), FREE, folding.fold_cast),
+    "BitCast": Operator(ShapeRule(same_shape, (pointwise.cast_to,)), FREE),
     "EyeLike": Operator(_NAMED_OR_SAME, FREE),
     "Identity": Operator(SAME, FREE, folding.fold_copy, precision=MOVES, view=True),
     "Dropout": Operator(
@@ -286,7 +286,7 @@ TABLE: Final[dict[str, Operator]] = {
         random=True,
     ),
     "StringConcat": Operator(ShapeRule(broadcast_all, (always(dtypes.STRING),)), _TEXT),
-    "RegexFullMatch": Operator(ShapeRule(same_shape(), (BOOL,)), _TEXT),
+    "RegexFullMatch": Operator(ShapeRule(same_shape, (BOOL,)), _TEXT),
     "StringNormalizer": Operator(ShapeRule(pointwise.kept_words, (always(dtypes.STRING),)), _TEXT),
     "StringSplit": Operator(
         ShapeRule(lambda op: [(*op.shape(0), None), op.shape(0)], (always(dtypes.STRING), INT64)),

@@ -20,10 +20,10 @@ def _rounded(to: str) -> Operator:
 
 TABLE: Final[dict[str, Operator]] = {
     "ExtendedQuantizeLinear": pointwise.TABLE["QuantizeLinear"]._replace(
-        shape=ShapeRule(same_shape(), (like(2),))
+        shape=ShapeRule(same_shape, (like(2),))
     ),
     "ExtendedDequantizeLinear": pointwise.TABLE["DequantizeLinear"]._replace(
-        shape=ShapeRule(same_shape(), (T1,))
+        shape=ShapeRule(same_shape, (T1,))
     ),
     "BFPQuantizeDequantize": _rounded("block float"),
     "BFPFixNeuron": _rounded("block float"),

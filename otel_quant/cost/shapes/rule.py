@@ -93,9 +93,9 @@ def named(attribute: str, otherwise: TypeOf) -> TypeOf:
     return of
 
 
-def same_shape(i: int = 0) -> ShapesOf:
-    """Every result has the shape of operand ``i``."""
-    return lambda op: (op.shape(i),) * max(1, len(op.node.outputs))
+def same_shape(op: Operation) -> Sequence[Shape]:
+    """Every result has the shape of the first operand."""
+    return (op.shape(0),) * max(1, len(op.node.outputs))
 
 
 T0: Final = like(0)
@@ -104,7 +104,7 @@ BOOL: Final = always(dtypes.BOOL)
 INT64: Final = always(dtypes.INT64)
 INT32: Final = always(dtypes.INT32)
 FLOAT: Final = always(dtypes.FLOAT)
-SAME: Final = ShapeRule(same_shape(), (T0,))
+SAME: Final = ShapeRule(same_shape, (T0,))
 """Element by element, type kept."""
 
 

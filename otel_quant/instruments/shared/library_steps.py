@@ -32,7 +32,6 @@ def as_library_step(
     function: Callable[..., Any],
     kind: str,
     library: Library,
-    label: str | None = None,
     *,
     filled_in: bool = False,
     sources: AttributeSources = (),
@@ -43,7 +42,6 @@ def as_library_step(
         function: The function.
         kind: ``ProfileStep`` that it is.
         library: The library.
-        label: What the step is called; the kind itself if None.
         filled_in: Whether the library's own profiler does not report it.
         sources: See :attr:`Hook.sources`.
 
@@ -52,7 +50,7 @@ def as_library_step(
     """
     return as_step(
         function,
-        library_step_begin(function, kind, library, label, filled_in=filled_in, sources=sources),
+        library_step_begin(function, kind, library, filled_in=filled_in, sources=sources),
     )
 
 

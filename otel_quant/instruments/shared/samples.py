@@ -83,7 +83,7 @@ def count_sample(source: object, batch: object) -> None:
                         total = len(source)
                         step.attributes[semconv.CALIBRATION_SAMPLE_TOTAL] = total
                         step.recorder.expect_samples(step, total)
-                step.recorder.count_samples(step, items=items_in(batch))
+                step.recorder.count_sample(step, items_in(batch))
                 return
 
 

@@ -33,7 +33,7 @@ def calibrate(total, count, before=lambda: None):
             RUNTIME.recorder.expect_samples(step, total)
             for _ in range(count):
                 before()
-                RUNTIME.recorder.count_samples(step, items=2)
+                RUNTIME.recorder.count_sample(step, 2)
             yield step
 """
 

@@ -87,7 +87,7 @@ def _variants() -> panels.Panel:
     table = panels.grid(
         "Runs side by side",
         "The chosen runs and the baseline. Filter a column to compare like with like; click a run to open it.",
-        "short",
+        panels.TEXT,
         *(
             panels.promql_table(query.replace(names.CHOSEN, of), ref)
             for ref, query in (

@@ -52,11 +52,11 @@ TEMPO = DataSourceRef(type_val="tempo", uid="${tempo_datasource}")
 LOKI = DataSourceRef(type_val="loki", uid="${loki_datasource}")
 
 TRACES_OF_RUNS = (
-    'resource.service.name =~ "$job" && resource.service.instance.id =~ "$instance"'
+    "resource.service.name =~ `${job:regex}` && resource.service.instance.id =~ `${instance:regex}`"
     f" && {names.span(semconv.RUN_NAME)} =~ `${{run:regex}}`"
 )
 """TraceQL for the runs that the variables choose."""
-RECORDS = f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {names.CHOSEN}'
+RECORDS = f"{{service_name=~`${{job:regex}}`}} | service_instance_id=~`${{instance:regex}}` | {names.CHOSEN}"
 LOGS_OF_RUNS = f'{RECORDS} | {names.label(semconv.CHECKPOINT_NAME)} != ""'
 """LogQL for their checkpoints. Loki keeps no event names; only checkpoints have this."""
 _AT_CHECKPOINT = names.label(semconv.CHECKPOINT_MEMORY)
@@ -149,6 +149,10 @@ def figure(title: str, description: str, unit: str, *targets: Any) -> stat.Panel
     for target in targets:
         panel = panel.with_target(target)
     return panel
+
+
+TEXT = "string"
+"""Unit of columns with texts: with any other, a run that is called 20261122 is shown as 20.3 Mil."""
 
 
 def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
@@ -293,9 +297,10 @@ def matrix(panel: table.Panel, title: str, row: str, column: str) -> table.Panel
     panel = panel.with_transformation(
         transform("groupingToMatrix", columnField=column, rowField=row, valueField="Value", emptyValue="null")
     )  # fmt: skip
-    return panel.with_transformation(
+    panel = panel.with_transformation(
         transform("organize", excludeByName={}, indexByName={}, renameByName={f"{row}\\{column}": title})
     )  # fmt: skip
+    return panel.override_by_name(title, looks(TEXT))
 
 
 def row(title: str, *below: Any) -> dashboard.Row:
@@ -395,7 +400,8 @@ def board(
 
 START = names.prometheus(semconv.RUN_START)[0]
 NEWEST_FIRST = f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{job=~"$job"}}[$__range]))))'
-OF_RESULT = f'/{names.RUN_NAME}="([^"]+)"/'
+OF_RESULT = f'/{names.RUN_NAME}="(.+)"}} \\S+ \\S+$/'
+"""The name in a result as Grafana writes it, with quotes in it as they are: labels, value, time."""
 
 
 def runs() -> dashboard.QueryVariable:

@@ -288,7 +288,7 @@ def _steps() -> panels.Panel:
     table = panels.grid(
         "Steps",
         f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of a trace with more than {panels.MOST_SPANS} steps, as many are shown.",
-        "short",
+        panels.TEXT,
         panels.traceql(query),
     ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith("quant."))))  # fmt: skip
     table = (

@@ -104,7 +104,7 @@ def _alerts() -> panels.Panel:
     table = panels.grid(
         "Alerts that fire",
         "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. Prometheus shows what to do about each, under Alerts.",
-        "none",
+        panels.TEXT,
         panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.SELECTED}}})"),
     ).no_value("No alert fires").height(6)  # fmt: skip
     table = panels.transformed(
@@ -131,7 +131,7 @@ def _table() -> panels.Panel:
         panels.grid(
             "Runs",
             f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it. Children and ranks count for their run. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
-            "short",
+            panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
             panels.promql_table(figures.STATE, "state"),
             panels.promql_table(figures.DURATION, "duration"),

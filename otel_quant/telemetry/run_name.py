@@ -20,6 +20,7 @@ CARRIER_KEY = "otel_quant_run_name"
 OTEL_QUANT_RUN_NAME."""
 
 _FOLDERS = re.compile(r".*[/\\]")
+_BLANK = re.compile(r"[\x00-\x20\x7f]+")
 
 
 def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: int) -> RunInfo:
@@ -40,11 +41,16 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
     words = (service_name(), model, _instant(info.launched_ns or time_ns))
     return replace(
         info,
-        name=info.name or " ".join(word for word in words if word),
+        name=_queried(info.name or " ".join(word for word in words if word)),
         model=model,
         method=text(semconv.CALIBRATION_METHOD),
         config=text(semconv.CONFIG_NAME),
     )
+
+
+def _queried(name: str) -> str:
+    """Returns a name in one line and without backticks, which end a name in the stores' queries."""
+    return _BLANK.sub(" ", name).strip().replace("`", "'")
 
 
 def model_name(path: str) -> str | None:

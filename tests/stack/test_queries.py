@@ -373,7 +373,7 @@ def shown(world: World, binaries: dict[str, str]) -> dict[str, dict[str, Shown]]
             file,
             functools.partial(world.ask, **chosen),
             modules,
-            {"job": JOB, "run": ".+", "instance": ".+", **chosen},
+            {"job": JOB, "run": "$__all", "instance": "$__all", **chosen},
         )
     return found
 
@@ -431,9 +431,10 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
     runs = shown["Quantization runs"]["Runs"]
-    linked = {column.name: column.links for column in runs.columns if column.links}
-    start = f"/d/quant-run/run?{TIME_RANGE}&var-job={JOB}"
-    assert linked == {"Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")]}
+    start = ("/d/quant-run/run", {**TIME_RANGE, "var-job": [JOB]})
+    assert runs.opened == {
+        "Run": [(start[0], {**start[1], "var-run": [name]}) for (name,) in runs.rows("Run")]
+    }
     steps = shown["Quantization run"]["Steps"]
     name = run_named(world, JOB, "wide")
     starts = Query(
@@ -444,9 +445,8 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
         True,
     )
     ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in world.ask(starts))
-    linked = {column.name: column.links for column in steps.columns if column.links}
-    link = f"{start}&var-run={name}&var-instance=.+&var-trace={trace}"
-    assert linked == {"Name": [[link]] * len(steps.rows("Name"))}
+    chosen = {"var-run": [name], "var-instance": ["$__all"], "var-trace": [trace]}
+    assert steps.opened == {"Name": [(start[0], start[1] | chosen)] * len(steps.rows("Name"))}
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN
 
 

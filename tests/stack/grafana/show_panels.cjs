@@ -117,11 +117,13 @@ const STORES = {prometheus, loki, tempo};
 
 // --- variables in links -----------------------------------------------------------------------
 
-const FORMATS = {percentencode: encodeURIComponent, uriencode: encodeURI, undefined: String};
+const strictly = (encode) => (text) =>
+  encode(text).replace(/[!'()*]/g, (one) => '%' + one.charCodeAt(0).toString(16).toUpperCase());
+const FORMATS = {percentencode: strictly(encodeURIComponent), uriencode: strictly(encodeURI), undefined: String};
 
 function replacer(variables) {
   return (text, scoped, format) => text.replace(/\$\{(\w+)(?:\.([^:}]+))?(?::(\w+))?\}/g, (match, name, fieldPath, own) => {
-    if (own === 'queryparam') return [].concat(variables[name]).map((value) => `var-${name}=${encodeURIComponent(value)}`).join('&');
+    if (own === 'queryparam') return data.urlUtil.toUrlParams({[`var-${name}`]: variables[name]});
     if (name === '__url_time_range') return 'from=now-6h&to=now';
     const {frame, rowIndex, field: cell} = scoped?.__dataContext?.value ?? {};
     let value;

@@ -16,7 +16,7 @@ from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, SOURCES, load, 
 
 ids = [file.stem for file in FILES]
 UNITS = {
-    "none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso", "watt", "celsius",
+    "none", "short", "string", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso", "watt", "celsius",
     "hertz",
 }  # fmt: skip
 LINT = yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
@@ -128,7 +128,8 @@ def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> No
     for name, variable in variables(dashboard, "query").items():
         if name in ("run", "baseline"):  # newest first: label values come in alphabetical order
             assert re.fullmatch(r"query_result\(sort_desc\(.+\)\)", variable["query"]), name
-            assert (variable["regex"], variable["sort"]) == ('/quant_run_name="([^"]+)"/', 0), name
+            regex = r'/quant_run_name="(.+)"} \S+ \S+$/'
+            assert (variable["regex"], variable["sort"]) == (regex, 0), name
         else:
             query = re.sub(r"\$\{[^}]*\}", "", variable["query"])
             assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", query), name

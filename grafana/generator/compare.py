@@ -71,6 +71,9 @@ def _matrix() -> panels.Panel:
         f"max by ({model}, {method}) (max_over_time({peak}[$__range])"
         f" * on (job, instance, {figures.RUN}) group_left ({model}, {method}) ({of_run} > bool 0))"
     )
+    # A label that no run has would be no column, and then there are no rows and columns to make.
+    for label in (model, method):
+        query = f'label_replace({query}, "{label}", "-", "{label}", "")'
     return panels.matrix(
         panels.grid(
             "Peak memory by model and method",
@@ -189,7 +192,8 @@ def _spread() -> panels.Panel:
     return (
         heatmap.Panel().title("Spread of durations")
         .description("How many of the chosen steps took how long, at the time at which they ended. Two bands in one step are two kinds of runs: choose the step, then look at what differs.")
-        .datasource(panels.PROMETHEUS).unit("s").no_value("No step ended in this time range")
+        .datasource(panels.PROMETHEUS).unit("none").y_axis(heatmap.YAxisConfig().unit("s"))
+        .no_value("No step ended in this time range")
         .with_target(panels.promql(f"sum by (le) ({_buckets()})", "{{le}}").format(PromQueryFormat.HEATMAP))
         .span(12).height(11)
     )  # fmt: skip

@@ -53,6 +53,7 @@ def _open_steps(range_: str) -> str:
 
 
 STEP_COLUMNS = {
+    semconv.RUN_RANK: ("Rank", "none"),
     semconv.STEP_INDEX: ("Step", "none"),
     panels.SPAN_NAME: ("Name", None),
     panels.SPAN_DURATION: ("Duration", "ns"),
@@ -297,6 +298,7 @@ def _steps() -> panels.Panel:
             panels.columns({name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"}),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
+        .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))
         .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hidden=False))
         .override_by_name("Trace", panels.looks(custom__hidden=True))
     )  # fmt: skip

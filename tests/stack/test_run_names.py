@@ -1,8 +1,9 @@
-"""Runs of any name, from OTEL_QUANT_RUN_NAME to what the link of their row shows."""
+"""Runs of any name, and of several ranks, from their start to what the link of their row shows."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stack.conftest import HERE
 from tests.stack.grafana_panels import TIME_RANGE, Shown, show
 from tests.stack.processes import PATIENCE, ROOT, Collector, eventually
 from tests.stack.world import World, stores
@@ -31,6 +33,28 @@ NAMES = list(STEPS)
 PROGRAM = "import otel_quant, sys, time\nwith otel_quant.step(sys.argv[1]): time.sleep(1)"
 
 
+RANKS = "ranks"
+"""The service of the run of two ranks."""
+
+
+def start_ranks(made: Collector, folder: Path) -> subprocess.Popen[bytes]:
+    """Starts a quantization in two processes, as the README says."""
+    programs = Path(sys.executable).parent
+    launcher = (programs / "torchrun", "--nproc-per-node", "2", "--master-port", "0")
+    return subprocess.Popen(
+        [programs / "otel-quant", "run", "--", *launcher, HERE / "rank_run.py"],
+        env={
+            **os.environ,
+            **made.environment,
+            "PYTHONPATH": str(ROOT),
+            "OTEL_SERVICE_NAME": RANKS,
+            "OMP_NUM_THREADS": "1",
+        },
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
+
+
 def start(made: Collector, name: str) -> subprocess.Popen[bytes]:
     program = Path(sys.executable).with_name("opentelemetry-instrument")
     return subprocess.Popen(
@@ -47,31 +71,27 @@ def start(made: Collector, name: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="module")
 def world(binaries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with stores(binaries, tmp_path_factory.mktemp("names")) as (world, made):
-        started = [start(made, name) for name in NAMES]
-        assert [each.wait(PATIENCE) for each in started] == [0] * len(NAMES)
-        eventually(lambda: arrived(world) == set(NAMES), "the runs")
+    folder = tmp_path_factory.mktemp("names")
+    with stores(binaries, folder) as (world, made):
+        started = [start_ranks(made, folder), *(start(made, name) for name in NAMES)]
+        assert [each.wait(PATIENCE) for each in started] == [0] * len(started)
+        eventually(lambda: arrived(world) == len(NAMES) + 2, "the runs")
         yield world
 
 
-def arrived(world: World) -> set[str]:
-    """Returns the names of the runs whose end all stores have."""
-    ends = Query(("test", "ends"), "A", "prometheus", "quant_run_end_seconds", True)
+def arrived(world: World) -> int:
+    """Returns of how many processes all stores have the end of the run."""
+    ends = "quant_run_end_seconds"
     logs = '{service_name=~".+"} | quant_checkpoint_name="End"'
     spans = '{ name = "quantization" } | select(span.quant.run.name)'
-    found = [
-        {each["metric"]["quant_run_name"] for each in world.ask(ends)},
-        {
-            each["stream"]["quant_run_name"]
-            for each in world.ask(Query(("test", "ends"), "A", "loki", logs))
-        },
-        {
-            span["attributes"][0]["value"]["stringValue"]
+    return min(
+        len(world.ask(Query(("test", "ends"), "A", "prometheus", ends, instant=True))),
+        sum(len(each["values"]) for each in world.ask(Query(("test", "ends"), "A", "loki", logs))),
+        sum(
+            len(trace["spanSets"][0]["spans"])
             for trace in world.ask(Query(("test", "ends"), "A", "tempo", spans))
-            for span in trace["spanSets"][0]["spans"]
-        },
-    ]
-    return set.intersection(*found)
+        ),
+    )
 
 
 def shown(
@@ -124,3 +144,45 @@ def test_what_a_link_opens_shows_that_run_alone(
     by_step = compared["Duration by step"]
     assert {column.name for column in by_step.columns} == {"Step", name, "v1x2"}
     assert {step for (step,) in by_step.rows("Step")} == {STEPS[name], STEPS["v1x2"]}
+
+
+def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, str]) -> None:
+    menus = {q.place[1]: q for q in QUERIES if q.place[0] == "Quantization run" and q.regex}
+    (name,) = world.ask(menus["run"], job=RANKS)
+    assert re.fullmatch(rf"{RANKS} \d{{4}}-\d\d-\d\dT[\d:.]+Z", name)
+    chosen = {"job": RANKS, "run": name}
+    processes = {
+        q.place[1]: len(world.ask(q, **chosen))
+        for q in QUERIES
+        if q.place in (("Quantization run", "instance"), ("Quantization run", "trace"))
+    }
+    assert processes == {"instance": 2, "trace": 2}
+    runs = shown(world, binaries, "runs", job=RANKS)
+    assert [(one.name, one.unit) for one in runs["Runs"].columns] == [
+        ("Began", "dateTimeAsIso"),
+        ("Run", "string"),
+        ("State", "none"),
+        ("Job", "string"),
+        ("Duration", "ns"),
+        ("Peak memory", "bytes"),
+        ("Share of limit", "percentunit"),
+        ("Disk", "bytes"),
+    ]
+    assert runs["Runs"].rows("Run", "State", "Job") == [(name, "ended", RANKS)]
+    assert {title: runs[title].columns[-1].values for title in ("Ended", "Runs in view")} == {
+        "Ended": ["1"],
+        "Runs in view": ["1"],
+    }
+    run = shown(world, binaries, "run", **chosen)
+    assert run["Steps"].rows("Rank", "Step", "Name") == [
+        (rank, step, name)
+        for rank in ("0", "1")
+        for step, name in (("0", "Calibration"), ("1", "Model Quantization"))
+    ]
+    assert {frame[-1].name for frame in run["Memory"].frames} == {
+        "memory 0", "memory 1", "limit", "readings 0", "readings 1",
+    }  # fmt: skip
+    compared = shown(world, binaries, "compare", **chosen, baseline="v1.2")
+    assert compared["Runs side by side"].rows("Run") == [(name,)]
+    by_model = compared["Peak memory by model and method"]
+    assert [column.name for column in by_model.columns] == ["Model", "-"]

@@ -62,7 +62,7 @@ USAGE = {
 }
 CUSTOM = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
 NAME = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
-RUN_IDS = {"quant.run.id": "0123456789abcdef", **NAME}
+RUN_IDS = {"quant.run.id": "0123456789abcdef", "quant.run.rank": 1, **NAME}
 STEP_ATTRIBUTES = {
     **RUN_IDS,
     "quant.step.name": "My calibration",
@@ -163,8 +163,7 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
 def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExporter) -> None:
     send_run(SpansSink(RESOURCES), **UNMEASURED)  # type: ignore[arg-type] # of mixed types
     assert plain(by_name(spans)["Bare"].attributes) == {
-        "quant.run.id": "0123456789abcdef",
-        "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+        **RUN_IDS,
         "quant.step.name": "Bare",
         "quant.step.kind": "Bare",
         "quant.step.index": 4,
@@ -565,8 +564,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             "INFO",
             later,
             {
-                "quant.run.id": "0123456789abcdef",
-                "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+                **RUN_IDS,
                 "quant.model.role": "float",
                 "quant.model.path": "m.onnx",
             },

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,27 +21,21 @@ import pytest
 import yaml
 
 from otel_quant.telemetry import catalog, semconv
-from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack import traceql
-from tests.stack.artificial_run import READ_BETWEEN
-from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
+from tests.stack.artificial_run import READ_BETWEEN, STEPS
+from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
 from tests.stack.grafana_panels import TIME_RANGE, Shown, show
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
-    Backends,
+    ROOT,
     Collector,
-    alertmanager,
-    collector,
     eventually,
     fetch,
-    loki,
-    prometheus,
-    tempo,
 )
 from tests.stack.webhook import Webhook
-from tests.stack.world import World
+from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 
 pytestmark = [pytest.mark.servers, pytest.mark.quark]
@@ -75,32 +70,11 @@ def world(
     send_run: SendRun,
     quantize: Quantize,
 ) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("world")
-    ports = Backends()
     webhook = Webhook()
-    servers = [
-        alertmanager(binaries["alertmanager"], folder, ports, webhook.url),
-        prometheus(binaries["prometheus"], folder, ports),
-        loki(binaries["loki"], folder, ports),
-    ]
-    instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
-    binary = tempo_binary()
-    if binary:
-        servers.append(tempo(binary, folder, ports))
-    else:
-        instead.start()
-    made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
-    servers.append(made.server)
     try:
-        for server in servers:
-            server.start()
-        sent = None if binary else instead.spans
-        before = World(ports, time.time() - 1, sent, webhook=webhook)
-        yield run_all(before, made, quantize, send_run)
+        with stores(binaries, tmp_path_factory.mktemp("world"), webhook) as (before, made):
+            yield run_all(before, made, quantize, send_run)
     finally:
-        for server in servers:
-            server.kill()
-        instead.stop()
         webhook.stop()
 
 
@@ -332,6 +306,27 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
 
     eventually(lambda: found() >= expected, f"all of {sorted(expected)}")
     assert found() == expected
+
+
+def test_the_store_has_as_many_series_of_a_run_as_the_docs_count(world: World) -> None:
+    def names_of(**labels: str) -> Counter[str]:
+        selector = ", ".join(f'{key}="{value}"' for key, value in labels.items())
+        url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/series"
+        found = fetch(url, **{"match[]": f"{{{selector}}}"}, start=world.began, end=time.time())
+        return Counter(series["__name__"] for series in found["data"])
+
+    # The runs with Quark see no GPU, and are over before a forecast can be made.
+    (artificial,) = (run for run, name in world.names.items() if name.startswith("artificial"))
+    added = {
+        name: count
+        for name, count in names_of(instance=artificial).items()
+        if name.startswith("quant_forecast_") or "_gpu_" in name
+    }
+    of_each_step = added.pop("quant_step_gpu_memory_peak_bytes") // len(STEPS)
+    steps = len(set(STEPS_OF_A_RUN))
+    whole = names_of(instance=world.instance).total() + sum(added.values()) + steps * of_each_step
+    text = (ROOT / "docs" / "scaling.md").read_text()
+    assert f"| series in Prometheus | {whole}, most of them buckets" in text
 
 
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.exemplars], ids=str)

@@ -17,6 +17,7 @@ from tests.stack.processes import (
     CONFIGS,
     Backends,
     Collector,
+    alertmanager,
     collector,
     fetch,
     loki,
@@ -144,12 +145,15 @@ class World:
 
 
 @contextmanager
-def stores(binaries: Mapping[str, str], folder: Path) -> Iterator[tuple[World, Collector]]:
+def stores(
+    binaries: Mapping[str, str], folder: Path, webhook: Webhook | None = None
+) -> Iterator[tuple[World, Collector]]:
     """Yields what the queries are asked of, with nothing in it yet, and the Collector before it.
 
     Args:
         binaries: Path of each server's binary.
         folder: For their data.
+        webhook: Whom an Alertmanager is to tell; without one there is none.
     """
     ports = Backends()
     instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
@@ -159,6 +163,8 @@ def stores(binaries: Mapping[str, str], folder: Path) -> Iterator[tuple[World, C
         loki(binaries["loki"], folder, ports),
         made.server,
     ]
+    if webhook is not None:
+        servers.append(alertmanager(binaries["alertmanager"], folder, ports, webhook.url))
     binary = tempo_binary()
     if binary:
         servers.append(tempo(binary, folder, ports))
@@ -167,7 +173,8 @@ def stores(binaries: Mapping[str, str], folder: Path) -> Iterator[tuple[World, C
     try:
         for server in servers:
             server.start()
-        yield World(ports, time.time() - 1, None if binary else instead.spans), made
+        spans = None if binary else instead.spans
+        yield World(ports, time.time() - 1, spans, webhook=webhook), made
     finally:
         for server in servers:
             server.kill()

@@ -68,7 +68,8 @@ class Shown:
         """What the link of each row opens, by the column that has them."""
         return {
             column.name: [opened(address) for (address,) in column.links]
-            for column in self.columns
+            for frame in self.frames
+            for column in frame
             if column.links
         }
 

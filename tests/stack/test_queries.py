@@ -25,7 +25,7 @@ from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN, STEPS
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
-from tests.stack.grafana_panels import TIME_RANGE, Shown, show
+from tests.stack.grafana_panels import TIME_RANGE, Opened, Shown, show
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
@@ -425,23 +425,30 @@ def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
 def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
-    runs = shown["Quantization runs"]["Runs"]
-    start = ("/d/quant-run/run", {**TIME_RANGE, "var-job": [JOB]})
-    assert runs.opened == {
-        "Run": [(start[0], {**start[1], "var-run": [name]}) for (name,) in runs.rows("Run")]
+    def to_runs(dashboard: str, title: str) -> dict[str, list[Opened]]:
+        names = shown[dashboard][title].rows("Run")
+        return {"Run": [(path, {**start, "var-run": [name]}) for (name,) in names]}
+
+    path, start = "/d/quant-run/run", {**TIME_RANGE, "var-job": [JOB]}
+    name = run_named(world, JOB, "wide")
+    began = f'quant_run_start_seconds{{quant_run_name="{name}"}}'
+    answer = world.ask(Query(("test", "trace"), "A", "prometheus", began, instant=True))
+    ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in answer)
+    chosen = {"var-run": [name], "var-instance": ["$__all"], "var-trace": [trace]}
+    assert {
+        (dashboard, title): each.opened
+        for dashboard, panels in shown.items()
+        for title, each in panels.items()
+        if each.opened
+    } == {
+        ("Quantization runs", "Alerts that fire"): to_runs("Quantization runs", "Alerts that fire"),
+        ("Quantization runs", "Runs"): to_runs("Quantization runs", "Runs"),
+        ("Quantization compared", "Runs side by side"): to_runs(
+            "Quantization compared", "Runs side by side"
+        ),
+        ("Quantization run", "Steps"): {"Name": [(path, start | chosen)] * len(STEPS_OF_A_RUN)},
     }
     steps = shown["Quantization run"]["Steps"]
-    name = run_named(world, JOB, "wide")
-    starts = Query(
-        ("test", "trace"),
-        "A",
-        "prometheus",
-        f'quant_run_start_seconds{{quant_run_name="{name}"}}',
-        True,
-    )
-    ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in world.ask(starts))
-    chosen = {"var-run": [name], "var-instance": ["$__all"], "var-trace": [trace]}
-    assert steps.opened == {"Name": [(start[0], start[1] | chosen)] * len(steps.rows("Name"))}
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN
 
 

@@ -146,6 +146,11 @@ def test_what_a_link_opens_shows_that_run_alone(
     assert {step for (step,) in by_step.rows("Step")} == {STEPS[name], STEPS["v1x2"]}
 
 
+def of_ranks(metric: str) -> Query:
+    """Returns a query for a metric of each rank."""
+    return Query(("test", "ranks"), "A", "prometheus", f'{metric}{{job="{RANKS}"}}', instant=True)
+
+
 def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, str]) -> None:
     menus = {q.place[1]: q for q in QUERIES if q.place[0] == "Quantization run" and q.regex}
     (name,) = world.ask(menus["run"], job=RANKS)
@@ -173,6 +178,15 @@ def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, 
         "Ended": ["1"],
         "Runs in view": ["1"],
     }
+    peaks, limits = (
+        [float(each["value"][1]) for each in world.ask(of_ranks(metric))]
+        for metric in ("quant_run_memory_peak_bytes", "quant_run_memory_limit_bytes")
+    )
+    assert len(peaks) == 2
+    table = {q.ref: q for q in QUERIES if q.place == ("Quantization runs", "Runs")}
+    (whole,), (share,) = (world.ask(table[ref], **chosen) for ref in ("peak", "share"))
+    assert float(whole["value"][1]) == sum(peaks)
+    assert float(share["value"][1]) == pytest.approx(sum(peaks) / max(limits))
     run = shown(world, binaries, "run", **chosen)
     assert run["Steps"].rows("Rank", "Step", "Name") == [
         (rank, step, name)

@@ -103,6 +103,21 @@ def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any],
         assert [s for s in selectors if f'{name}=~"${name}"' not in s] == [], title
 
 
+def test_what_is_no_promql_is_excepted_from_the_rules_for_it() -> None:
+    targets = {
+        (load(file)["title"], panel["title"]): [t["datasource"]["type"] for t in panel["targets"]]
+        for file in FILES
+        for panel in panels(load(file))
+    }
+    excepted_kinds = {
+        kind
+        for entry in LINT["target-promql-rule"]["entries"]
+        for index, kind in enumerate(targets[entry["dashboard"], entry["panel"]])
+        if index == int(entry.get("targetidx", index))
+    }
+    assert excepted_kinds == {"tempo", "loki"}
+
+
 def test_rates_are_over_the_rate_interval(dashboard: dict[str, Any]) -> None:
     for title, query in promql(dashboard, "target-rate-interval-rule"):
         assert set(re.findall(r"\bi?rate\([^[]*\[([^\]]*)\]", query)) <= {"$__rate_interval"}, title

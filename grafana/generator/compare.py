@@ -30,7 +30,7 @@ def dashboard() -> builders.Dashboard:
         .with_variable(_baseline())
         .with_variable(
             panels.choice(
-                "step", "Step", f'label_values({names.prometheus(semconv.STEP_DURATION)[2]}{{job=~"$job"}}, {STEP})',
+                "step", "Step", f'label_values({names.prometheus(semconv.STEP_DURATION)[2]}{{{names.OF_JOB}}}, {STEP})',
                 "Steps of the panels on durations of all runs.",
             )
         )
@@ -48,8 +48,8 @@ def dashboard() -> builders.Dashboard:
 def _baseline() -> builders.QueryVariable:
     """Returns the choice of what to compare with: at first the run before on the same model."""
     run, model = figures.RUN, figures.MODEL
-    every = f'max by ({run}, {model}) (max_over_time({panels.START}{{job=~"$job"}}[$__range]))'
-    chosen = f'max by ({run}, {model}) (max_over_time({panels.START}{{job=~"$job", {names.CHOSEN}}}[$__range]))'
+    every = f"max by ({run}, {model}) (max_over_time({panels.START}{{{names.OF_JOB}}}[$__range]))"
+    chosen = f"max by ({run}, {model}) (max_over_time({panels.START}{{{names.OF_JOB}, {names.CHOSEN}}}[$__range]))"
     before = f"({every} < on ({model}) group_left () min by ({model}) ({chosen}))"
     # After them the others, which are on another model or later, with a smaller value.
     others = f"({every} unless on ({run}) {chosen}) / 1000"
@@ -163,7 +163,7 @@ def _median() -> panels.Panel:
         "Median duration of the last 14 days",
         "What the slow-run alert measures against: the median over the service's runs. A slow rise is a regression that no single run shows.",
         "s",
-        panels.promql(f'job_step:{names.prometheus(semconv.STEP_DURATION)[1].removesuffix("_sum")}:median14d{{job=~"$job"}}', step),
+        panels.promql(f'job_step:{names.prometheus(semconv.STEP_DURATION)[1].removesuffix("_sum")}:median14d{{{names.OF_JOB}}}', step),
     )  # fmt: skip
 
 

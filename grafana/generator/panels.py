@@ -52,11 +52,11 @@ TEMPO = DataSourceRef(type_val="tempo", uid="${tempo_datasource}")
 LOKI = DataSourceRef(type_val="loki", uid="${loki_datasource}")
 
 TRACES_OF_RUNS = (
-    "resource.service.name =~ `${job:regex}` && resource.service.instance.id =~ `${instance:regex}`"
+    "resource.service.name =~ `(.+/)?${job:regex}` && resource.service.instance.id =~ `${instance:regex}`"
     f" && {names.span(semconv.RUN_NAME)} =~ `${{run:regex}}`"
 )
 """TraceQL for the runs that the variables choose."""
-RECORDS = f"{{service_name=~`${{job:regex}}`}} | service_instance_id=~`${{instance:regex}}` | {names.CHOSEN}"
+RECORDS = f"{{service_name=~`(.+/)?${{job:regex}}`}} | service_instance_id=~`${{instance:regex}}` | {names.CHOSEN}"
 LOGS_OF_RUNS = f'{RECORDS} | {names.label(semconv.CHECKPOINT_NAME)} != ""'
 """LogQL for their checkpoints. Loki keeps no event names; only checkpoints have this."""
 _AT_CHECKPOINT = names.label(semconv.CHECKPOINT_MEMORY)
@@ -386,12 +386,13 @@ def board(
     return (
         made.with_variable(
             choice("job", "Job", f"label_values({START}, job)", "The service: OTEL_SERVICE_NAME.")
+            .regex("/([^/]+)$/")
         )
         .with_variable(run)
         .with_variable(
             choice(
                 "instance", "Process",
-                f'label_values({START}{{job=~"$job", {names.CHOSEN}}}, instance)',
+                f'label_values({START}{{{names.OF_JOB}, {names.CHOSEN}}}, instance)',
                 "One process of a run: it may have children and ranks.",
             )
         )
@@ -399,7 +400,7 @@ def board(
 
 
 START = names.prometheus(semconv.RUN_START)[0]
-NEWEST_FIRST = f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{job=~"$job"}}[$__range]))))'
+NEWEST_FIRST = f"query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{{names.OF_JOB}}}[$__range]))))"
 OF_RESULT = f'/{names.RUN_NAME}="(.+)"}} \\S+ \\S+$/'
 """The name in a result as Grafana writes it, with quotes in it as they are: labels, value, time."""
 

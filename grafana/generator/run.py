@@ -82,7 +82,7 @@ def dashboard() -> builders.Dashboard:
         board.with_variable(
             builders.QueryVariable("trace").label("Trace")
             .description("Trace of the run; ranks have one each. A click on a step chooses its own.")
-            .query(f'label_values({panels.START}{{job=~"$job", {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
+            .query(f'label_values({panels.START}{{{names.OF_JOB}, {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )
         .annotation(_checkpoints())

@@ -105,7 +105,7 @@ def _alerts() -> panels.Panel:
         "Alerts that fire",
         "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. Prometheus shows what to do about each, under Alerts.",
         panels.TEXT,
-        panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{job=~\"$job\"}})"),
+        panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.OF_JOB}}})"),
     ).no_value("No alert fires").height(6)  # fmt: skip
     table = panels.transformed(
         table,

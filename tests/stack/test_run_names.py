@@ -64,6 +64,7 @@ def start(made: Collector, name: str) -> subprocess.Popen[bytes]:
             **made.environment,
             "PYTHONPATH": str(ROOT),
             "OTEL_SERVICE_NAME": SERVICE,
+            "OTEL_RESOURCE_ATTRIBUTES": "service.namespace=research",
             "OTEL_QUANT_RUN_NAME": name,
         },
     )
@@ -123,6 +124,7 @@ def test_the_link_of_a_row_opens_its_run(links: dict[str, str]) -> None:
 def test_the_menus_have_every_name_as_it_is(world: World, file: Path) -> None:
     title = load(file)["title"]
     menus = {q.place[1]: q for q in QUERIES if q.place[0] == title and q.ref == "variable"}
+    assert sorted(world.ask(menus["job"])) == sorted([RANKS, SERVICE])
     assert sorted(world.ask(menus["run"], job=SERVICE)) == sorted(NAMES)
     if "baseline" in menus:
         offered = world.ask(menus["baseline"], job=SERVICE, run=NAMES[0])
@@ -152,8 +154,8 @@ def of_ranks(metric: str) -> Query:
 
 
 def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, str]) -> None:
-    menus = {q.place[1]: q for q in QUERIES if q.place[0] == "Quantization run" and q.regex}
-    (name,) = world.ask(menus["run"], job=RANKS)
+    (menu,) = (q for q in QUERIES if q.place == ("Quantization run", "run"))
+    (name,) = world.ask(menu, job=RANKS)
     assert re.fullmatch(rf"{RANKS} \d{{4}}-\d\d-\d\dT[\d:.]+Z", name)
     chosen = {"job": RANKS, "run": name}
     processes = {

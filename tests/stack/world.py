@@ -138,10 +138,12 @@ class World:
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
             found = fetch(url, query=query[len("query_result(") : -1], time=time.time())
             texts = [as_text(**each) for each in found["data"]["result"]]
-            return [match[1] for text in texts if (match := re.search(regex[1:-1], text))]
-        selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
-        url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
-        return fetch(url, **{"match[]": selector})["data"]
+        else:
+            selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
+            url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
+            texts = fetch(url, **{"match[]": selector})["data"]
+        chosen = re.compile(regex[1:-1] or "(.*)")
+        return [match[1] for text in texts if (match := chosen.search(text))]
 
 
 @contextmanager

@@ -299,8 +299,8 @@ def _steps() -> panels.Panel:
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))
-        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hidden=False))
-        .override_by_name("Trace", panels.looks(custom__hidden=True))
+        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hideFrom__viz=False))
+        .override_by_name("Trace", panels.looks(custom__hideFrom__viz=True))
     )  # fmt: skip
     for title, unit in STEP_COLUMNS.values():
         if unit:

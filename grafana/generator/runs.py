@@ -130,7 +130,7 @@ def _table() -> panels.Panel:
     table = (
         panels.grid(
             "Runs",
-            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it. Children and ranks count for their run: memory of the ranks on one host is added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
+            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
             panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
             panels.promql_table(figures.STATE, "state"),

@@ -89,7 +89,7 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
     if builder is None and _build(programs, "--check"):
         command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
         print(
-            f"tests/stack is left out: build its servers, once, in 20 minutes or more, with {command}"
+            f"tests/stack is left out: build its servers, once, in 10 minutes or more, with {command}"
         )
         return
     yield (

@@ -30,7 +30,7 @@ def dashboard() -> builders.Dashboard:
         .with_variable(_baseline())
         .with_variable(
             panels.choice(
-                "step", "Step", f'label_values({names.prometheus(semconv.STEP_DURATION)[2]}{{job=~"$job"}}, {STEP})',
+                "step", "Step", f'label_values({names.prometheus(semconv.STEP_DURATION)[2]}{{{names.OF_JOB}}}, {STEP})',
                 "Steps of the panels on durations of all runs.",
             )
         )
@@ -48,8 +48,8 @@ def dashboard() -> builders.Dashboard:
 def _baseline() -> builders.QueryVariable:
     """Returns the choice of what to compare with: at first the run before on the same model."""
     run, model = figures.RUN, figures.MODEL
-    every = f'max by ({run}, {model}) (max_over_time({panels.START}{{job=~"$job"}}[$__range]))'
-    chosen = f'max by ({run}, {model}) (max_over_time({panels.START}{{job=~"$job", {names.CHOSEN}}}[$__range]))'
+    every = f"max by ({run}, {model}) (max_over_time({panels.START}{{{names.OF_JOB}}}[$__range]))"
+    chosen = f"max by ({run}, {model}) (max_over_time({panels.START}{{{names.OF_JOB}, {names.CHOSEN}}}[$__range]))"
     before = f"({every} < on ({model}) group_left () min by ({model}) ({chosen}))"
     # After them the others, which are on another model or later, with a smaller value.
     others = f"({every} unless on ({run}) {chosen}) / 1000"
@@ -71,6 +71,9 @@ def _matrix() -> panels.Panel:
         f"max by ({model}, {method}) (max_over_time({peak}[$__range])"
         f" * on (job, instance, {figures.RUN}) group_left ({model}, {method}) ({of_run} > bool 0))"
     )
+    # A label that no run has would be no column, and then there are no rows and columns to make.
+    for label in (model, method):
+        query = f'label_replace({query}, "{label}", "-", "{label}", "")'
     return panels.matrix(
         panels.grid(
             "Peak memory by model and method",
@@ -87,7 +90,7 @@ def _variants() -> panels.Panel:
     table = panels.grid(
         "Runs side by side",
         "The chosen runs and the baseline. Filter a column to compare like with like; click a run to open it.",
-        "short",
+        panels.TEXT,
         *(
             panels.promql_table(query.replace(names.CHOSEN, of), ref)
             for ref, query in (
@@ -160,7 +163,7 @@ def _median() -> panels.Panel:
         "Median duration of the last 14 days",
         "What the slow-run alert measures against: the median over the service's runs. A slow rise is a regression that no single run shows.",
         "s",
-        panels.promql(f'job_step:{names.prometheus(semconv.STEP_DURATION)[1].removesuffix("_sum")}:median14d{{job=~"$job"}}', step),
+        panels.promql(f'job_step:{names.prometheus(semconv.STEP_DURATION)[1].removesuffix("_sum")}:median14d{{{names.OF_JOB}}}', step),
     )  # fmt: skip
 
 
@@ -189,7 +192,8 @@ def _spread() -> panels.Panel:
     return (
         heatmap.Panel().title("Spread of durations")
         .description("How many of the chosen steps took how long, at the time at which they ended. Two bands in one step are two kinds of runs: choose the step, then look at what differs.")
-        .datasource(panels.PROMETHEUS).unit("s").no_value("No step ended in this time range")
+        .datasource(panels.PROMETHEUS).unit("none").y_axis(heatmap.YAxisConfig().unit("s"))
+        .no_value("No step ended in this time range")
         .with_target(panels.promql(f"sum by (le) ({_buckets()})", "{{le}}").format(PromQueryFormat.HEATMAP))
         .span(12).height(11)
     )  # fmt: skip

@@ -101,7 +101,7 @@ def _figures(role: str) -> panels.Panel:
         panels.grid(
             f"{role.title()} models",
             f"Every figure of the {role} model that can be had without running it, and its heaviest node by memory: the first to split, to tile or to leave out. Ops under 'Not costed' are in none of the sums. The newest {panels.MOST_SPANS}.",
-            "short",
+            panels.TEXT,
             panels.traceql(f"{_costed(role)} | select({selected})"),
         )
         .height(8)
@@ -133,11 +133,11 @@ def _heaviest() -> panels.Panel:
         panels.grid(
             "Heaviest nodes",
             "The nodes with the most MACs, from each run's own report. If one of them is still in float, quantizing it is worth more than all that is not in this list.",
-            "short",
+            panels.TEXT,
             *targets,
         ).with_transformation(panels.transform("merge")).with_transformation(panels.reduced("MACs", "max", values)),
         panels.columns({names.RUN_NAME: "Run", ROLE: "Model", "node": "Node", "MACs": "MACs"}),
-    ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}]))  # fmt: skip
+    ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}])).override_by_name("MACs", panels.looks("short"))  # fmt: skip
 
 
 def _precision(role: str) -> panels.Panel:
@@ -157,4 +157,4 @@ def _precision(role: str) -> panels.Panel:
             {semconv.RUN_NAME: "Run", semconv.MODEL_PATH: "Model"}
             | {f"{prefix}precision.{precision}": precision for precision in PRECISIONS}
         ),
-    )  # fmt: skip
+    ).override_by_regexp("(Run|Model)", panels.looks(panels.TEXT))  # fmt: skip

@@ -20,7 +20,7 @@ FINDING = "finding"
 """Label of the query for findings that has their sentence."""
 
 CHOSEN = f'{names.CHOSEN}, {MODEL}=~"$model"'
-RECORDS = f'{panels.RECORDS} | {MODEL}=~"$model"'
+RECORDS = f"{panels.RECORDS} | {MODEL}=~`${{model:regex}}`"
 WITH_ROLE = f'{ROLE}!=""'
 START = names.prometheus(semconv.INFERENCE_START)[0]
 MOST_ROWS = 500
@@ -59,7 +59,7 @@ def dashboard() -> builders.Dashboard:
             START,
         )
         .with_variable(
-            panels.choice("model", "Model", f'label_values({names.prometheus(semconv.INFERENCE_MEDIAN)[0]}{{job=~"$job", {names.CHOSEN}}}, {MODEL})', "Models of the chosen runs, by the names of their files.")
+            panels.choice("model", "Model", f'label_values({names.prometheus(semconv.INFERENCE_MEDIAN)[0]}{{{names.OF_JOB}, {names.CHOSEN}}}, {MODEL})', "Models of the chosen runs, by the names of their files.")
         )
         .with_panel(_by_role("Latency", "min", semconv.INFERENCE_MEDIAN, "s", "Median time of a run, of the fastest model of each role. Quantized is no faster: see what went wrong, and how much of its time only converts."))
         .with_panel(_by_role("Peak memory", "min", semconv.INFERENCE_MEMORY_PEAK, "bytes", "Highest memory of the model's process while it ran, of the smallest model of each role. Python and the runtime are part of it: of small models it is nearly all."))
@@ -106,7 +106,7 @@ def _side_by_side() -> panels.Panel:
         panels.grid(
             "Models side by side",
             f"One row for each model of each run, newest first, {MOST_ROWS} at most. Speed-up and SQNR are against the first model of the run; a speed-up that the noise of the machine hides is absent, and so is the SQNR of equal outputs.",
-            "short",
+            panels.TEXT,
             *(panels.promql_table(f"topk({MOST_ROWS}, {query})", ref) for ref, query in queries.items()),
         ),
         {"Value #began": "Began", RUN: "Run", MODEL: "Model", ROLE: "Role", PROVIDER: "Provider"}
@@ -148,7 +148,7 @@ def _kernels() -> panels.Panel:
         panels.grid(
             "Slowest kernels",
             "The ten slowest kernels of each model, the most of the chosen runs. A quantized kernel with fewer MACs per second than the float one of the same node has no fast implementation: see its types and its provider.",
-            "short",
+            panels.TEXT,
             *(panels.logql_table(_in_records(attribute, f'{NODE}!=""', by), ref) for ref, attribute in queries.items()),
         ).span(12),
         {
@@ -156,7 +156,7 @@ def _kernels() -> panels.Panel:
             "Value #share": "Share", "Value #rate": "MACs per second", TYPES: "Types", PROVIDER: "Provider",
         },
         "Time",
-    ).override_by_name("Time", panels.looks("s")).override_by_name("Share", panels.looks("percentunit"))  # fmt: skip
+    ).override_by_name("Time", panels.looks("s")).override_by_name("Share", panels.looks("percentunit")).override_by_name("MACs per second", panels.looks("short"))  # fmt: skip
 
 
 def _findings() -> panels.Panel:
@@ -169,7 +169,7 @@ def _findings() -> panels.Panel:
         panels.grid(
             "What went wrong",
             "What each model promises and the runtime did not do, with the node and what would change it, what takes longest first. docs/inference.md says what each kind is.",
-            "short",
+            panels.TEXT,
             panels.logql_table(query),
         ).no_value("Nothing went wrong, or nobody has looked").height(9),
         panels.columns({RUN: "Run", MODEL: "Model", KIND: "Kind", FINDING: "What went wrong", "Value #A": "Share of time"}),
@@ -190,14 +190,14 @@ def _over_time(title: str, metric: str, unit: str, description: str) -> timeseri
 
 def _measured() -> panels.Panel:
     query = (
-        f'{{ name = "{semconv.MODEL_SPAN}" && {names.span(semconv.MODEL_NAME)} =~ "$model"'
+        f'{{ name = "{semconv.MODEL_SPAN}" && {names.span(semconv.MODEL_NAME)} =~ `${{model:regex}}`'
         f" && {panels.TRACES_OF_RUNS} }} | select({', '.join(map(names.span, MEASURED))})"
     )
     table = panels.transformed(
         panels.grid(
             "Measured models",
             f"What the spans say besides: file, runtime, how many runs were timed, and why a model could not be measured. The newest {panels.MOST_SPANS}; the trace has them below the span of the whole measurement.",
-            "short",
+            panels.TEXT,
             panels.traceql(query),
         )
         .height(8)

@@ -23,7 +23,10 @@ _SUFFIXES = {
 }
 _ATTRIBUTES = frozenset(attribute.name for attribute in catalog.ATTRIBUTES)
 
-SELECTED = 'job=~"$job", instance=~"$instance"'
+OF_JOB = 'job=~"(.+/)?$job"'
+"""The chosen services. Prometheus' `job` begins with a service's namespace, where it has one; Loki and
+Tempo know it by its name."""
+SELECTED = f'{OF_JOB}, instance=~"$instance"'
 """The processes that the dashboard's variables choose. One process is one instance."""
 
 RUN_NAME = semconv.RUN_NAME.replace(".", "_")

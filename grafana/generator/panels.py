@@ -52,11 +52,11 @@ TEMPO = DataSourceRef(type_val="tempo", uid="${tempo_datasource}")
 LOKI = DataSourceRef(type_val="loki", uid="${loki_datasource}")
 
 TRACES_OF_RUNS = (
-    'resource.service.name =~ "$job" && resource.service.instance.id =~ "$instance"'
+    "resource.service.name =~ `(.+/)?${job:regex}` && resource.service.instance.id =~ `${instance:regex}`"
     f" && {names.span(semconv.RUN_NAME)} =~ `${{run:regex}}`"
 )
 """TraceQL for the runs that the variables choose."""
-RECORDS = f'{{service_name=~"$job"}} | service_instance_id=~"$instance" | {names.CHOSEN}'
+RECORDS = f"{{service_name=~`(.+/)?${{job:regex}}`}} | service_instance_id=~`${{instance:regex}}` | {names.CHOSEN}"
 LOGS_OF_RUNS = f'{RECORDS} | {names.label(semconv.CHECKPOINT_NAME)} != ""'
 """LogQL for their checkpoints. Loki keeps no event names; only checkpoints have this."""
 _AT_CHECKPOINT = names.label(semconv.CHECKPOINT_MEMORY)
@@ -153,6 +153,10 @@ def figure(title: str, description: str, unit: str, *targets: Any) -> stat.Panel
     for target in targets:
         panel = panel.with_target(target)
     return panel
+
+
+TEXT = "string"
+"""Unit of columns with texts: with any other, a run that is called 20261122 is shown as 20.3 Mil."""
 
 
 def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
@@ -315,9 +319,10 @@ def matrix(
     panel = panel.with_transformation(
         transform("groupingToMatrix", columnField=column, rowField=row, valueField=value, emptyValue="null")
     )  # fmt: skip
-    return panel.with_transformation(
+    panel = panel.with_transformation(
         transform("organize", excludeByName={}, indexByName={}, renameByName={f"{row}\\{column}": title})
     )  # fmt: skip
+    return panel.override_by_name(title, looks(TEXT))
 
 
 def row(title: str, *below: Any) -> dashboard.Row:
@@ -410,20 +415,25 @@ def board(
     return (
         made.with_variable(
             choice("job", "Job", f"label_values({start}, job)", "The service: OTEL_SERVICE_NAME.")
+            .regex("/([^/]+)$/")
         )
         .with_variable(run)
         .with_variable(
             choice(
                 "instance", "Process",
-                f'label_values({start}{{job=~"$job", {names.CHOSEN}}}, instance)',
+                f'label_values({start}{{{names.OF_JOB}, {names.CHOSEN}}}, instance)',
                 "One process of a run: it may have children and ranks.",
             )
         )
     )  # fmt: skip
 
 
+OF_RESULT = f'/{names.RUN_NAME}="(.+)"}} \\S+ \\S+$/'
+"""The name in a result as Grafana writes it, with quotes in it as they are: labels, value, time."""
+
+
 def _newest_first(start: str) -> str:
-    return f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({start}{{job=~"$job"}}[$__range]))))'
+    return f"query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}}}[$__range]))))"
 
 
 def runs(start: str = START) -> dashboard.QueryVariable:

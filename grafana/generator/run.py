@@ -53,6 +53,7 @@ def _open_steps(range_: str) -> str:
 
 
 STEP_COLUMNS = {
+    semconv.RUN_RANK: ("Rank", "none"),
     semconv.STEP_INDEX: ("Step", "none"),
     panels.SPAN_NAME: ("Name", None),
     panels.SPAN_DURATION: ("Duration", "ns"),
@@ -81,7 +82,7 @@ def dashboard() -> builders.Dashboard:
         board.with_variable(
             builders.QueryVariable("trace").label("Trace")
             .description("Trace of the run; ranks have one each. A click on a step chooses its own.")
-            .query(f'label_values({panels.START}{{job=~"$job", {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
+            .query(f'label_values({panels.START}{{{names.OF_JOB}, {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )
         .link(
@@ -293,7 +294,7 @@ def _steps() -> panels.Panel:
     table = panels.grid(
         "Steps",
         f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of a trace with more than {panels.MOST_SPANS} steps, as many are shown.",
-        "short",
+        panels.TEXT,
         panels.traceql(query),
     ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith("quant."))))  # fmt: skip
     table = (
@@ -302,8 +303,9 @@ def _steps() -> panels.Panel:
             panels.columns({name: title for name, (title, _) in STEP_COLUMNS.items()} | {"traceIdHidden": "Trace"}),
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
-        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hidden=False))
-        .override_by_name("Trace", panels.looks(custom__hidden=True))
+        .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))
+        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hideFrom__viz=False))
+        .override_by_name("Trace", panels.looks(custom__hideFrom__viz=True))
     )  # fmt: skip
     for title, unit in STEP_COLUMNS.values():
         if unit:

@@ -7,7 +7,8 @@ from otel_quant.telemetry import semconv
 
 RUN = names.RUN_NAME
 MODEL, METHOD = names.label(semconv.INPUT_NAME), names.label(semconv.CALIBRATION_METHOD)
-CONFIG = names.label(semconv.CONFIG_NAME)
+CONFIG, RANK = names.label(semconv.CONFIG_NAME), names.label(semconv.RUN_RANK)
+HOST = "host_name"
 MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
 MOST_RUNS = 1000
@@ -36,12 +37,34 @@ DURATION = (
 )
 """Nanoseconds: to its end, or to when it was last heard of."""
 
-PEAK = f"max by ({RUN}) ({_PEAK})"
-LIMITS = f"max by ({RUN}) ({names.named(f'max_over_time({LIMIT}[$__range])', over_range=True)})"
-SHARE = f"{PEAK} / {LIMITS}"
+
+def of_ranks(values: str, by: str = f"{RUN}, {HOST}") -> str:
+    """Returns the sum of the ranks of a run: each has its own, and they share what there is.
+
+    Args:
+        values: PromQL whose series have the labels of a run, its ranks and their hosts. A child's
+            are its rank's too, which is the highest that has them.
+        by: Labels of a sum.
+    """
+    return f"sum by ({by}) (max by ({by}, {RANK}) ({values}))"
+
+
+_PEAKS = of_ranks(
+    f"{_PEAK} * on (job, instance, {RUN}) group_left ({RANK})"
+    f" (max by (job, instance, {RUN}, {RANK}) ({_START}) > bool 0)"
+)
+_LIMITS = (
+    f"max by ({RUN}, {HOST}) ({names.named(f'max_over_time({LIMIT}[$__range])', over_range=True)})"
+)
+PEAK = f"max by ({RUN}) ({_PEAKS})"
+"""Of several hosts, the highest."""
+
+SHARE = f"max by ({RUN}) ({_PEAKS} / {_LIMITS})"
+MEMORY_NOW = of_ranks(names.named(MEMORY, labels=(RANK,)))
+LIMIT_NOW = f"max by ({RUN}, {HOST}) ({names.named(LIMIT)})"
 GPU = f"max by ({RUN}) ({names.named(f'max_over_time({names.series(semconv.RUN_GPU_MEMORY_USAGE)}[$__range])', over_range=True)})"
-# The run's own process counts those that it has started.
-DISK = f"max by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))', over_range=True)})"
+_MOVED = f"sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))"
+DISK = of_ranks(names.named(_MOVED, labels=(RANK,), over_range=True), RUN)
 FAILED = f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over_range=True)}) > 0"
 """Failed steps of the runs that have any."""
 

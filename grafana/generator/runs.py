@@ -64,9 +64,9 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             panels.chart(
                 "Memory",
-                "Memory of each run's process tree. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms. The 50 highest, where there are more.",
+                "Memory of each run's process tree, its ranks on one host added up. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms. The 50 highest, where there are more.",
                 "bytes",
-                panels.promql(f"topk(50, max by ({figures.RUN}) ({names.named(figures.MEMORY)}))", f"{{{{{figures.RUN}}}}}"),
+                panels.promql(f"topk(50, max by ({figures.RUN}) ({figures.MEMORY_NOW}))", f"{{{{{figures.RUN}}}}}"),
             )
         )
         .with_panel(
@@ -74,7 +74,7 @@ def dashboard() -> builders.Dashboard:
                 "Share of the memory limit",
                 "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. The 50 highest, where there are more.",
                 "percentunit",
-                panels.promql(f"topk(50, max by ({figures.RUN}) ({names.named(f'({figures.MEMORY} / {figures.LIMIT})')}))", f"{{{{{figures.RUN}}}}}"),
+                panels.promql(f"topk(50, max by ({figures.RUN}) ({figures.MEMORY_NOW} / {figures.LIMIT_NOW}))", f"{{{{{figures.RUN}}}}}"),
             ).thresholds(panels.SHARE_OF_LIMIT).max(1)
         )
         .with_panel(
@@ -104,8 +104,8 @@ def _alerts() -> panels.Panel:
     table = panels.grid(
         "Alerts that fire",
         "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. Prometheus shows what to do about each, under Alerts.",
-        "none",
-        panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.SELECTED}}})"),
+        panels.TEXT,
+        panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.OF_JOB}}})"),
     ).no_value("No alert fires").height(6)  # fmt: skip
     table = panels.transformed(
         table,
@@ -130,8 +130,8 @@ def _table() -> panels.Panel:
     table = (
         panels.grid(
             "Runs",
-            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for what was measured of it at work. Children and ranks count for their run. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
-            "short",
+            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for what was measured of it at work. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
+            panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
             panels.promql_table(figures.STATE, "state"),
             panels.promql_table(figures.DURATION, "duration"),

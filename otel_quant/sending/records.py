@@ -140,10 +140,7 @@ class Records:
         emit_event(self._logger, name, body, attributes, _context(ids), time_ns, severity)
 
     def _of_run(self) -> dict[str, Any]:
-        run = self._run
-        return {
-            **run_ids_of(run), semconv.PROCESS_PID: run.pid, semconv.RUN_RANK: run.rank,
-        }  # fmt: skip
+        return {**run_ids_of(self._run), semconv.PROCESS_PID: self._run.pid}
 
     def _ns(self, time: float) -> int:
         return self._began_ns + round(time * 1e9)

@@ -41,5 +41,9 @@ def run_ids_of(run: RecordedRun) -> dict[str, AttributeValue]:
     Args:
         run: The run.
     """
-    name = run.attributes.get(semconv.RUN_NAME)
-    return {semconv.RUN_ID: run.id, **({semconv.RUN_NAME: name} if name is not None else {})}
+    ids = {
+        semconv.RUN_ID: run.id,
+        semconv.RUN_NAME: run.attributes.get(semconv.RUN_NAME),
+        semconv.RUN_RANK: run.rank,
+    }
+    return {key: value for key, value in ids.items() if value is not None}

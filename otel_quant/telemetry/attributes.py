@@ -55,7 +55,9 @@ def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
 
 def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
     """Returns what every span and log record of a run has."""
-    return {semconv.RUN_ID: run.id, **({semconv.RUN_NAME: run.name} if run.name else {})}
+    return _present(
+        {semconv.RUN_ID: run.id, semconv.RUN_NAME: run.name or None, semconv.RUN_RANK: run.rank}
+    )
 
 
 def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
@@ -63,7 +65,6 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     return _present(
         {
             **run_ids_of(run),
-            semconv.RUN_RANK: run.rank,
             semconv.RUN_WORLD_SIZE: run.world_size,
             semconv.PROCESS_PID: run.pid,
             semconv.MEMORY_LIMIT: run.limits.memory,

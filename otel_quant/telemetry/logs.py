@@ -234,7 +234,6 @@ class LogsSink(Sink):
             attributes |= {
                 **run_ids_of(self._run),
                 semconv.PROCESS_PID: self._run.pid,
-                semconv.RUN_RANK: self._run.rank,
                 semconv.CHECKPOINT_MEMORY_LIMIT: self._run.limits.memory,
             }
         attributes |= {

@@ -53,7 +53,6 @@ def attributes_of(progress: RunProgress, run: RunInfo, figures: FigureAttributes
     attributes: dict[str, Any] = {
         **run_ids_of(run),
         semconv.PROCESS_PID: run.pid,
-        semconv.RUN_RANK: run.rank,
         semconv.READING_ELAPSED: (progress.reading.clock_ns - progress.baseline.clock_ns) / 1e9,
         semconv.READING_MEMORY_LIMIT: run.limits.memory,
         semconv.READING_MEMORY_PEAK: progress.peaks.figures.get("memory"),

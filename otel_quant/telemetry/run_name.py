@@ -20,6 +20,7 @@ CARRIER_KEY = "otel_quant_run_name"
 OTEL_QUANT_RUN_NAME."""
 
 _FOLDERS = re.compile(r".*[/\\]")
+_BLANK = re.compile(r"[\x00-\x20\x7f]+")
 
 
 def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: int) -> RunInfo:
@@ -39,7 +40,7 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
     model = model_name(path) if path is not None else None
     return replace(
         info,
-        name=info.name or made_name(model, info.launched_ns or time_ns),
+        name=_queried(info.name or made_name(model, info.launched_ns or time_ns)),
         model=model,
         method=text(semconv.CALIBRATION_METHOD),
         config=text(semconv.CONFIG_NAME),
@@ -56,6 +57,11 @@ def made_name(model: str | None, time_ns: int, service: str | None = None) -> st
     """
     words = (service or service_name(), model, _instant(time_ns))
     return " ".join(word for word in words if word)
+
+
+def _queried(name: str) -> str:
+    """Returns a name in one line and without backticks, which end a name in the stores' queries."""
+    return _BLANK.sub(" ", name).strip().replace("`", "'")
 
 
 def model_name(path: str) -> str | None:

@@ -94,7 +94,8 @@ ACTIONLINT = Server(
     "actionlint", None, ("actionlint",), "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 )
 GRAFANA_DATA = Server("grafana-data", HERE / "grafana" / "package.json", ("package-lock.json",))
-"""Grafana's own library, from npm: what a panel makes of a store's answer."""
+"""Grafana's own library, from npm: what a panel makes of a store's answer. What cleans the addresses
+of links has the version that Grafana's image has; later ones decode them."""
 SERVERS = (LOKI, PROMETHEUS, COLLECTOR, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA)
 """In the order of building, two at a time: what takes longest is first."""
 
@@ -203,7 +204,8 @@ def build(server: Server, scratch: Path, binary: str) -> None:
 
 def add_page(go_binary: str, module: str, path: str, scratch: Path) -> None:
     """Has a build use a copy of a module with a page that the module lacks."""
-    said = run([go_binary, "list", "-m", "-json", module], module, cwd=scratch)
+    # `go list -m` would not have it where nothing has been downloaded before.
+    said = run([go_binary, "mod", "download", "-json", module], module, cwd=scratch)
     copy = scratch / "module"
     shutil.copytree(json.loads(said)["Dir"], copy, copy_function=shutil.copyfile)
     for folder, _, _ in os.walk(copy):

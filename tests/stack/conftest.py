@@ -17,7 +17,7 @@ from tests.stack.processes import PATIENCE, ROOT, Collector, Secrets, free_port,
 
 HERE = Path(__file__).parent
 NOT_BUILT = (
-    "the servers are not built here: python scripts/servers/build.py builds them (20 min or more)"
+    "the servers are not built here: python scripts/servers/build.py builds them (10 min or more)"
 )
 NO_TEMPO = "TEMPO_BIN names no Tempo 3.0 binary"
 

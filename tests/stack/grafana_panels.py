@@ -8,12 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from tests.unit.stack.dashboards import Query, load, panels, query_of
 
 SHOW = Path(__file__).parent / "grafana" / "show_panels.cjs"
-TIME_RANGE = "from=now-6h&to=now"
+TIME_RANGE = {"from": ["now-6h"], "to": ["now"]}
 """Of every link."""
+
+Opened = tuple[str, dict[str, list[str]]]
+"""What a browser takes an address for: path and parameters."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,27 @@ class Shown:
             value != nothing for frame in self.frames for one in frame for value in one.values
         )
 
+    @property
+    def opened(self) -> dict[str, list[Opened]]:
+        """What the link of each row opens, by the column that has them."""
+        return {
+            column.name: [opened(address) for (address,) in column.links]
+            for frame in self.frames
+            for column in frame
+            if column.links
+        }
+
     def rows(self, *names: str) -> list[tuple[str, ...]]:
         """Returns the rows of a table, of some of its columns."""
         by_name = {column.name: column.values for column in self.columns}
         return list(zip(*(by_name[name] for name in names), strict=True))
+
+
+def opened(address: str) -> Opened:
+    """Returns what a browser takes an address for."""
+    parts = urlsplit(address)
+    assert not parts.fragment, address
+    return parts.path, parse_qs(parts.query, strict_parsing=True)
 
 
 def show(

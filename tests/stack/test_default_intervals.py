@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack.conftest import HERE
 from tests.stack.grafana_panels import Shown, show
-from tests.stack.processes import CONFIGS, ROOT, Backends, collector, eventually, loki, prometheus
-from tests.stack.world import World
+from tests.stack.processes import ROOT, eventually
+from tests.stack.world import stores
 from tests.unit.stack.dashboards import GRAFANA, Query
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -30,18 +28,7 @@ STEP = 5
 def test_charts_of_a_run_at_default_intervals_have_no_gaps(
     binaries: dict[str, str], tmp_path: Path
 ) -> None:
-    ports = Backends()
-    instead = OtlpReceiver(grpc_port=ports.tempo_otlp).start()
-    made = collector(binaries["otelcol-quant"], tmp_path, CONFIGS / "config.yaml", ports)
-    servers = [
-        prometheus(binaries["prometheus"], tmp_path, ports),
-        loki(binaries["loki"], tmp_path, ports),
-        made.server,
-    ]
-    try:
-        for server in servers:
-            server.start()
-        world = World(ports, time.time(), instead.spans)
+    with stores(binaries, tmp_path) as (world, made):
         program = Path(sys.executable).with_name("opentelemetry-instrument")
         subprocess.run(
             [program, sys.executable, HERE / "long_run.py", str(MINUTES * MINUTE)],
@@ -55,10 +42,6 @@ def test_charts_of_a_run_at_default_intervals_have_no_gaps(
             name: show(GRAFANA / "dashboards" / f"{name}.json", world.ask, modules, {"job": ".+"})
             for name in ("run", "runs", "compare")
         }
-    finally:
-        for server in servers:
-            server.kill()
-        instead.stop()
     expected = (MINUTES - BEFORE_A_RATE) * MINUTE / STEP
     charts = (
         ("run", "Memory"), ("run", "Disk"), ("run", "CPU"), ("run", "Steps over time"),

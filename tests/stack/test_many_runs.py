@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.stack.conftest import JOB, tempo_binary
+from tests.stack.conftest import JOB
 from tests.stack.grafana_panels import Shown, show
 from tests.stack.many_runs import names, send
-from tests.stack.processes import CONFIGS, Backends, collector, eventually, loki, prometheus, tempo
-from tests.stack.world import World
+from tests.stack.processes import eventually
+from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, Query
 
 pytestmark = pytest.mark.servers
@@ -24,32 +24,11 @@ RUNS = 600
 
 @pytest.fixture(scope="module")
 def world(binaries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("many")
-    ports = Backends()
-    instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
-    servers = [
-        prometheus(binaries["prometheus"], folder, ports),
-        loki(binaries["loki"], folder, ports),
-    ]
-    binary = tempo_binary()
-    if binary:
-        servers.append(tempo(binary, folder, ports))
-    else:
-        instead.start()
-    made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
-    servers.append(made.server)
-    try:
-        for server in servers:
-            server.start()
-        began = time.time() - RUNS - 60
+    with stores(binaries, tmp_path_factory.mktemp("many")) as (empty, made):
+        world = replace(empty, began=time.time() - RUNS - 60)
         send(made.grpc, RUNS)
-        world = World(ports, began, None if binary else instead.spans)
         eventually(lambda: arrived(world) == {RUNS}, f"{RUNS} runs in Prometheus and Loki")
         yield world
-    finally:
-        for server in servers:
-            server.kill()
-        instead.stop()
 
 
 def arrived(world: World) -> set[int]:

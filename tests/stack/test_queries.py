@@ -11,6 +11,7 @@ import contextlib
 import functools
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,28 +21,22 @@ import pytest
 import yaml
 
 from otel_quant.telemetry import catalog, semconv
-from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack import traceql
-from tests.stack.artificial_run import READ_BETWEEN
-from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
+from tests.stack.artificial_run import READ_BETWEEN, STEPS
+from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
-from tests.stack.grafana_panels import TIME_RANGE, Shown, show
+from tests.stack.grafana_panels import TIME_RANGE, Opened, Shown, show
 from tests.stack.models_at_work import SHOWN, measure, rows_in
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
-    Backends,
+    ROOT,
     Collector,
-    alertmanager,
-    collector,
     eventually,
     fetch,
-    loki,
-    prometheus,
-    tempo,
 )
 from tests.stack.webhook import Webhook
-from tests.stack.world import World
+from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 
 pytestmark = [pytest.mark.servers, pytest.mark.quark]
@@ -76,33 +71,13 @@ def world(
     send_run: SendRun,
     quantize: Quantize,
 ) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("world")
-    ports = Backends()
     webhook = Webhook()
-    servers = [
-        alertmanager(binaries["alertmanager"], folder, ports, webhook.url),
-        prometheus(binaries["prometheus"], folder, ports),
-        loki(binaries["loki"], folder, ports),
-    ]
-    instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
-    binary = tempo_binary()
-    if binary:
-        servers.append(tempo(binary, folder, ports))
-    else:
-        instead.start()
-    made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
-    servers.append(made.server)
     try:
-        for server in servers:
-            server.start()
-        sent = None if binary else instead.spans
-        before = World(ports, time.time() - 1, sent, webhook=webhook)
-        measure(made.environment, folder)
-        yield run_all(before, made, quantize, send_run)
+        folder = tmp_path_factory.mktemp("world")
+        with stores(binaries, folder, webhook) as (before, made):
+            measure(made.environment, folder)
+            yield run_all(before, made, quantize, send_run)
     finally:
-        for server in servers:
-            server.kill()
-        instead.stop()
         webhook.stop()
 
 
@@ -336,6 +311,27 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
     assert found() == expected
 
 
+def test_the_store_has_as_many_series_of_a_run_as_the_docs_count(world: World) -> None:
+    def names_of(**labels: str) -> Counter[str]:
+        selector = ", ".join(f'{key}="{value}"' for key, value in labels.items())
+        url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/series"
+        found = fetch(url, **{"match[]": f"{{{selector}}}"}, start=world.began, end=time.time())
+        return Counter(series["__name__"] for series in found["data"])
+
+    # The runs with Quark see no GPU, and are over before a forecast can be made.
+    (artificial,) = (run for run, name in world.names.items() if name.startswith("artificial"))
+    added = {
+        name: count
+        for name, count in names_of(instance=artificial).items()
+        if name.startswith("quant_forecast_") or "_gpu_" in name
+    }
+    of_each_step = added.pop("quant_step_gpu_memory_peak_bytes") // len(STEPS)
+    steps = len(set(STEPS_OF_A_RUN))
+    whole = names_of(instance=world.instance).total() + sum(added.values()) + steps * of_each_step
+    text = (ROOT / "docs" / "scaling.md").read_text()
+    assert f"| series in Prometheus | {whole}, most of them buckets" in text
+
+
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.exemplars], ids=str)
 def test_an_exemplar_leads_from_a_chart_to_its_trace(world: World, query: Query) -> None:
     url = f"http://127.0.0.1:{world.ports.prometheus}/api/v1/query_exemplars"
@@ -377,7 +373,7 @@ def shown(world: World, binaries: dict[str, str]) -> dict[str, dict[str, Shown]]
             file,
             functools.partial(world.ask, **chosen),
             modules,
-            {"job": JOB, "run": ".+", "instance": ".+", **chosen},
+            {"job": JOB, "run": "$__all", "instance": "$__all", **chosen},
         )
     return found
 
@@ -438,27 +434,38 @@ def test_models_at_work_stand_side_by_side(shown: dict[str, dict[str, Shown]]) -
 def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
-    runs = shown["Quantization runs"]["Runs"]
-    linked = {column.name: column.links for column in runs.columns if column.links}
-    start = f"/d/quant-run/run?{TIME_RANGE}&var-job={JOB}"
-    at_work = f"/d/quant-inference/inference?{TIME_RANGE}"
-    assert linked == {
-        "Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")],
-        "Model": [[f"{at_work}&var-run={name}"] for (name,) in runs.rows("Run")],
+    def to_runs(dashboard: str, title: str) -> dict[str, list[Opened]]:
+        names = shown[dashboard][title].rows("Run")
+        return {"Run": [(path, {**start, "var-run": [name]}) for (name,) in names]}
+
+    def at_work(dashboard: str, title: str) -> dict[str, list[Opened]]:
+        names = shown[dashboard][title].rows("Run")
+        opened = [
+            ("/d/quant-inference/inference", {**TIME_RANGE, "var-run": [n]}) for (n,) in names
+        ]
+        return {"Model": opened}
+
+    path, start = "/d/quant-run/run", {**TIME_RANGE, "var-job": [JOB]}
+    name = run_named(world, JOB, "wide")
+    began = f'quant_run_start_seconds{{quant_run_name="{name}"}}'
+    answer = world.ask(Query(("test", "trace"), "A", "prometheus", began, instant=True))
+    ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in answer)
+    chosen = {"var-run": [name], "var-instance": ["$__all"], "var-trace": [trace]}
+    assert {
+        (dashboard, title): each.opened
+        for dashboard, panels in shown.items()
+        for title, each in panels.items()
+        if each.opened
+    } == {
+        ("Quantization runs", "Alerts that fire"): to_runs("Quantization runs", "Alerts that fire"),
+        ("Quantization runs", "Runs"): to_runs("Quantization runs", "Runs")
+        | at_work("Quantization runs", "Runs"),
+        ("Quantization compared", "Runs side by side"): to_runs(
+            "Quantization compared", "Runs side by side"
+        ),
+        ("Quantization run", "Steps"): {"Name": [(path, start | chosen)] * len(STEPS_OF_A_RUN)},
     }
     steps = shown["Quantization run"]["Steps"]
-    name = run_named(world, JOB, "wide")
-    starts = Query(
-        ("test", "trace"),
-        "A",
-        "prometheus",
-        f'quant_run_start_seconds{{quant_run_name="{name}"}}',
-        True,
-    )
-    ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in world.ask(starts))
-    linked = {column.name: column.links for column in steps.columns if column.links}
-    link = f"{start}&var-run={name}&var-instance=.+&var-trace={trace}"
-    assert linked == {"Name": [[link]] * len(steps.rows("Name"))}
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN
 
 

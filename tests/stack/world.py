@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.fixtures.otlp_messages import Span
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack import traceql
-from tests.stack.conftest import JOB
-from tests.stack.processes import Backends, fetch
+from tests.stack.conftest import JOB, tempo_binary
+from tests.stack.processes import (
+    CONFIGS,
+    Backends,
+    Collector,
+    alertmanager,
+    collector,
+    fetch,
+    loki,
+    prometheus,
+    tempo,
+)
 from tests.stack.webhook import Webhook
 from tests.unit.stack.dashboards import Query
 
@@ -21,7 +34,18 @@ RATE_INTERVAL = "240s"
 
 def escaped(value: str) -> str:
     """Returns a variable's value as Grafana writes it where a regular expression is asked for."""
-    return value if value == ".+" else re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\1", value)
+    return value if value == ".+" else re.sub(r"([\\^$*+?.()|\[\]{}/])", r"\\\1", value)
+
+
+def quoted(value: str) -> str:
+    """Returns a value as Grafana's data source writes it between double quotes."""
+    return escaped(value).replace("\\/", "/").replace("\\", "\\\\")
+
+
+def as_text(metric: Mapping[str, str], value: tuple[float, str]) -> str:
+    """Returns a result as Grafana's data source writes it for the choice of a variable."""
+    labels = ",".join(f'{key}="{each}"' for key, each in metric.items())
+    return f"{{{labels}}} {value[1]} {value[0] * 1000:.0f}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +85,7 @@ class World:
         text = self.filled(query, variables)
         now = at or time.time()
         if query.ref == "variable":
-            return self.values(text)
+            return self.values(text, query.regex)
         if query.store == "prometheus":
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
             if query.instant:
@@ -78,18 +102,17 @@ class World:
         url = f"http://127.0.0.1:{self.ports.tempo}/api"
         if self.spans is not None:
             return traceql.answer(text, list(self.spans))
-        # Tempo refuses a part of its own search that would begin and end in one second.
-        window = {"start": int(self.began) - 1, "end": int(now + 1)}
+        # Tempo refuses a search that begins half a minute ago, to the second.
+        window = {"start": int(self.began) - 60, "end": int(now + 1)}
         if text == self.good:
             return fetch(f"{url}/v2/traces/{text}")["trace"]["resourceSpans"]
         return fetch(f"{url}/search", q=text, limit=1000, spss=1000, **window).get("traces", [])
 
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
-        text = query.text
         every = dict.fromkeys(("job", "run", "instance", "step", "baseline", "model"), ".+")
         given = {**every, **variables}
-        for name, value in {
+        values = {
             "$__rate_interval": RATE_INTERVAL,
             "$__interval": "5s",
             "$__range": "1h",
@@ -100,18 +123,63 @@ class World:
             '${__span.tags["service.name"]}': JOB,
             '${__span.tags["service.instance.id"]}': self.instance,
             **{f"${{{name}:regex}}": escaped(value) for name, value in given.items()},
-            **{f"${name}": value for name, value in given.items()},
-        }.items():
-            text = text.replace(name, value)
-        assert "$" not in text, text
-        return text
+            **{f"${name}": quoted(value) for name, value in given.items()},
+        }
+        known = re.compile("|".join(map(re.escape, values)))
+        assert "$" not in known.sub("", query.text), query.text
+        return known.sub(lambda found: values[found[0]], query.text)
 
-    def values(self, query: str) -> list[str]:
-        """Returns what `label_values(selector, label)` or `query_result(query)` gives."""
+    def values(self, query: str, regex: str) -> list[str]:
+        """Returns what `label_values(selector, label)` or `query_result(query)` gives.
+
+        Args:
+            query: The variable's query.
+            regex: What it takes of each result, between slashes.
+        """
         if query.startswith("query_result("):
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
             found = fetch(url, query=query[len("query_result(") : -1], time=time.time())
-            return [each["metric"]["quant_run_name"] for each in found["data"]["result"]]
-        selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
-        url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
-        return fetch(url, **{"match[]": selector})["data"]
+            texts = [as_text(**each) for each in found["data"]["result"]]
+        else:
+            selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
+            url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
+            texts = fetch(url, **{"match[]": selector})["data"]
+        chosen = re.compile(regex[1:-1] or "(.*)")
+        return [match[1] for text in texts if (match := chosen.search(text))]
+
+
+@contextmanager
+def stores(
+    binaries: Mapping[str, str], folder: Path, webhook: Webhook | None = None
+) -> Iterator[tuple[World, Collector]]:
+    """Yields what the queries are asked of, with nothing in it yet, and the Collector before it.
+
+    Args:
+        binaries: Path of each server's binary.
+        folder: For their data.
+        webhook: Whom an Alertmanager is to tell; without one there is none.
+    """
+    ports = Backends()
+    instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
+    made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
+    servers = [
+        prometheus(binaries["prometheus"], folder, ports),
+        loki(binaries["loki"], folder, ports),
+        made.server,
+    ]
+    if webhook is not None:
+        servers.append(alertmanager(binaries["alertmanager"], folder, ports, webhook.url))
+    binary = tempo_binary()
+    if binary:
+        servers.append(tempo(binary, folder, ports))
+    else:
+        instead.start()
+    try:
+        for server in servers:
+            server.start()
+        spans = None if binary else instead.spans
+        yield World(ports, time.time() - 1, spans, webhook=webhook), made
+    finally:
+        for server in servers:
+            server.kill()
+        instead.stop()

@@ -161,7 +161,7 @@ def test_if_the_servers_are_not_built_one_line_explains_how_to_build_them(
     capsys.readouterr()
     assert run(built=False) == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check"])
     assert (
-        "tests/stack is left out: build its servers, once, in 20 minutes or more, with "
+        "tests/stack is left out: build its servers, once, in 10 minutes or more, with "
         f"{os.path.relpath(tmp_path / 'python')} scripts/servers/build.py"
     ) in capsys.readouterr().out.splitlines()
 

@@ -31,7 +31,7 @@ const property = (id) => ({
 });
 const properties = new data.Registry(() =>
   ['unit', 'min', 'max', 'decimals', 'mappings', 'thresholds', 'noValue', 'links', 'color',
-   'displayName', 'custom.hidden', 'custom.width', 'custom.cellOptions'].map(property)
+   'displayName', 'custom.hideFrom.viz', 'custom.width', 'custom.cellOptions'].map(property)
 );
 
 // --- frames, as each data source makes them ---------------------------------------------------
@@ -100,12 +100,12 @@ function tempo(answers) {
     const named = spans.some(({span}) => span.name);
     const of = (get) => spans.map(get);
     const fields = [
-      field('traceIdHidden', 'string', of(({trace}) => trace.traceID), {custom: {hidden: true}}),
+      field('traceIdHidden', 'string', of(({trace}) => trace.traceID), {custom: {hideFrom: {viz: true}}}),
       field('traceService', 'string', of(({trace}) => trace.rootServiceName || ''), {displayNameFromDS: 'Trace Service'}),
       field('traceName', 'string', of(({trace}) => trace.rootTraceName || ''), {displayNameFromDS: 'Trace Name'}),
       field('spanID', 'string', of(({span}) => span.spanID), {displayNameFromDS: 'Span ID', unit: 'string'}),
       field('time', 'time', of(({span}) => span.startTimeUnixNano / 1e6), {displayNameFromDS: 'Start time'}),
-      field('name', 'string', of(({span}) => span.name), {displayNameFromDS: 'Name', custom: {hidden: !named}}),
+      field('name', 'string', of(({span}) => span.name), {displayNameFromDS: 'Name', custom: {hideFrom: {viz: !named}}}),
       ...keys.map((key) => field(key, 'string', rows.map((row) => row[key]), {displayNameFromDS: key})),
       field('duration', 'number', of(({span}) => parseInt(span.durationNanos, 10)), {displayNameFromDS: 'Duration', unit: 'ns'}),
     ];
@@ -117,11 +117,13 @@ const STORES = {prometheus, loki, tempo};
 
 // --- variables in links -----------------------------------------------------------------------
 
-const FORMATS = {percentencode: encodeURIComponent, uriencode: encodeURI, undefined: String};
+const strictly = (encode) => (text) =>
+  encode(text).replace(/[!'()*]/g, (one) => '%' + one.charCodeAt(0).toString(16).toUpperCase());
+const FORMATS = {percentencode: strictly(encodeURIComponent), uriencode: strictly(encodeURI), undefined: String};
 
 function replacer(variables) {
   return (text, scoped, format) => text.replace(/\$\{(\w+)(?:\.([^:}]+))?(?::(\w+))?\}/g, (match, name, fieldPath, own) => {
-    if (own === 'queryparam') return [].concat(variables[name]).map((value) => `var-${name}=${encodeURIComponent(value)}`).join('&');
+    if (own === 'queryparam') return data.urlUtil.toUrlParams({[`var-${name}`]: variables[name]});
     if (name === '__url_time_range') return 'from=now-6h&to=now';
     const {frame, rowIndex, field: cell} = scoped?.__dataContext?.value ?? {};
     let value;
@@ -155,7 +157,7 @@ async function shown({panel, answers}, replaceVariables) {
   return frames.map((frame) => frame.fields.map((one) => ({
     name: data.getFieldDisplayName(one, frame, frames),
     unit: one.config.unit ?? null,
-    hidden: one.config.custom?.hidden ?? false,
+    hidden: one.config.custom?.hideFrom?.viz ?? false,
     values: one.values.map((value) =>
       one.display ? data.formattedValueToString(one.display(value)) : JSON.stringify(value)),
     links: one.values.map((_, valueRowIndex) => (one.getLinks?.({valueRowIndex}) ?? []).map((link) => link.href)).filter((links) => links.length),

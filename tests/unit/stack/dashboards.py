@@ -37,6 +37,7 @@ class Query:
         text: The query.
         instant: Whether it asks for one moment rather than a range.
         exemplars: Whether it asks for exemplars as well.
+        regex: What a variable takes of each result, between slashes; empty for all of it.
     """
 
     place: tuple[str, str]
@@ -45,6 +46,7 @@ class Query:
     text: str
     instant: bool = False
     exemplars: bool = False
+    regex: str = ""
 
     def __str__(self) -> str:
         return f"{' / '.join(self.place)} / {self.ref}"
@@ -85,7 +87,10 @@ def queries() -> Iterator[Query]:
                 yield query_of(title, panel, target)
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
-                yield Query((title, variable["name"]), "variable", "prometheus", variable["query"])
+                yield Query(
+                    (title, variable["name"]), "variable", "prometheus", variable["query"],
+                    regex=variable.get("regex", ""),
+                )  # fmt: skip
         for annotation in dashboard.get("annotations", {}).get("list", []):
             if annotation.get("expr"):
                 store = annotation["datasource"]["type"]

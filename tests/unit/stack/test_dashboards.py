@@ -16,7 +16,7 @@ from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, SOURCES, load, 
 
 ids = [file.stem for file in FILES]
 UNITS = {
-    "none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso", "watt", "celsius",
+    "none", "short", "string", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso", "watt", "celsius",
     "hertz", "dB",
 }  # fmt: skip
 LINT = yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
@@ -97,10 +97,26 @@ def test_every_panel_has_a_unit_and_says_when_it_is_empty(dashboard: dict[str, A
 
 @pytest.mark.parametrize("name", ["job", "instance"])
 def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any], name: str) -> None:
-    for title, query in promql(dashboard, f"target-{name}-rule"):
+    matcher = {"job": 'job=~"(.+/)?$job"', "instance": 'instance=~"$instance"'}[name]
+    for title, query in promql(dashboard, "target-instance-rule"):
         selectors = re.findall(r"\{([^}]*)\}", re.sub(r"\$\{[^}]*\}", "", query))
         assert selectors, title
-        assert [s for s in selectors if f'{name}=~"${name}"' not in s] == [], title
+        assert [s for s in selectors if matcher not in s] == [], title
+
+
+def test_what_is_no_promql_is_excepted_from_the_rules_for_it() -> None:
+    targets = {
+        (load(file)["title"], panel["title"]): [t["datasource"]["type"] for t in panel["targets"]]
+        for file in FILES
+        for panel in panels(load(file))
+    }
+    excepted_kinds = {
+        kind
+        for entry in LINT["target-promql-rule"]["entries"]
+        for index, kind in enumerate(targets[entry["dashboard"], entry["panel"]])
+        if index == int(entry.get("targetidx", index))
+    }
+    assert excepted_kinds == {"tempo", "loki"}
 
 
 def test_rates_are_over_the_rate_interval(dashboard: dict[str, Any]) -> None:
@@ -128,7 +144,8 @@ def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> No
     for name, variable in variables(dashboard, "query").items():
         if name in ("run", "baseline"):  # newest first: label values come in alphabetical order
             assert re.fullmatch(r"query_result\(sort_desc\(.+\)\)", variable["query"]), name
-            assert (variable["regex"], variable["sort"]) == ('/quant_run_name="([^"]+)"/', 0), name
+            regex = r'/quant_run_name="(.+)"} \S+ \S+$/'
+            assert (variable["regex"], variable["sort"]) == (regex, 0), name
         else:
             query = re.sub(r"\$\{[^}]*\}", "", variable["query"])
             assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", query), name

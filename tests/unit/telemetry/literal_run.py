@@ -97,7 +97,7 @@ UNMEASURED_LATER: Final = Reading(time_ns=BEGAN + 2 * SECOND, clock_ns=52 * SECO
 
 CUSTOM: Final = {"quant.custom.accuracy": 97.5, "quant.custom.note": "fine"}
 NAME: Final = {"quant.run.name": "quantize small 2023-11-14T22:13:20.000Z"}
-RUN_IDS: Final = {"quant.run.id": "0123456789abcdef", **NAME}
+RUN_IDS: Final = {"quant.run.id": "0123456789abcdef", "quant.run.rank": 1, **NAME}
 """Attributes that each of the signals has."""
 
 STEP_IDENTITY: Final = {

@@ -140,6 +140,7 @@ def test_a_warning_is_one_log_record_and_one_line_of_the_log(
             {
                 "quant.run.id": "0123456789abcdef",
                 "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+                "quant.run.rank": 1,
                 "quant.step.name": "My calibration",
                 "quant.step.kind": "Calibration",
                 "quant.step.index": 3,

@@ -151,8 +151,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
             "INFO",
             later,
             {
-                "quant.run.id": "0123456789abcdef",
-                "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+                **RUN_IDS,
                 "quant.model.role": "float",
                 "quant.model.path": "m.onnx",
             },

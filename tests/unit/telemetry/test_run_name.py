@@ -53,6 +53,15 @@ def test_a_name_that_was_given_stays(service: str) -> None:
     assert described(replace(BARE, name="mine"), {}, BEGAN).name == "mine"
 
 
+def test_a_name_has_one_line_and_no_backtick_and_keeps_all_else(service: str) -> None:
+    given = '50% of `R&D` #3:\n\ta+b = "$c" \\d.*'
+    name = described(replace(BARE, name=given), {}, BEGAN).name
+    assert name == "50% of 'R&D' #3: a+b = \"$c\" \\d.*"
+    assert described(BARE, {"quant.input.path": "a\n`b`.onnx"}, BEGAN).name == (
+        "nightly a 'b' 2023-11-14T22:13:20.123Z"
+    )
+
+
 def test_ranks_of_one_launcher_have_one_name(service: str) -> None:
     ranks = [new_run_info({"RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
     began = psutil.Process(os.getppid()).create_time()

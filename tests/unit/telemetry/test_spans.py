@@ -123,8 +123,7 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
 def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExporter) -> None:
     send_unmeasured_run(SpansSink(RESOURCES))
     assert plain(by_name(spans)["Bare"].attributes) == {
-        "quant.run.id": "0123456789abcdef",
-        "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+        **RUN_IDS,
         "quant.step.name": "Bare",
         "quant.step.kind": "Bare",
         "quant.step.index": 4,

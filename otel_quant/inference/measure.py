@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -29,7 +28,7 @@ from otel_quant.inference.results import (
     RanKernel,
 )
 from otel_quant.inference.rounds import Timed, latency, plan
-from otel_quant.inference.worker import ModelError, Worker
+from otel_quant.inference.worker import ModelProcess
 
 _FEWEST_RUNS: Final = 2
 """Runs of the profiled session after its first one."""
@@ -41,20 +40,19 @@ _MOST_TENSORS: Final = 16
 """Operands or results of a kernel in a result."""
 
 
-class Measured:
+class Measured(ModelProcess):
     """One model while it is measured.
 
     Attributes:
         subject: What it is fed.
         file: Its file.
-        problem: Why it could not be measured; empty as long as it can.
         profile: What its profiler has seen; None before that.
         kernels: The kernels that ran, in order.
     """
 
     def __init__(self, subject: Subject, file: FileGraph) -> None:
+        super().__init__()
         self.subject, self.file = subject, file
-        self.problem = ""
         self.profile: Profile | None = None
         self.kernels: list[Kernel] = []
         self.loaded: Mapping[str, Any] = {}
@@ -65,35 +63,6 @@ class Measured:
         self.assigned: Mapping[str, int] | None = None
         self.weights_in_memory: int | None = None
         self.accuracy: Accuracy | None = None
-        self._worker: Worker | None = None
-
-    def ask(self, request: str, **arguments: Any) -> Any:
-        """Asks the model's process, unless it has failed; None if it does now."""
-        if self.problem:
-            return None
-        if self._worker is None:
-            # Ctrl-C in the middle would leave a process that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            self._worker = Worker()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        try:
-            return self._worker.ask(request, **arguments)
-        except ModelError as error:
-            self.problem = printable(str(error), 600)
-            self.close()
-            return None
-
-    @property
-    def folder(self) -> Path:
-        """Where files of its process go."""
-        assert self._worker is not None
-        return self._worker.folder
-
-    def close(self) -> None:
-        """Ends its process."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
 
 
 def measure(models: Sequence[Measured], options: Options) -> InferenceResult:

@@ -82,7 +82,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
                 model.ask(
                     "load",
                     path=model.subject.path,
-                    options=asdict(_options_of(model, options)),
+                    options=asdict(options_of(model, options)),
                     subject=asdict(model.subject),
                 )
                 or {}
@@ -105,7 +105,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
     )
 
 
-def _options_of(model: Measured, options: Options) -> Options:
+def options_of(model: Measured, options: Options) -> Options:
     """Returns a model's options: Quark's library takes 700 MB, which others need not have."""
     if any(op.kind.startswith("com.amd.quark:") for op in model.file.ops):
         return options

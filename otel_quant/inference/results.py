@@ -290,16 +290,16 @@ def _shortened(model: ModelResult, most: int) -> ModelResult:
 
 
 def _plain(result: InferenceResult) -> dict[str, Any]:
-    return {"schema": SCHEMA, **_without_none(asdict(result)), "noise": result.noise}
+    return {"schema": SCHEMA, **without_none(asdict(result)), "noise": result.noise}
 
 
-def _without_none(value: Any) -> Any:
+def without_none(value: Any) -> Any:
     """Leaves out what is not known, and numbers that JSON does not have."""
     if isinstance(value, dict):
-        found = {key: _without_none(each) for key, each in value.items()}
+        found = {key: without_none(each) for key, each in value.items()}
         return {key: each for key, each in found.items() if each is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(each) for each in value]
+        return [without_none(each) for each in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
+    from otel_quant.cost import InputSpec
     from otel_quant.inference.measure import Measured
     from otel_quant.inference.options import Options
     from otel_quant.inference.results import InferenceResult
@@ -41,6 +43,52 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="default: %(default)s",
     )
+    add_model_arguments(parser)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--runs",
+        type=whole_number("runs", _MOST_RUNS),
+        metavar="N",
+        help="timed runs of each model",
+    )
+    length.add_argument(
+        "--seconds",
+        type=seconds(_MOST_SECONDS),
+        default=3.0,
+        metavar="S",
+        help="time for the timed runs of each model (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=whole_number("runs", _MOST_RUNS),
+        default=3,
+        metavar="N",
+        help="runs before (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
+    )
+    parser.add_argument(
+        "--top",
+        type=whole_number("nodes", _MOST_RUNS),
+        default=10,
+        metavar="N",
+        help="nodes of each model in tables (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
+    )
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="add the result to a recording of `otel-quant run`; its report shows it",
+    )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what says how sessions of ONNX models are made, and what they are fed."""
     parser.add_argument(
         "--input",
         action="append",
@@ -85,53 +133,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="level of onnxruntime's graph optimization (default: %(default)s)",
     )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--runs",
-        type=whole_number("runs", _MOST_RUNS),
-        metavar="N",
-        help="timed runs of each model",
-    )
-    length.add_argument(
-        "--seconds",
-        type=seconds(_MOST_SECONDS),
-        default=3.0,
-        metavar="S",
-        help="time for the timed runs of each model (default: %(default).0f)",
-    )
-    parser.add_argument(
-        "--warmup",
-        type=whole_number("runs", _MOST_RUNS),
-        default=3,
-        metavar="N",
-        help="runs before (default: %(default)s)",
-    )
     parser.add_argument(
         "--custom-ops",
         action="append",
         default=[],
         metavar="LIBRARY",
         help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
-    )
-    parser.add_argument(
-        "--layers",
-        action="store_true",
-        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
-    )
-    parser.add_argument(
-        "--top",
-        type=whole_number("nodes", _MOST_RUNS),
-        default=10,
-        metavar="N",
-        help="nodes of each model in tables (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
-    )
-    parser.add_argument(
-        "--record",
-        metavar="DIR",
-        help="add the result to a recording of `otel-quant run`; its report shows it",
     )
 
 
@@ -141,10 +148,11 @@ def _run(options: argparse.Namespace) -> int:
 
     from otel_quant.inference.chrome import chrome_trace
     from otel_quant.inference.measure import measure
+    from otel_quant.recordings.layout import INFERENCE
 
     if find_spec("onnxruntime") is None:
         raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
-    recording = None if options.record is None else _recording(options.record)
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
     asked = _asked(options)
     models, problems = _models(options)
     result = None
@@ -154,9 +162,9 @@ def _run(options: argparse.Namespace) -> int:
         if any(not each.problem for each in result.models):
             _print(result, options)
             if options.chrome is not None:
-                _write(Path(options.chrome), chrome_trace(models), "--chrome")
+                write_for(Path(options.chrome), chrome_trace(models), "--chrome")
             if recording is not None:
-                _write(recording, result.to_json(), "--record")
+                write_for(recording, result.to_json(), "--record")
     if problems:
         failed = [path for path in dict.fromkeys(options.models) if path in problems]
         lines = [f"{printable(path)}: {problems[path]}" for path in failed]
@@ -165,17 +173,28 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _asked(options: argparse.Namespace) -> Options:
+    return replace(
+        session_options(options),
+        runs=options.runs,
+        seconds=options.seconds,
+        warmup=options.warmup,
+        layers=options.layers,
+    )
+
+
+def session_options(options: argparse.Namespace) -> Options:
+    """Returns how sessions are made, of the options of :func:`add_model_arguments`.
+
+    Raises:
+        UserError: A provider has an option without a value.
+    """
     from otel_quant.inference.options import Options
 
     return Options(
         providers=tuple(_provider(text) for text in options.providers),
         threads=options.threads,
         level=options.level,
-        runs=options.runs,
-        seconds=options.seconds,
-        warmup=options.warmup,
         custom_ops=tuple(options.custom_ops),
-        layers=options.layers,
     )
 
 
@@ -198,14 +217,9 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]]:
     """Returns the models that can be read, and what is wrong with the others."""
-    from otel_quant.cost import CostError, parse_dims, parse_inputs
     from otel_quant.inference.subjects import UnreadableError, measured_model
 
-    try:
-        inputs, dims = parse_inputs(options.inputs, option="--input"), parse_dims(options.dims)
-    except CostError as error:
-        wanted = f"; expected {error.expected}" if error.expected else ""
-        raise UserError(printable(error.problem + wanted), MISUSED) from error
+    inputs, dims = shapes_of(options)
     models: list[Measured] = []
     problems: dict[str, str] = {}
     for path in options.models:
@@ -214,6 +228,23 @@ def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]
         except UnreadableError as error:
             problems[path] = printable(str(error).removeprefix(f"{path}: "))
     return models, problems
+
+
+def shapes_of(
+    options: argparse.Namespace,
+) -> tuple[Mapping[str, InputSpec], Mapping[str, int]]:
+    """Returns the shapes of inputs and the lengths of dimensions that the user gives.
+
+    Raises:
+        UserError: One of them makes no sense.
+    """
+    from otel_quant.cost import CostError, parse_dims, parse_inputs
+
+    try:
+        return parse_inputs(options.inputs, option="--input"), parse_dims(options.dims)
+    except CostError as error:
+        wanted = f"; expected {error.expected}" if error.expected else ""
+        raise UserError(printable(error.problem + wanted), MISUSED) from error
 
 
 def _print(result: InferenceResult, options: argparse.Namespace) -> None:
@@ -227,9 +258,17 @@ def _print(result: InferenceResult, options: argparse.Namespace) -> None:
     sys.stdout.writelines(report(result, options.format, options.top))
 
 
-def _recording(path: str) -> Path:
-    """Returns where a result goes in a recording."""
-    from otel_quant.recordings.layout import INFERENCE, MANIFEST
+def path_in_recording(path: str, name: str) -> Path:
+    """Returns where a result goes in a recording.
+
+    Args:
+        path: The recording, as the user gave it.
+        name: Of the file.
+
+    Raises:
+        UserError: It is no recording.
+    """
+    from otel_quant.recordings.layout import MANIFEST
 
     folder = Path(path)
     if not (folder / MANIFEST).is_file():
@@ -237,10 +276,15 @@ def _recording(path: str) -> Path:
             f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
             MISUSED,
         )
-    return folder / INFERENCE
+    return folder / name
 
 
-def _write(path: Path, text: str, option: str) -> None:
+def write_for(path: Path, text: str, option: str) -> None:
+    """Writes a file that an option asks for.
+
+    Raises:
+        UserError: It cannot be written.
+    """
     from otel_quant.report.file import write
 
     try:

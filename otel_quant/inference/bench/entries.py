@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.errors import printable
@@ -62,7 +62,7 @@ class Entry(ABC):
         no_outputs: Why there are none; empty if there are.
     """
 
-    kind: Literal["torch", "onnx"]
+    kind: str
 
     def __init__(self, name: str, process: ModelProcess) -> None:
         self.name, self.process = name, process

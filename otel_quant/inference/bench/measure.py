@@ -254,6 +254,6 @@ def _settings(entries: Sequence[Entry], options: BenchOptions) -> Mapping[str, s
     inputs = measured[0].fed if measured else ()
     return {
         **found,
-        "inputs": ", ".join(inputs),
+        "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
         "rounds": f"{rounds} of {min(ROUND, options.seconds / _ROUNDS):g} s or longer, {order}",
     }

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Final
 
 from otel_quant.inference.results import OutputError, without_none
+from otel_quant.inference.results_reader import read_record
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -65,7 +66,7 @@ class VariantResult:
 
     Attributes:
         name: As the script or the command line has it.
-        kind: What runs it.
+        kind: What runs it: ``torch`` or ``onnx``.
         problem: What failed, with the error's class and first line; empty if nothing did.
         call: None where it was not measured; so the others.
         memory: Its memory.
@@ -77,7 +78,7 @@ class VariantResult:
     """
 
     name: str
-    kind: Literal["torch", "onnx"]
+    kind: str
     problem: str = ""
     call: CallTime | None = None
     memory: PeakMemory | None = None
@@ -112,3 +113,12 @@ class BenchResult:
         """Returns it as JSON."""
         plain = {"schema": SCHEMA, **without_none(asdict(self))}
         return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_bench(text: str) -> BenchResult:
+    """Returns the result of a JSON text.
+
+    Raises:
+        ValueError: It is no such text, or of another schema.
+    """
+    return read_record(text, BenchResult, SCHEMA)

@@ -41,8 +41,14 @@ def _parts(result: BenchResult) -> Iterator[Part]:
 
 def bench_settings(result: BenchResult) -> Mapping[str, str]:
     """Returns how it was measured, as names and values."""
-    machine = f"{counted(result.cores, 'core')}, load {result.load:.2f} before"
-    return {"baseline": result.baseline, **result.settings, "machine": machine}
+    noises = [each.call.noise for each in result.variants if each.call is not None]
+    found = {
+        "baseline": result.baseline,
+        **result.settings,
+        "machine": f"{counted(result.cores, 'core')}, load {result.load:.2f} before",
+        "noise": f"{share_text(max(noises))} between rounds at most" if noises else "",
+    }
+    return {name: text for name, text in found.items() if text}
 
 
 def variant_table(result: BenchResult) -> Table:
@@ -61,8 +67,8 @@ def variant_notes(result: BenchResult) -> tuple[str, ...]:
     for each in result.variants:
         if each.call is not None and each.call.is_apart is False:
             notes.append(
-                f"{each.name}: the machine is too noisy to tell it apart from {result.baseline} "
-                f"({share_text(each.call.noise)} between its rounds)"
+                f"{each.name}: its time cannot be told apart from that of {result.baseline}: its "
+                f"rounds differ by {share_text(each.call.noise)}"
             )
         if each.error_problem:
             notes.append(f"{each.name}: its error is not known: {each.error_problem}")

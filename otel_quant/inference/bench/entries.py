@@ -236,6 +236,7 @@ class OnnxEntry(Entry):
         self.marks = [{"process": loaded["load_peak"]}]
         self.facts = {
             "onnxruntime": loaded["version"],
+            "threads of onnxruntime": str(self._options.threads or "its choice"),
             "providers": ", ".join(loaded["providers"]),
             "assumed": ", ".join(model.subject.assumed),
         }

@@ -35,6 +35,9 @@ _FEWEST: Final = 5
 _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
+_REPEATS: Final = 0.03
+"""How far the medians of two calls in a row may differ: less is no difference between variants."""
+
 _ERROR_OF_MEDIAN: Final = 1.2533 / 0.6745
 """Standard error of a median of normal values, for half the distance of their quartiles."""
 
@@ -197,7 +200,7 @@ def _call(entry: Entry, beside: Entry | None) -> CallTime:
     if beside is None:
         return found
     ratio, is_apart = compared(medians, beside.medians())
-    return replace(found, speedup=1 / ratio, is_apart=is_apart)
+    return replace(found, speedup=1 / ratio, is_apart=is_apart and abs(ratio - 1) > _REPEATS)
 
 
 def _memory(entry: Entry, beside: Entry | None) -> PeakMemory:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from otel_quant.cost.errors import printable
 from otel_quant.inference.accuracy import compared, tensor_errors
+from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph, contents_of
 from otel_quant.inference.findings.record import Evidence
 from otel_quant.inference.findings.table import findings
@@ -205,7 +206,7 @@ def _result(model: Measured, first: Measured | None, options: Options) -> ModelR
     return replace(
         result,
         inputs={
-            printable(name, _LONGEST): f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+            printable(name, _LONGEST): tensor_text(dtype, shape)
             for name, (dtype, *shape) in loaded["inputs"].items()
         },
         providers=tuple(loaded["providers"]),

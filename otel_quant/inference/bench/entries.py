@@ -12,6 +12,7 @@ from typing import Any, Final
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.errors import printable
 from otel_quant.cost.file_size import file_bytes
+from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.measure import options_of
 from otel_quant.inference.options import Options
@@ -240,7 +241,10 @@ class OnnxEntry(Entry):
             "providers": ", ".join(loaded["providers"]),
             "assumed": ", ".join(model.subject.assumed),
         }
-        self.fed = self.fed or [f"{name} {each}" for name, each in loaded["inputs"].items()]
+        self.fed = self.fed or [
+            f"{name} {tensor_text(dtype, shape)}"
+            for name, (dtype, *shape) in loaded["inputs"].items()
+        ]
         values = [value for op in model.file.ops for value in op.inputs if value is not None]
         self.disk = file_bytes(model.file.model, values)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.answering import answer_requests, reset_mark, status
+from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.variants import (
     SEED,
     VariantsError,
@@ -45,7 +46,7 @@ class _Variant:
         return {
             "onnx": {name: onnx_path(model) for name, model in self._models.items()},
             "fed": [
-                f"{name or 'input'} {each.dtype} {'x'.join(map(str, each.shape)) or 'scalar'} "
+                f"{name or 'input'} {tensor_text(each.dtype, each.shape)} "
                 f"(checksum {zlib.crc32(each.tobytes()):08x})"
                 for name, each in tensors
             ],

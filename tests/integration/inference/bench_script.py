@@ -64,12 +64,12 @@ def random_inputs() -> tuple[dict[str, object], torch.Tensor]:
     return {"fp32": fp32, "killed": killed, "again": fp32}, torch.randn(8, 64)
 
 
-def torchao(config: str) -> Callable[[], nn.Module]:
+def torchao(config: str, **options: object) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         from torchao import quantization
 
         model = fp32()
-        quantization.quantize_(model, getattr(quantization, config)())
+        quantization.quantize_(model, getattr(quantization, config)(**options))
         return model
 
     return make
@@ -108,6 +108,7 @@ def of_every_kind() -> tuple[dict[str, object], torch.Tensor]:
         **{name: engine(name) for name in torch.backends.quantized.supported_engines},
         "int8": torchao("Int8WeightOnlyConfig"),
         "int8 dynamic": torchao("Int8DynamicActivationInt8WeightConfig"),
+        "int4": torchao("IntxWeightOnlyConfig", weight_dtype=torch.int4),
         "pt2e": exported,
         "compiled": compiled,
     }, x

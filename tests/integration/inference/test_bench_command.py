@@ -236,7 +236,7 @@ def test_inputs_that_differ_between_processes_are_not_compared(tmp_path: Path) -
 @needs_torch
 def test_every_kind_of_quantization_that_torch_has_is_measured(tmp_path: Path) -> None:
     found = variants_of(tmp_path, f"{SCRIPT}:of_every_kind", "--one-by-one")
-    assert set(found) >= {"fp32", "x86", "int8", "int8 dynamic", "pt2e", "compiled"}
+    assert set(found) >= {"fp32", "x86", "int8", "int8 dynamic", "int4", "pt2e", "compiled"}
     assert {each["problem"] for each in found.values()} == {""}
     for name, each in found.items():
         assert each["disk"] > 0, name

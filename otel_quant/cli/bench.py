@@ -42,12 +42,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="script.py:function that returns models and inputs, and ONNX files",
     )
     parser.add_argument(
-        "--format",
-        choices=("table", "json", "csv", "markdown", "html"),
-        default="table",
-        help="default: %(default)s",
-    )
-    parser.add_argument(
         "--baseline", metavar="NAME", help="compare the others with this one (default: the first)"
     )
     parser.add_argument(
@@ -64,11 +58,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "all of them; a busy machine then hits some more than others",
     )
     add_model_arguments(parser)
-    parser.add_argument(
-        "--record",
-        metavar="DIR",
-        help="add the result to a recording of `otel-quant run`; its report shows it",
-    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -78,9 +67,15 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.inference.variants import VariantsError
     from otel_quant.recordings.layout import BENCH
 
-    for name in ("numpy", *(["onnxruntime"] if options.variants[0].endswith(".onnx") else [])):
+    files = [each for each in options.variants if each.endswith(".onnx")]
+    for name in ("numpy", "onnxruntime") if files else ("numpy",):
         if find_spec(name) is None:
             raise UserError(f"{name} is not installed; expected: pip install otel-quant[inference]")
+    for option, given in (("--input", options.inputs), ("--data", options.data)):
+        if given and len(files) < len(options.variants):
+            raise UserError(
+                f"{option}: a script gives the inputs itself; expected ONNX files alone", MISUSED
+            )
     recording = None if options.record is None else path_in_recording(options.record, BENCH)
     inputs, dims = shapes_of(options)
     asked = BenchOptions(

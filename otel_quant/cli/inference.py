@@ -37,12 +37,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file; others are compared with the first",
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "csv", "markdown", "html"),
-        default="table",
-        help="default: %(default)s",
-    )
     add_model_arguments(parser)
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -80,15 +74,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
     )
-    parser.add_argument(
-        "--record",
-        metavar="DIR",
-        help="add the result to a recording of `otel-quant run`; its report shows it",
-    )
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what says how sessions of ONNX models are made, and what they are fed."""
+    """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "csv", "markdown", "html"),
+        default="table",
+        help="default: %(default)s",
+    )
     parser.add_argument(
         "--input",
         action="append",
@@ -125,7 +120,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=whole_number("threads", _MOST_RUNS),
         metavar="N",
-        help="threads within a kernel (default: onnxruntime's)",
+        help="threads within a kernel (default: what the runtime takes)",
     )
     parser.add_argument(
         "--level",
@@ -139,6 +134,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="LIBRARY",
         help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="add the result to a recording of `otel-quant run`; its report shows it",
     )
 
 

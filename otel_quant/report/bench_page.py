@@ -47,7 +47,7 @@ def bench_of(recording: Path) -> BenchPart | None:
 
 def _part_of(result: BenchResult) -> BenchPart:
     return BenchPart(
-        page_table("variants", "Variants", variant_table(result), of="bench"),
+        page_table("variants", "Time, memory, size and error", variant_table(result), of="bench"),
         variant_notes(result),
         FactList(
             "How they were measured",

@@ -174,6 +174,10 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
             "--baseline 'int8' is none of the variants; expected one of float.onnx",
         ),
         (
+            ("script.py:variants", "--data", "inputs.npz"),
+            "--data: a script gives the inputs itself; expected ONNX files alone",
+        ),
+        (
             ("float.onnx", "--record", "."),
             "--record: . is no recording; expected a folder that `otel-quant run` made",
         ),

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from math import sqrt
 from statistics import median, quantiles
 from typing import Final
 
@@ -20,10 +19,11 @@ from otel_quant.inference.bench.entries import (
     OnnxEntry,
     TorchEntry,
 )
+from otel_quant.inference.bench.noise import is_settled, speedup
 from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import OutputError
-from otel_quant.inference.rounds import compared, noise
+from otel_quant.inference.rounds import noise
 from otel_quant.inference.variants import VariantsError
 from otel_quant.inference.worker import ModelProcess
 
@@ -32,14 +32,6 @@ ROUND: Final = 0.2
 
 _ROUNDS: Final = 10
 _FEWEST: Final = 5
-_SETTLED: Final = 0.01
-"""Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
-
-_REPEATS: Final = 0.03
-"""How far the medians of two calls in a row may differ: less is no difference between variants."""
-
-_ERROR_OF_MEDIAN: Final = 1.2533 / 0.6745
-"""Standard error of a median of normal values, for half the distance of their quartiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +147,7 @@ def _measure(entries: Sequence[Entry], seconds: float) -> None:
     while alive := [entry for entry in entries if not entry.problem]:
         if number >= _FEWEST and max(spent[entry.name] for entry in alive) >= seconds:
             break
-        if number >= _ROUNDS and all(map(_is_settled, alive)):
+        if number >= _ROUNDS and all(is_settled(entry.medians()) for entry in alive):
             break
         turn = number % len(alive)
         for entry in [*alive[turn:], *alive[:turn]]:  # the first of a round is after a pause
@@ -165,11 +157,6 @@ def _measure(entries: Sequence[Entry], seconds: float) -> None:
         number += 1
     for entry in entries:
         entry.finish()
-
-
-def _is_settled(entry: Entry) -> bool:
-    medians = entry.medians()
-    return 2 * _ERROR_OF_MEDIAN * noise(medians) / sqrt(len(medians)) <= _SETTLED
 
 
 def _result(entry: Entry, base: Entry) -> VariantResult:
@@ -199,8 +186,8 @@ def _call(entry: Entry, beside: Entry | None) -> CallTime:
     found = CallTime(median(medians), high - low, len(times), len(medians), noise(medians))
     if beside is None:
         return found
-    ratio, is_apart = compared(medians, beside.medians())
-    return replace(found, speedup=1 / ratio, is_apart=is_apart and abs(ratio - 1) > _REPEATS)
+    faster, is_apart = speedup(medians, beside.medians())
+    return replace(found, speedup=faster, is_apart=is_apart)
 
 
 def _memory(entry: Entry, beside: Entry | None) -> PeakMemory:

@@ -144,20 +144,24 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    import time
     from importlib.util import find_spec
 
     from otel_quant.inference.chrome import chrome_trace
     from otel_quant.inference.measure import measure
+    from otel_quant.inference.measurement import measurement_of
     from otel_quant.recordings.layout import INFERENCE
+    from otel_quant.sending.inference import send_inference
 
     if find_spec("onnxruntime") is None:
         raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
     recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
     asked = _asked(options)
     models, problems = _models(options)
-    result = None
     if models:
+        unreadable, began_ns = dict(problems), time.time_ns()
         result = measure(models, asked)
+        measurement = measurement_of(result, began_ns, time.time_ns(), unreadable)
         problems |= {each.path: each.problem for each in result.models if each.problem}
         if any(not each.problem for each in result.models):
             _print(result, options)
@@ -165,6 +169,8 @@ def _run(options: argparse.Namespace) -> int:
                 write_for(Path(options.chrome), chrome_trace(models), "--chrome")
             if recording is not None:
                 write_for(recording, result.to_json(), "--record")
+        sys.stdout.flush()
+        send_inference(measurement, None if recording is None else recording.parent)
     if problems:
         failed = [path for path in dict.fromkeys(options.models) if path in problems]
         lines = [f"{printable(path)}: {problems[path]}" for path in failed]

@@ -105,6 +105,12 @@ class RanKernel:
     macs: int | None
     macs_per_second: float | None
 
+    @property
+    def types(self) -> str:
+        """Types and shapes of the first operands, without scalars, and of the first results."""
+        taken = [each for each in self.inputs if not each.endswith(" scalar")]
+        return f"{', '.join(taken[:3])} -> {', '.join(self.outputs[:2])}"
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:

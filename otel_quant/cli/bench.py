@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -64,8 +65,10 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.inference.bench.entries import Fed
     from otel_quant.inference.bench.measure import BenchOptions, bench
+    from otel_quant.inference.bench.measurement import measurement_of_bench
     from otel_quant.inference.variants import VariantsError
     from otel_quant.recordings.layout import BENCH
+    from otel_quant.sending.inference import send_inference
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):
@@ -85,13 +88,17 @@ def _run(options: argparse.Namespace) -> int:
         session_options(options),
         Fed(inputs, dims, options.data),
     )
+    began_ns = time.time_ns()
     try:
         result = bench(options.variants, asked, _command(options))
     except VariantsError as error:
         raise UserError(printable(str(error)), MISUSED) from error
+    measurement = measurement_of_bench(result, began_ns, time.time_ns())
     _print(result, options.format)
     if recording is not None:
         write_for(recording, result.to_json(), "--record")
+    sys.stdout.flush()
+    send_inference(measurement, None if recording is None else recording.parent)
     return FAILED if any(each.problem for each in result.variants) else 0
 
 

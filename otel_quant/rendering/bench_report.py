@@ -41,12 +41,12 @@ def _parts(result: BenchResult) -> Iterator[Part]:
 
 def bench_settings(result: BenchResult) -> Mapping[str, str]:
     """Returns how it was measured, as names and values."""
-    noises = [each.call.noise for each in result.variants if each.call is not None]
+    noise = result.noise
     found = {
         "baseline": result.baseline,
         **result.settings,
         "machine": f"{counted(result.cores, 'core')}, load {result.load:.2f} before",
-        "noise": f"{share_text(max(noises))} between rounds at most" if noises else "",
+        "noise": "" if noise is None else f"{share_text(noise)} between rounds at most",
     }
     return {name: text for name, text in found.items() if text}
 

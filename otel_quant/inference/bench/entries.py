@@ -51,6 +51,7 @@ class Entry(ABC):
         process: See there.
         kind: What runs it.
         problem: What failed; empty as long as nothing has.
+        provider: What it runs on.
         fed: Its inputs in words, by which they are compared with another's too.
         facts: Names and values for the settings.
         quantize: Seconds of the function that made it, if one did.
@@ -67,7 +68,7 @@ class Entry(ABC):
 
     def __init__(self, name: str, process: ModelProcess) -> None:
         self.name, self.process = name, process
-        self.problem = self.no_outputs = ""
+        self.problem = self.provider = self.no_outputs = ""
         self.fed: Sequence[str] = ()
         self.facts: Mapping[str, str] = {}
         self.quantize: float | None = None
@@ -155,6 +156,7 @@ class TorchEntry(Entry):
         if made is None or first is None or marks is None:
             return
         self.quantize, self.first, self.marks = made["took"], first, [marks]
+        self.provider = "cuda" if made["gpu"] else "cpu"
         self.facts = {
             "torch": made["version"],
             "threads of torch": str(made["threads"]),
@@ -235,6 +237,7 @@ class OnnxEntry(Entry):
         self.first, self.compile = [loaded["first"] * _NANO], loaded["made"] * _NANO
         self._warm, self._has_mark = loaded["warm"] * _NANO, loaded["mark_reset"]
         self.marks = [{"process": loaded["load_peak"]}]
+        self.provider = loaded["providers"][0]
         self.facts = {
             "onnxruntime": loaded["version"],
             "threads of onnxruntime": str(self._options.threads or "its choice"),

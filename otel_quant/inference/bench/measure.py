@@ -169,6 +169,7 @@ def _result(entry: Entry, base: Entry) -> VariantResult:
     error, no_error = (None, "") if entry is base else _error(entry, base)
     return replace(
         result,
+        provider=entry.provider,
         call=_call(entry, beside),
         memory=_memory(entry, beside),
         disk=entry.disk,

@@ -68,6 +68,7 @@ class VariantResult:
         name: As the script or the command line has it.
         kind: What runs it: ``torch`` or ``onnx``.
         problem: What failed, with the error's class and first line; empty if nothing did.
+        provider: First execution provider of an ONNX file, ``cpu`` or ``cuda`` of torch.
         call: None where it was not measured; so the others.
         memory: Its memory.
         disk: The saved state dict, or the file with its external data.
@@ -80,6 +81,7 @@ class VariantResult:
     name: str
     kind: str
     problem: str = ""
+    provider: str = ""
     call: CallTime | None = None
     memory: PeakMemory | None = None
     disk: int | None = None
@@ -108,6 +110,12 @@ class BenchResult:
     load: float
     cores: int
     command: str
+
+    @property
+    def noise(self) -> float | None:
+        """The largest noise of a variant; None if none was measured."""
+        known = [each.call.noise for each in self.variants if each.call is not None]
+        return max(known, default=None)
 
     def to_json(self) -> str:
         """Returns it as JSON."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
 
@@ -223,6 +224,44 @@ def _until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < last
         time.sleep(0.01)
+
+
+def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
+    files: tuple[str, str], otlp: OtlpReceiver, tmp_path: Path
+) -> None:
+    arguments = (*files, "missing.onnx", "--baseline", "int8.onnx", "--format", "json")
+    environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": "nightly 17"}
+    out, _ = run(tmp_path, *arguments, code=1, **environment)
+    result = json.loads(out)
+    known = {each["name"]: each for each in result["variants"]}
+    span = otlp.span("benchmark")
+    library = {
+        "quant.run.name": "nightly 17",
+        "quant.library.name": "onnxruntime",
+        "quant.library.version": result["settings"]["onnxruntime"],
+    }
+    assert span.attributes == {
+        **library,
+        "quant.inference.models": 3,
+        "quant.inference.noise": pytest.approx(
+            max(each["call"]["noise"] for each in known.values() if "call" in each), rel=1e-4
+        ),
+    }
+    baseline, other, failed = otlp.children(span)
+    figures = known["int8.onnx"]
+    assert baseline.attributes == {
+        **library,
+        "quant.model.name": "int8",
+        "quant.model.path": "int8.onnx",
+        "quant.inference.provider": "CPUExecutionProvider",
+        "quant.inference.duration.median": pytest.approx(figures["call"]["median"], rel=1e-4),
+        "quant.inference.memory.peak": figures["memory"]["process"],
+        "quant.inference.weights": figures["disk"],
+    }
+    assert other.attributes["quant.inference.sqnr"] == pytest.approx(
+        known["float.onnx"]["error"]["sqnr"], rel=1e-4
+    )
+    assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
 
 
 @pytest.mark.slow

@@ -110,6 +110,7 @@ def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
         "name": "compiled",
         "kind": "torch",
         "problem": "its first call failed: InductorError: no compiler",
+        "provider": "",
         "error_problem": "",
     }
 

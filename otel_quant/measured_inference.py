@@ -29,7 +29,7 @@ class MeasuredInference(InferenceResult):
     """What was measured of models at work.
 
     Made by :func:`otel_quant.measure_inference`. ``print(result)`` is the table of ``otel-quant
-    inference``; a notebook shows it as HTML.
+    inference``; a notebook shows it as HTML. Its data is in ``models`` and in ``to_json()``.
     """
 
     def __repr__(self) -> str:

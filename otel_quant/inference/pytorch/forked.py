@@ -116,25 +116,29 @@ def _end(pid: int) -> None:
 
 def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
     """Is the copy: nothing of it reaches the program's output, its handlers or its exit."""
+    import torch
+
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, target in ((0, nothing), (1, said), (2, nothing)):
             os.dup2(target, number)
         sys.stdout = sys.stderr = io.TextIOWrapper(io.FileIO(nothing, "w"))
-        thread = threading.Thread(target=_look, args=(model, run, write))
+        threads = torch.get_num_threads()  # OpenMP's number is one of each thread
+        thread = threading.Thread(target=_look, args=(model, run, write, threads))
         thread.start()
         thread.join()
     finally:
         os._exit(0)
 
 
-def _look(model: Any, run: Callable[[], object], write: int) -> None:
+def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> None:
     import torch
 
+    gc.disable()  # it would write to every page
+    torch.set_num_threads(threads)
     with LastResort(), torch.no_grad():
         run()  # its memory and its files are mapped again, page by page
         run()
-        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         is_set = reset_mark()
         before = status("VmRSS")

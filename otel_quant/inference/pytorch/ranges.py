@@ -115,12 +115,24 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
             finally:
                 leave()
 
+        def results(self, *args: Any) -> Any:
+            """Runs the graph as ``run`` does, which would start a thread for a progress bar."""
+            graph = module.graph
+            self.args_iter = iter(graph.process_inputs(*args))
+            for node in graph.nodes:
+                self.env[node] = self.run_node(node)
+                if node.op == "output":
+                    return graph.process_outputs(self.env[node])
+                for each in self.user_to_last_uses.get(node, ()):
+                    del self.env[each]
+            return None
+
     signature = inspect.signature(module.forward)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return Ranged(module).run(*bound.args)
+        return Ranged(module).results(*bound.args)
 
     had = "forward" in vars(module)
     before = vars(module).get("forward")

@@ -104,7 +104,9 @@ class Subject:
         self.warm = warm[len(warm) // 2]
 
     def _shown_inputs(self) -> Iterator[tuple[str, str]]:
-        named = {str(place): value for place, value in enumerate(self._args)} | self._kwargs
+        many = len(self._args) > 1
+        named = {f"input {i}" if many else "input": each for i, each in enumerate(self._args)}
+        named |= self._kwargs
         for name, value in list(named.items())[:_MOST_INPUTS]:
             if hasattr(value, "dtype") and hasattr(value, "shape"):
                 dtype = type_of(str(value.dtype).removeprefix("torch."))
@@ -173,9 +175,8 @@ class Subject:
             return function()
         assert end.error is not None
         fed = ", ".join(f"{name} {shown}" for name, shown in self.inputs.items())
-        said = isinstance(end.error, VariantsError)
-        text = str(end.error) if said else f"{error_text(end.error)} (inputs: {fed or 'unknown'})"
-        self.problem = printable(text, _LONGEST)
+        text = str(end.error) if isinstance(end.error, VariantsError) else error_text(end.error)
+        self.problem = printable(f"{text} (called with {fed})" if fed else text, _LONGEST)
         return None
 
 

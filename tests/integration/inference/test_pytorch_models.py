@@ -245,6 +245,25 @@ def test_a_result_is_read_again_and_small(images: MeasuredInference) -> None:
     assert json.loads(read_result(text).to_json())["models"] == document["models"]
 
 
+@pytest.mark.slow
+def test_compiled_models_have_generated_code_and_kernels_on_integers() -> None:
+    from torch._inductor import config
+
+    floats = measure_inference(torch.compile(convolutions()), IMAGE, runs=2)
+    with config.patch(freezing=True):
+        integers = measure_inference(torch.compile(converted_export()), IMAGE, runs=2)
+    [compiled] = named(floats).values()
+    assert compiled.ran is not None
+    generated = {each.node for each in compiled.ran.kernels if "compiled code" in each.op_type}
+    assert generated == {"(model)"}
+    [int8] = named(integers).values()
+    assert found(int8) == {}
+    assert conversions(int8) == {}
+    assert int8.ran is not None
+    operators = {each.op_type for each in int8.ran.operators}
+    assert {"onednn::qconv_pointwise", "onednn::qlinear_pointwise"} <= operators
+
+
 class _Waste(nn.Module):
     """Allocates 32 MB twice in a row, and gives each back."""
 

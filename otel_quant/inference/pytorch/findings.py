@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from otel_quant.inference.findings.record import Finding, told
 from otel_quant.inference.pytorch.flow import Flow
-from otel_quant.inference.pytorch.operators import CONVERT, OBSERVE, contracts, kind_of, shown
+from otel_quant.inference.pytorch.operators import CONVERT, OBSERVE, kind_of, multiplies, shown
 from otel_quant.inference.pytorch.profile import Kernel
 from otel_quant.inference.pytorch.what_ran import changes_of_type, place_name, title
 from otel_quant.inference.results import BackendKernel
@@ -184,20 +184,25 @@ def _kernel_size(convolution: Kernel) -> tuple[int, ...]:
 def _reference(evidence: Evidence) -> Iterator[Met]:
     for each in evidence.backend:
         if each.implementation.startswith(_REFERENCE):
-            kernels = [
-                kernel
-                for kernel in evidence.kernels
-                if kernel.module == each.node and contracts(kernel.name)
-            ]
-            outermost = kernels[:1]
             why = f"ran without vector instructions: {each.implementation} ({each.types})"
             yield Met(
                 each.node,
-                outermost,
+                _products_of(each.node, evidence.kernels),
                 f"{each.library}'s {each.primitive} of `{place_name(each.node)}` {why}",
                 "",
                 f"{each.primitive} {why}",
             )
+
+
+def _products_of(module: str, kernels: Sequence[Kernel]) -> Sequence[Kernel]:
+    """Returns a module's outermost products; all its outermost operators if it has none."""
+    outermost = [
+        kernel
+        for kernel in kernels
+        if kernel.module == module
+        and (kernel.parent is None or kernels[kernel.parent].module != module)
+    ]
+    return [kernel for kernel in outermost if multiplies(kernel.name)] or outermost
 
 
 def _name(kernel: Kernel) -> str:

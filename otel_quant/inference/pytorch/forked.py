@@ -33,6 +33,10 @@ _LEAST_SECONDS: Final = 30.0
 _RUNS_AT_MOST: Final = 50
 """Time that the copy has, in runs of the model; it makes four, and shares the cores."""
 
+_M_MMAP_THRESHOLD: Final = -3
+_SMALL: Final = 1 << 14
+"""Bytes from which the copy's allocator gives memory back at once."""
+
 _NO_COPY: Final = "a copy of the process can be made on Linux alone, and not of one that uses a GPU"
 
 
@@ -136,10 +140,12 @@ def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> No
 
     gc.disable()  # it would write to every page
     torch.set_num_threads(threads)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # what is given back is not kept, so that the mark shows the need
+        libc.mallopt(_M_MMAP_THRESHOLD, _SMALL)
     with LastResort(), torch.no_grad():
         run()  # its memory and its files are mapped again, page by page
         run()
-        ctypes.CDLL(None).malloc_trim(0)
         is_set = reset_mark()
         before = status("VmRSS")
         run()

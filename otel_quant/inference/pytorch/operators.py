@@ -28,6 +28,8 @@ _CONTRACTIONS: Final = re.compile(
     r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)"
 )
 
+_PRODUCTS: Final = re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*")
+
 COPY: Final = "aten::copy_"
 """Operator of a conversion: its first operand is what is written, its second what is read."""
 
@@ -83,6 +85,12 @@ def is_operator(name: str) -> bool:
 def contracts(name: str) -> bool:
     """Whether an operator is a matrix product or a convolution of floats."""
     return _CONTRACTIONS.fullmatch(name) is not None
+
+
+@cache
+def multiplies(name: str) -> bool:
+    """Whether an operator is a matrix product or a convolution of whatever type."""
+    return _PRODUCTS.fullmatch(name) is not None
 
 
 def copies(name: str) -> bool:

@@ -269,7 +269,7 @@ class _Waste(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
-            x = x + torch.ones(8, 1 << 20).sum()
+            x = x + sum(each[0] for each in [torch.ones(1 << 18) for _ in range(32)])
         return x
 
 

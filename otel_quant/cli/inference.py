@@ -1,10 +1,10 @@
-"""``otel-quant inference``: ONNX models as onnxruntime runs them."""
+"""``otel-quant inference``: ONNX models as onnxruntime runs them, and PyTorch models."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,7 +35,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="an ONNX file; others are compared with the first",
+        help="an ONNX file, or script.py:function of PyTorch models; others are compared with the "
+        "first",
     )
     add_model_arguments(parser)
     length = parser.add_mutually_exclusive_group()
@@ -142,7 +143,66 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_OF_ONNX: Final[Mapping[str, str]] = {
+    "--input": "inputs",
+    "--dim": "dims",
+    "--data": "data",
+    "--provider": "providers",
+    "--level": "level",
+    "--custom-ops": "custom_ops",
+    "--layers": "layers",
+    "--chrome": "chrome",
+}
+"""Options that make no sense with a script, with their names in the namespace."""
+
+_NOT_GIVEN: Final[Sequence[object]] = ([], None, False, "all")
+
+
+def _is_script(model: str) -> bool:
+    return model.partition(":")[0].endswith(".py")
+
+
+def _run_script(options: argparse.Namespace) -> int:
+    from importlib.util import find_spec
+
+    from otel_quant.inference.pytorch.script import measure_script
+    from otel_quant.inference.variants import VariantsError
+    from otel_quant.recordings.layout import INFERENCE
+
+    [script, *others] = sorted(options.models, key=_is_script, reverse=True)
+    if others:
+        raise UserError(
+            f"{printable(script)} with {printable(others[0])}; expected a script alone: its function "
+            "returns the models that are compared",
+            MISUSED,
+        )
+    for option, name in _OF_ONNX.items():
+        if getattr(options, name) not in _NOT_GIVEN:
+            raise UserError(
+                f"{option} is for ONNX files; expected none of it with {printable(script)}, whose "
+                "function returns models and inputs",
+                MISUSED,
+            )
+    if find_spec("torch") is None:
+        raise UserError("PyTorch is not installed; expected: pip install otel-quant[torch]")
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
+    try:
+        result = measure_script(script, _asked(options))
+    except VariantsError as error:
+        raise UserError(printable(str(error)), FAILED) from error
+    problems = [f"{each.path}: {each.problem}" for each in result.models if each.problem]
+    if len(problems) < len(result.models):
+        _print(result, options)
+        if recording is not None:
+            write_for(recording, result.to_json(), "--record")
+    if problems:
+        raise UserError("\notel-quant: ".join(problems), FAILED)
+    return 0
+
+
 def _run(options: argparse.Namespace) -> int:
+    if any(map(_is_script, options.models)):
+        return _run_script(options)
     # Only now: the other commands are not to wait for these.
     import time
     from importlib.util import find_spec
@@ -301,12 +361,13 @@ def write_for(path: Path, text: str, option: str) -> None:
 
 COMMAND: Final = Command(
     name="inference",
-    brief="measure ONNX models at work: latency, memory, kernels, what went wrong",
+    brief="measure models at work: latency, memory, kernels, what went wrong",
     description=(
         "Runs ONNX models with onnxruntime, each in a process of its own, and says side by side how "
         "fast they are, in how much memory, which kernels ran, what went wrong, and how far off "
-        f"their outputs are from the first model's. Exit codes: 0 all were measured, {FAILED} one "
-        f"could not be, {MISUSED} the command line makes no sense."
+        "their outputs are from the first model's. script.py:function does the same for the PyTorch "
+        "models that a function of a script returns with their inputs. Exit codes: 0 all were "
+        f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
     add_arguments=_add_arguments,
     run=_run,

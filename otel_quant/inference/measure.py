@@ -28,7 +28,7 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
 )
-from otel_quant.inference.rounds import Timed, latency, plan
+from otel_quant.inference.rounds import Timed, in_turn, latency
 from otel_quant.inference.worker import ModelProcess
 
 _FEWEST_RUNS: Final = 2
@@ -116,13 +116,11 @@ def options_of(model: Measured, options: Options) -> Options:
 
 
 def _run(models: Sequence[Measured], options: Options) -> None:
-    """Runs all models in rounds; each begins another round, since the first is after a pause."""
-    warm = {str(i): each.loaded["warm"] for i, each in enumerate(models) if not each.problem}
-    for number, counts in enumerate(plan(options, warm)):
-        order = [*range(number % len(models), len(models)), *range(number % len(models))]
-        for i in order:
-            if not models[i].problem and (times := models[i].ask("run", times=counts[str(i)])):
-                models[i].rounds.append(times)
+    """Runs all models in rounds."""
+    warm = {i: each.loaded["warm"] for i, each in enumerate(models) if not each.problem}
+    for i, count in in_turn(options, warm):
+        if not models[i].problem and (times := models[i].ask("run", times=count)):
+            models[i].rounds.append(times)
     for model in models:
         found = model.ask("memory")
         if found is not None and model.loaded["mark_reset"]:

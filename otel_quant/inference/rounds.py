@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from statistics import median, quantiles
-from typing import Final
+from typing import Final, TypeVar
 
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import Latency
@@ -18,6 +18,8 @@ _FEWEST: Final = 5
 
 _MOST_RUNS: Final = 1000
 _NANO: Final = 1e-9
+
+_Model = TypeVar("_Model", str, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Timed:
     rounds: Sequence[Sequence[int]]
 
 
-def plan(options: Options, warm: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
+def plan(options: Options, warm: Mapping[_Model, int]) -> Sequence[Mapping[_Model, int]]:
     """Returns how often each model runs, for each round.
 
     Args:
@@ -54,6 +56,22 @@ def plan(options: Options, warm: Mapping[str, int]) -> Sequence[Mapping[str, int
             for name, time in warm.items()
         }
     ] * rounds
+
+
+def in_turn(options: Options, warm: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """Yields which model runs next, and how often.
+
+    Each begins another round, since the first of a round is after a pause.
+
+    Args:
+        options: The user's.
+        warm: Nanoseconds of a warm run by the number of a model.
+    """
+    numbers = list(warm)
+    for number, counts in enumerate(plan(options, warm)):
+        at = number % len(numbers) if numbers else 0
+        for model in [*numbers[at:], *numbers[:at]]:
+            yield model, counts[model]
 
 
 def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latency:

@@ -19,6 +19,10 @@ A notebook needs nothing else::
     run              # a table of its steps
     run.memory_peak  # bytes
 
+PyTorch models at work, float against quantized::
+
+    print(otel_quant.measure_inference({"float": model, "int8": quantized}, inputs))
+
 A program that configures OpenTelemetry itself calls
 ``otel_quant.QuantInstrumentor().instrument()``.
 """
@@ -33,6 +37,7 @@ from otel_quant.version import VERSION
 
 if TYPE_CHECKING:
     from otel_quant.instrumentor import QuantInstrumentor
+    from otel_quant.measured_inference import MeasuredInference, measure_inference
     from otel_quant.measured_run import Run, run
     from otel_quant.recording.kept_run import RunFigures, RunStep
     from otel_quant.scope import step
@@ -40,12 +45,14 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "MeasuredInference",
     "ProfileStep",
     "QuantInstrumentor",
     "Run",
     "RunFigures",
     "RunStep",
     "__version__",
+    "measure_inference",
     "run",
     "step",
 ]
@@ -53,10 +60,12 @@ __all__ = [
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
+    "MeasuredInference": "otel_quant.measured_inference",
     "QuantInstrumentor": "otel_quant.instrumentor",
     "Run": "otel_quant.measured_run",
     "RunFigures": "otel_quant.recording.kept_run",
     "RunStep": "otel_quant.recording.kept_run",
+    "measure_inference": "otel_quant.measured_inference",
     "run": "otel_quant.measured_run",
     "step": "otel_quant.scope",
 }

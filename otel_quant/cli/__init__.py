@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "cost",
     "estimate",
     "inference",
+    "bench",
 )
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
 

@@ -1,10 +1,11 @@
-"""``otel-quant inference``: ONNX models as onnxruntime runs them."""
+"""``otel-quant inference``: ONNX models as onnxruntime runs them, and PyTorch models."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,8 +32,50 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="an ONNX file; others are compared with the first",
+        help="an ONNX file, or script.py:function of PyTorch models; others are compared with the "
+        "first",
     )
+    add_model_arguments(parser)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--runs",
+        type=whole_number("runs", _MOST_RUNS),
+        metavar="N",
+        help="timed runs of each model",
+    )
+    length.add_argument(
+        "--seconds",
+        type=seconds(_MOST_SECONDS),
+        default=3.0,
+        metavar="S",
+        help="time for the timed runs of each model (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=whole_number("runs", _MOST_RUNS),
+        default=3,
+        metavar="N",
+        help="runs before (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
+    )
+    parser.add_argument(
+        "--top",
+        type=whole_number("nodes", _MOST_RUNS),
+        default=10,
+        metavar="N",
+        help="nodes of each model in tables (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
+    )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
     add_format(parser, "table", "json", "csv", "markdown", "html")
     add_model_shapes(
         parser,
@@ -58,34 +101,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=whole_number("threads", _MOST_RUNS),
         metavar="N",
-        help="threads within a kernel (default: onnxruntime's)",
+        help="threads within a kernel (default: what the runtime takes)",
     )
     parser.add_argument(
         "--level",
         choices=_LEVELS,
         default="all",
         help="level of onnxruntime's graph optimization (default: %(default)s)",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--runs",
-        type=whole_number("runs", _MOST_RUNS),
-        metavar="N",
-        help="timed runs of each model",
-    )
-    length.add_argument(
-        "--seconds",
-        type=seconds(_MOST_SECONDS),
-        default=3.0,
-        metavar="S",
-        help="time for the timed runs of each model (default: %(default).0f)",
-    )
-    parser.add_argument(
-        "--warmup",
-        type=whole_number("runs", _MOST_RUNS),
-        default=3,
-        metavar="N",
-        help="runs before (default: %(default)s)",
     )
     parser.add_argument(
         "--custom-ops",
@@ -95,28 +117,72 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
     )
     parser.add_argument(
-        "--layers",
-        action="store_true",
-        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
-    )
-    parser.add_argument(
-        "--top",
-        type=whole_number("nodes", _MOST_RUNS),
-        default=10,
-        metavar="N",
-        help="nodes of each model in tables (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
-    )
-    parser.add_argument(
         "--record",
         metavar="DIR",
         help="add the result to a recording of `otel-quant run`; its report shows it",
     )
 
 
+_OF_ONNX: Final[Mapping[str, str]] = {
+    "--input": "inputs",
+    "--dim": "dims",
+    "--data": "data",
+    "--provider": "providers",
+    "--level": "level",
+    "--custom-ops": "custom_ops",
+    "--layers": "layers",
+    "--chrome": "chrome",
+}
+"""Options that make no sense with a script, with their names in the namespace."""
+
+_NOT_GIVEN: Final[Sequence[object]] = ([], None, False, "all")
+
+
+def _is_script(model: str) -> bool:
+    return model.partition(":")[0].endswith(".py")
+
+
+def _run_script(options: argparse.Namespace) -> int:
+    from importlib.util import find_spec
+
+    from otel_quant.inference.pytorch.script import measure_script
+    from otel_quant.inference.variants import VariantsError
+    from otel_quant.recordings.layout import INFERENCE
+
+    [script, *others] = sorted(options.models, key=_is_script, reverse=True)
+    if others:
+        raise UserError(
+            f"{printable(script)} with {printable(others[0])}; expected a script alone: its function "
+            "returns the models that are compared",
+            MISUSED,
+        )
+    for option, name in _OF_ONNX.items():
+        if getattr(options, name) not in _NOT_GIVEN:
+            raise UserError(
+                f"{option} is for ONNX files; expected none of it with {printable(script)}, whose "
+                "function returns models and inputs",
+                MISUSED,
+            )
+    if find_spec("torch") is None:
+        raise UserError("PyTorch is not installed; expected: pip install otel-quant[torch]")
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
+    try:
+        result = measure_script(script, _asked(options))
+    except VariantsError as error:
+        raise UserError(printable(str(error)), FAILED) from error
+    problems = [f"{each.path}: {each.problem}" for each in result.models if each.problem]
+    if len(problems) < len(result.models):
+        _print(result, options)
+        if recording is not None:
+            write_for(recording, result.to_json(), "--record")
+    if problems:
+        raise UserError("\notel-quant: ".join(problems), FAILED)
+    return 0
+
+
 def _run(options: argparse.Namespace) -> int:
+    if any(map(_is_script, options.models)):
+        return _run_script(options)
     # Only now: the other commands are not to wait for these.
     import time
     from importlib.util import find_spec
@@ -124,11 +190,12 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.inference.chrome import chrome_trace
     from otel_quant.inference.measure import measure
     from otel_quant.inference.measurement import measurement_of
+    from otel_quant.recordings.layout import INFERENCE
     from otel_quant.sending.inference import send_inference
 
     if find_spec("onnxruntime") is None:
         raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
-    recording = None if options.record is None else _recording(options.record)
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
     asked = _asked(options)
     models, problems = _models(options)
     if models:
@@ -139,9 +206,9 @@ def _run(options: argparse.Namespace) -> int:
         if any(not each.problem for each in result.models):
             _print(result, options)
             if options.chrome is not None:
-                _write(Path(options.chrome), chrome_trace(models), "--chrome")
+                write_for(Path(options.chrome), chrome_trace(models), "--chrome")
             if recording is not None:
-                _write(recording, result.to_json(), "--record")
+                write_for(recording, result.to_json(), "--record")
         sys.stdout.flush()
         send_inference(measurement, None if recording is None else recording.parent)
     if problems:
@@ -152,17 +219,28 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _asked(options: argparse.Namespace) -> Options:
+    return replace(
+        session_options(options),
+        runs=options.runs,
+        seconds=options.seconds,
+        warmup=options.warmup,
+        layers=options.layers,
+    )
+
+
+def session_options(options: argparse.Namespace) -> Options:
+    """Returns how sessions are made, of the options of :func:`add_model_arguments`.
+
+    Raises:
+        UserError: A provider has an option without a value.
+    """
     from otel_quant.inference.options import Options
 
     return Options(
         providers=tuple(_provider(text) for text in options.providers),
         threads=options.threads,
         level=options.level,
-        runs=options.runs,
-        seconds=options.seconds,
-        warmup=options.warmup,
         custom_ops=tuple(options.custom_ops),
-        layers=options.layers,
     )
 
 
@@ -209,9 +287,17 @@ def _print(result: InferenceResult, options: argparse.Namespace) -> None:
     sys.stdout.writelines(report(result, options.format, options.top))
 
 
-def _recording(path: str) -> Path:
-    """Returns where a result goes in a recording."""
-    from otel_quant.recordings.layout import INFERENCE, MANIFEST
+def path_in_recording(path: str, name: str) -> Path:
+    """Returns where a result goes in a recording.
+
+    Args:
+        path: The recording, as the user gave it.
+        name: Of the file.
+
+    Raises:
+        UserError: It is no recording.
+    """
+    from otel_quant.recordings.layout import MANIFEST
 
     folder = Path(path)
     if not (folder / MANIFEST).is_file():
@@ -219,10 +305,15 @@ def _recording(path: str) -> Path:
             f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
             MISUSED,
         )
-    return folder / INFERENCE
+    return folder / name
 
 
-def _write(path: Path, text: str, option: str) -> None:
+def write_for(path: Path, text: str, option: str) -> None:
+    """Writes a file that an option asks for.
+
+    Raises:
+        UserError: It cannot be written.
+    """
     from otel_quant.report.file import write
 
     try:
@@ -233,12 +324,13 @@ def _write(path: Path, text: str, option: str) -> None:
 
 COMMAND: Final = Command(
     name="inference",
-    brief="measure ONNX models at work: latency, memory, kernels, what went wrong",
+    brief="measure models at work: latency, memory, kernels, what went wrong",
     description=(
         "Runs ONNX models with onnxruntime, each in a process of its own, and says side by side how "
         "fast they are, in how much memory, which kernels ran, what went wrong, and how far off "
-        f"their outputs are from the first model's. Exit codes: 0 all were measured, {FAILED} one "
-        f"could not be, {MISUSED} the command line makes no sense."
+        "their outputs are from the first model's. script.py:function does the same for the PyTorch "
+        "models that a function of a script returns with their inputs. Exit codes: 0 all were "
+        f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 from otel_quant.inference.results import Accuracy, OutputError, TensorError
 
+Saved: TypeAlias = Path | BinaryIO
+"""A file that the process of a model has saved."""
 
-def compared(first: tuple[Sequence[str], Path], other: tuple[Sequence[str], Path]) -> Accuracy:
+
+def compared(first: tuple[Sequence[str], Saved], other: tuple[Sequence[str], Saved]) -> Accuracy:
     """Compares outputs, by their places if no name is the same.
 
     Args:
@@ -18,20 +21,34 @@ def compared(first: tuple[Sequence[str], Path], other: tuple[Sequence[str], Path
     """
     import numpy as np
 
-    names = dict(zip(first[0], range(len(first[0])), strict=True))
+    with np.load(first[1]) as expected, np.load(other[1]) as actual:
+        return compared_arrays(_named(first[0], expected), _named(other[0], actual))
+
+
+def _named(names: Sequence[str], arrays: Any) -> Mapping[str, Any]:
+    return {name: arrays.get(f"a{i}") for i, name in enumerate(names)}
+
+
+def compared_arrays(first: Mapping[str, Any], other: Mapping[str, Any]) -> Accuracy:
+    """Compares outputs, by their places if no name is the same.
+
+    Args:
+        first: Arrays of the first model by name; None for what is no array of numbers.
+        other: Those of another.
+    """
+    import numpy as np
+
     found: list[OutputError] = []
     problem = ""
-    with np.load(first[1]) as expected, np.load(other[1]) as actual:
-        by_name = any(name in names for name in other[0])
-        for i, name in enumerate(other[0]):
-            at = names.get(name) if by_name else i
-            if f"a{at}" not in expected or f"a{i}" not in actual:
-                problem = problem or f"the first model has no output {name!r} of numbers"
-                continue
-            a, b = expected[f"a{at}"], actual[f"a{i}"]
-            if a.shape != b.shape:
-                problem = f"output {name!r} is {list(b.shape)}, the first model's {list(a.shape)}"
-                continue
+    by_name = any(name in first for name in other)
+    by_place = dict(zip(other, first.values(), strict=False))
+    for name, b in other.items():
+        a = first.get(name) if by_name else by_place.get(name)
+        if a is None or b is None:
+            problem = problem or f"the first model has no output {name!r} of numbers"
+        elif a.shape != b.shape:
+            problem = f"output {name!r} is {list(b.shape)}, the first model's {list(a.shape)}"
+        else:
             found.append(_error(name, a, b, np))
     return Accuracy(tuple(found), (), problem)
 

@@ -1,30 +1,17 @@
-"""The process of one model: ``python -m otel_quant.inference.child READ WRITE FOLDER``.
-
-It reads requests from one pipe and answers each on another, a JSON object a line, and ends when
-the parent does. What onnxruntime prints goes where the parent has sent it.
-"""
+"""The process of one ONNX model: ``python -m otel_quant.inference.child READ WRITE FOLDER``."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from otel_quant.fault_boundary import LastResort
+from otel_quant.inference.answering import answer_requests, reset_mark, status
 from otel_quant.inference.assignment import RECORD, assigned_nodes
-
-_RESETS_MARK: Final = "5"
-"""Written to ``clear_refs``, it sets the kernel's mark of the highest RSS to the RSS (proc(5))."""
 
 _LEVELS: Final = {
     "disable": "ORT_DISABLE_ALL",
@@ -75,25 +62,28 @@ class _Model:
         _refuse_unknown_providers(options, onnxruntime.get_available_providers())
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
-        before = _status("VmRSS")
+        before = status("VmRSS")
+        began = time.perf_counter_ns()
         self._session = self._new_session(self._plain())
-        grown = _difference(_status("VmRSS"), before)
+        made = time.perf_counter_ns() - began
+        grown = _difference(status("VmRSS"), before)
         try:
             self._feeds = feeds(self._session.get_inputs(), subject, np)
         except FeedError as error:
             raise _MisfitError(str(error)) from error
         first = self._times(1)
         warm = self._times(max(1, options["warmup"]))
-        marked = _status("VmHWM")
+        marked = status("VmHWM")
         return {
             "version": onnxruntime.__version__,
             "providers": self._session.get_providers(),
             "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
+            "made": made,
             "first": first[0],
             "warm": sorted(warm)[len(warm) // 2],
             "grown": grown,
             "load_peak": marked,
-            "mark_reset": _reset_mark(),
+            "mark_reset": reset_mark(),
         }
 
     def run(self, times: int) -> list[int]:
@@ -112,7 +102,7 @@ class _Model:
 
     def memory(self) -> Any:
         """Returns the kernel's mark, in bytes."""
-        return {"peak": _status("VmHWM")}
+        return {"peak": status("VmHWM")}
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
@@ -214,26 +204,8 @@ def _refuse_unknown_providers(options: Mapping[str, Any], known: list[str]) -> N
             )
 
 
-def _status(key: str) -> int | None:
-    """Returns a line of ``/proc/self/status`` in bytes; None where there is none."""
-    try:
-        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    found = re.search(rf"^{key}:\s*([0-9]+) kB$", text, re.MULTILINE)
-    return None if found is None else int(found[1]) * 1024
-
-
 def _difference(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else max(0, after - before)
-
-
-def _reset_mark() -> bool:
-    try:
-        Path("/proc/self/clear_refs").write_text(_RESETS_MARK, encoding="ascii")
-    except OSError:
-        return False
-    return True
 
 
 def _answers(folder: Path) -> Mapping[str, Callable[..., Any]]:
@@ -257,31 +229,5 @@ def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def _take_requests(read: int, requests: SimpleQueue[str], folder: Path) -> None:
-    """Takes requests as long as the parent lives; without it this process ends in any run."""
-    with os.fdopen(read, encoding="utf-8") as lines:
-        for line in lines:
-            requests.put(line)
-    shutil.rmtree(folder, ignore_errors=True)  # the parent may have been killed
-    os._exit(0)
-
-
-def _main(read: int, write: int, folder: Path) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
-    requests: SimpleQueue[str] = SimpleQueue()
-    Thread(target=_take_requests, args=(read, requests, folder), daemon=True).start()
-    answers = _answers(folder)
-    with os.fdopen(write, "w", encoding="utf-8") as out:
-        while True:
-            request = json.loads(requests.get())
-            with LastResort() as end:
-                result = answers[request.pop("do")](**request)
-                answer = {"result": result}
-            if end.error is not None:
-                answer = {"error": _text_of(end.error)}
-            out.write(json.dumps(answer) + "\n")
-            out.flush()
-
-
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    answer_requests(sys.argv[1:], _answers, _text_of)

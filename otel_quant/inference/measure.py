@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from otel_quant.cost.errors import printable
 from otel_quant.inference.accuracy import compared, tensor_errors
+from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph, contents_of
 from otel_quant.inference.findings.record import Evidence
 from otel_quant.inference.findings.table import findings
@@ -28,8 +28,8 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
 )
-from otel_quant.inference.rounds import Timed, latency, plan
-from otel_quant.inference.worker import ModelError, Worker
+from otel_quant.inference.rounds import Timed, in_turn, latency
+from otel_quant.inference.worker import ModelProcess
 
 _FEWEST_RUNS: Final = 2
 """Runs of the profiled session after its first one."""
@@ -41,20 +41,19 @@ _MOST_TENSORS: Final = 16
 """Operands or results of a kernel in a result."""
 
 
-class Measured:
+class Measured(ModelProcess):
     """One model while it is measured.
 
     Attributes:
         subject: What it is fed.
         file: Its file.
-        problem: Why it could not be measured; empty as long as it can.
         profile: What its profiler has seen; None before that.
         kernels: The kernels that ran, in order.
     """
 
     def __init__(self, subject: Subject, file: FileGraph) -> None:
+        super().__init__()
         self.subject, self.file = subject, file
-        self.problem = ""
         self.profile: Profile | None = None
         self.kernels: list[Kernel] = []
         self.loaded: Mapping[str, Any] = {}
@@ -65,35 +64,6 @@ class Measured:
         self.assigned: Mapping[str, int] | None = None
         self.weights_in_memory: int | None = None
         self.accuracy: Accuracy | None = None
-        self._worker: Worker | None = None
-
-    def ask(self, request: str, **arguments: Any) -> Any:
-        """Asks the model's process, unless it has failed; None if it does now."""
-        if self.problem:
-            return None
-        if self._worker is None:
-            # Ctrl-C in the middle would leave a process that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            self._worker = Worker()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        try:
-            return self._worker.ask(request, **arguments)
-        except ModelError as error:
-            self.problem = printable(str(error), 600)
-            self.close()
-            return None
-
-    @property
-    def folder(self) -> Path:
-        """Where files of its process go."""
-        assert self._worker is not None
-        return self._worker.folder
-
-    def close(self) -> None:
-        """Ends its process."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
 
 
 def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
@@ -113,7 +83,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
                 model.ask(
                     "load",
                     path=model.subject.path,
-                    options=asdict(_options_of(model, options)),
+                    options=asdict(options_of(model, options)),
                     subject=asdict(model.subject),
                 )
                 or {}
@@ -136,7 +106,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
     )
 
 
-def _options_of(model: Measured, options: Options) -> Options:
+def options_of(model: Measured, options: Options) -> Options:
     """Returns a model's options: Quark's library takes 700 MB, which others need not have."""
     if any(op.kind.startswith("com.amd.quark:") for op in model.file.ops):
         return options
@@ -146,13 +116,11 @@ def _options_of(model: Measured, options: Options) -> Options:
 
 
 def _run(models: Sequence[Measured], options: Options) -> None:
-    """Runs all models in rounds; each begins another round, since the first is after a pause."""
-    warm = {str(i): each.loaded["warm"] for i, each in enumerate(models) if not each.problem}
-    for number, counts in enumerate(plan(options, warm)):
-        order = [*range(number % len(models), len(models)), *range(number % len(models))]
-        for i in order:
-            if not models[i].problem and (times := models[i].ask("run", times=counts[str(i)])):
-                models[i].rounds.append(times)
+    """Runs all models in rounds."""
+    warm = {i: each.loaded["warm"] for i, each in enumerate(models) if not each.problem}
+    for i, count in in_turn(options, warm):
+        if not models[i].problem and (times := models[i].ask("run", times=count)):
+            models[i].rounds.append(times)
     for model in models:
         found = model.ask("memory")
         if found is not None and model.loaded["mark_reset"]:
@@ -236,7 +204,7 @@ def _result(model: Measured, first: Measured | None, options: Options) -> ModelR
     return replace(
         result,
         inputs={
-            printable(name, _LONGEST): f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+            printable(name, _LONGEST): tensor_text(dtype, shape)
             for name, (dtype, *shape) in loaded["inputs"].items()
         },
         providers=tuple(loaded["providers"]),

@@ -54,14 +54,18 @@ class MemoryUse:
     """Memory of the process and of the session.
 
     Attributes:
-        peak: The kernel's mark of the highest RSS while the model ran.
+        peak: The kernel's mark of the highest RSS while the model ran; of a PyTorch model on a GPU
+            the mark of torch's allocator.
         load_peak: The same until it had run first, the loading included.
         grown: How much the RSS grew when the session was made.
         arena_held: What the session's arena had taken from the system.
         arena_used: The most of it that was in use.
         weights_on_disk: Constants as the file has them.
         weights_in_memory: Constants of the graph that onnxruntime has made of it, before kernels
-            pack their own copies.
+            pack their own copies; of a PyTorch model its parameters and buffers.
+        run_growth: How far the mark was above what was held before the run.
+        allocated: Bytes that a run allocates, as torch's profiler adds them up.
+        alive: The most of them that was held at once.
     """
 
     peak: int | None
@@ -69,8 +73,11 @@ class MemoryUse:
     grown: int | None
     arena_held: int | None
     arena_used: int | None
-    weights_on_disk: int
+    weights_on_disk: int | None
     weights_in_memory: int | None
+    run_growth: int | None = None
+    allocated: int | None = None
+    alive: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,8 @@ class RanKernel:
     Attributes:
         name: Its name.
         op_type: Its operator.
-        node: The node of the file that it is named by; None where the runtime has put it in.
+        node: The node of the file that it is named by; None where the runtime has put it in. Of a
+            PyTorch model the path of the module.
         nodes: How many nodes of the file it does the work of.
         provider: Who ran it.
         micros: Mean time in a run.
@@ -90,6 +98,8 @@ class RanKernel:
         outputs: Types and shapes of its results.
         macs: Of one run.
         macs_per_second: MACs per second.
+        allocated: Bytes that it allocates in a run.
+        on_device: Kernels of a GPU that it starts.
     """
 
     name: str
@@ -104,6 +114,8 @@ class RanKernel:
     outputs: tuple[str, ...]
     macs: int | None
     macs_per_second: float | None
+    allocated: int | None = None
+    on_device: tuple[str, ...] = ()
 
     @property
     def types(self) -> str:
@@ -123,6 +135,49 @@ class OperatorTime:
     share: float
     macs: int | None
     macs_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Operators that change how numbers are stored, those that do the same together.
+
+    Attributes:
+        kind: ``quantize``, ``dequantize``, ``convert`` (between types), ``choose scales`` or
+            ``observe`` (fake quantization).
+        types: From which type to which, where it is known.
+        calls: How often it happens in a run.
+        micros: Time in a run.
+        share: Part of the time of all kernels.
+    """
+
+    kind: str
+    types: str
+    calls: int
+    micros: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKernel:
+    """What a library below the operators says it has run.
+
+    Attributes:
+        library: Which library.
+        primitive: What it was asked for.
+        implementation: Which of its implementations, with its instruction set; may be empty.
+        types: Of operands and results; may be empty.
+        calls: How often it ran in a run.
+        node: The module that it ran in first.
+        nodes: How many modules it ran in.
+    """
+
+    library: str
+    primitive: str
+    implementation: str
+    types: str
+    calls: int
+    node: str
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +251,7 @@ class ModelResult:
     """What is known of one model.
 
     Attributes:
-        path: As the user gave it.
+        path: As the user gave it; of a PyTorch model its name.
         problem: Why it could not be measured; empty if it was.
         inputs: Type and shape of what it was fed, by input.
         assumed: Lengths that nothing gives, as the options that set them.
@@ -208,6 +263,9 @@ class ModelResult:
         findings: What went wrong, what took longest first.
         more_findings: Findings left out for the size of the result.
         accuracy: How far it is off; None for the first model.
+        conversions: What quantizes, dequantizes and converts; of PyTorch models alone, as the next.
+        backend: What libraries below the operators have run.
+        facts: What else is known of the model, as names and values.
     """
 
     path: str
@@ -222,6 +280,9 @@ class ModelResult:
     findings: tuple[Finding, ...] = ()
     more_findings: int = 0
     accuracy: Accuracy | None = None
+    conversions: tuple[Conversion, ...] = ()
+    backend: tuple[BackendKernel, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +291,11 @@ class InferenceResult:
 
     Attributes:
         models: In the order of the command line.
-        version: Of onnxruntime; empty if no model was loaded.
+        version: Of the runtime; empty if no model was loaded.
         settings: How sessions were made, as names and values.
         load: Load of the machine before, processes that wanted a core on average of a minute.
         cores: Cores that this process may use.
+        runtime: What ran the models.
     """
 
     models: tuple[ModelResult, ...]
@@ -241,6 +303,7 @@ class InferenceResult:
     settings: Mapping[str, str]
     load: float
     cores: int
+    runtime: str = "onnxruntime"
 
     @property
     def noise(self) -> float | None:
@@ -270,7 +333,7 @@ def _bounded(result: InferenceResult) -> tuple[InferenceResult, str]:
 def _length(model: ModelResult) -> int:
     layers = 0 if model.accuracy is None else len(model.accuracy.layers)
     kernels = 0 if model.ran is None else len(model.ran.kernels)
-    return max(layers, kernels, len(model.findings))
+    return max(layers, kernels, len(model.findings), len(model.backend))
 
 
 def _shortened(model: ModelResult, most: int) -> ModelResult:
@@ -292,20 +355,21 @@ def _shortened(model: ModelResult, most: int) -> ModelResult:
         accuracy=accuracy,
         findings=model.findings[:most],
         more_findings=model.more_findings + len(model.findings[most:]),
+        backend=model.backend[:most],
     )
 
 
 def _plain(result: InferenceResult) -> dict[str, Any]:
-    return {"schema": SCHEMA, **_without_none(asdict(result)), "noise": result.noise}
+    return {"schema": SCHEMA, **without_none(asdict(result)), "noise": result.noise}
 
 
-def _without_none(value: Any) -> Any:
+def without_none(value: Any) -> Any:
     """Leaves out what is not known, and numbers that JSON does not have."""
     if isinstance(value, dict):
-        found = {key: _without_none(each) for key, each in value.items()}
+        found = {key: without_none(each) for key, each in value.items()}
         return {key: each for key, each in found.items() if each is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(each) for each in value]
+        return [without_none(each) for each in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

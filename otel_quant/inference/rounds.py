@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from statistics import median, quantiles
-from typing import Final
+from typing import Final, TypeVar
 
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import Latency
@@ -18,6 +18,8 @@ _FEWEST: Final = 5
 
 _MOST_RUNS: Final = 1000
 _NANO: Final = 1e-9
+
+_Model = TypeVar("_Model", str, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Timed:
     rounds: Sequence[Sequence[int]]
 
 
-def plan(options: Options, warm: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
+def plan(options: Options, warm: Mapping[_Model, int]) -> Sequence[Mapping[_Model, int]]:
     """Returns how often each model runs, for each round.
 
     Args:
@@ -56,6 +58,22 @@ def plan(options: Options, warm: Mapping[str, int]) -> Sequence[Mapping[str, int
     ] * rounds
 
 
+def in_turn(options: Options, warm: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """Yields which model runs next, and how often.
+
+    Each begins another round, since the first of a round is after a pause.
+
+    Args:
+        options: The user's.
+        warm: Nanoseconds of a warm run by the number of a model.
+    """
+    numbers = list(warm)
+    for number, counts in enumerate(plan(options, warm)):
+        at = number % len(numbers) if numbers else 0
+        for model in [*numbers[at:], *numbers[:at]]:
+            yield model, counts[model]
+
+
 def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latency:
     """Sums up the times of a model.
 
@@ -69,25 +87,35 @@ def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latenc
     middle = median(times)
     ratio = apart = None
     if first is not None:
-        ratios = [own / median(other) for own, other in zip(medians, first.rounds, strict=False)]
-        ratio = median(ratios)
-        noise = max(_noise(medians), _noise([median(each) for each in first.rounds]))
-        all_agree = _quantile(ratios, 1) > 1 or _quantile(ratios, 9) < 1
-        apart = all_agree and (len(ratios) >= _FEWEST or abs(ratio - 1) > noise)
+        ratio, apart = compared(medians, [median(each) for each in first.rounds])
     return Latency(
         median=middle * _NANO,
         p10=_quantile(times, 1) * _NANO,
         p90=_quantile(times, 9) * _NANO,
         runs=len(times),
         first=timed.first,
-        noise=_noise(medians),
+        noise=noise(medians),
         ratio=ratio,
         is_apart=apart,
         profiled=profiled,
     )
 
 
-def _noise(medians: Sequence[float]) -> float:
+def compared(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:
+    """Returns the ratio of a model's times to another's, and whether the two can be told apart.
+
+    Args:
+        medians: Its own, by round.
+        others: The other's in the same rounds.
+    """
+    ratios = [own / other for own, other in zip(medians, others, strict=False)]
+    ratio = median(ratios)
+    all_agree = _quantile(ratios, 1) > 1 or _quantile(ratios, 9) < 1
+    spread = max(noise(medians), noise(others))
+    return ratio, all_agree and (len(ratios) >= _FEWEST or abs(ratio - 1) > spread)
+
+
+def noise(medians: Sequence[float]) -> float:
     """Returns half the distance of the quartiles as a share of the median."""
     if len(medians) < 2:
         return 0.0

@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.cost.errors import printable
+
 _SHOWN: Final = 300
 """Characters of an error that are shown."""
 
@@ -23,11 +25,14 @@ class ModelError(Exception):
 class Worker:
     """The process of one model.
 
+    Args:
+        module: What runs in it; it answers requests as ``answering.py`` has it.
+
     Attributes:
         folder: What its files are in; removed by :meth:`close`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "otel_quant.inference.child") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
         theirs, ours = os.pipe()
         answers, to_us = os.pipe()
@@ -38,7 +43,7 @@ class Worker:
                     sys.executable,
                     "-P",
                     "-m",
-                    "otel_quant.inference.child",
+                    module,
                     str(theirs),
                     str(to_us),
                     str(self.folder),
@@ -46,7 +51,8 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                # onnxruntime leaves a file of its own among the temporary ones.
+                # onnxruntime leaves a file of its own among the temporary ones, and a compiler
+                # what it has compiled.
                 env=os.environ | {"TMPDIR": str(self.folder)},
                 pass_fds=(theirs, to_us),
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
@@ -99,7 +105,10 @@ class Worker:
 
     def close(self) -> None:
         """Ends the process and removes its files."""
-        self._process.kill()
+        try:
+            os.killpg(self.pid, signal.SIGKILL)  # its session: a compiler starts processes
+        except ProcessLookupError:
+            pass
         self._process.wait()
         for file in (self._answers, self._said):
             file.close()
@@ -108,6 +117,57 @@ class Worker:
         except BrokenPipeError:
             pass
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ModelProcess:
+    """A model while its process is asked, until it fails.
+
+    Args:
+        module: What runs in the process.
+
+    Attributes:
+        problem: Why it could not be measured; empty as long as it can.
+    """
+
+    def __init__(self, module: str = "otel_quant.inference.child") -> None:
+        self.problem = ""
+        self._module = module
+        self._worker: Worker | None = None
+
+    def ask(self, request: str, **arguments: Any) -> Any:
+        """Asks the process, unless it has failed; None if it does now.
+
+        Args:
+            request: As in :meth:`Worker.ask`.
+            **arguments: The same.
+        """
+        if self.problem:
+            return None
+        try:
+            return self._started().ask(request, **arguments)
+        except ModelError as error:
+            self.problem = printable(str(error), 600)
+            self.close()
+            return None
+
+    def _started(self) -> Worker:
+        if self._worker is None:
+            # Ctrl-C in the middle would leave a process that nobody knows.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            self._worker = Worker(self._module)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self._worker
+
+    @property
+    def folder(self) -> Path:
+        """Where files of its process go."""
+        return self._started().folder
+
+    def close(self) -> None:
+        """Ends its process."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
 
 def _first_line(text: str) -> str:

@@ -1,12 +1,14 @@
-"""What was measured of ONNX models at work, as a table, Markdown, CSV or JSON."""
+"""What was measured of models at work, as a table, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from otel_quant.inference.findings.record import Finding
 from otel_quant.inference.results import (
+    BackendKernel,
     InferenceResult,
     MemoryUse,
     ModelResult,
@@ -20,6 +22,8 @@ from otel_quant.rendering.units import counted, digits_text, share_text, size
 
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20
+_MOST_OPERATORS: Final = 20
+_LONGEST_PROBLEM: Final = 160
 _MICRO: Final = 1e-6
 
 _Value = TypeVar("_Value")
@@ -44,9 +48,10 @@ def report(result: InferenceResult, form: str, top: int) -> Iterator[str]:
 def parts(result: InferenceResult, top: int) -> Iterator[Part]:
     """Yields what people are shown of a result."""
     measured = [model for model in result.models if not model.problem]
+    unit = unit_of(result)
     yield Facts(tuple(settings(result).items()), "measured")
+    yield latency_table(result.models)
     if measured:
-        yield latency_table(measured)
         yield memory_table(measured)
     if others := [model for model in measured if model.accuracy is not None]:
         yield error_table(others)
@@ -54,35 +59,68 @@ def parts(result: InferenceResult, top: int) -> Iterator[Part]:
     for model in measured:
         assert model.ran is not None
         yield Lines((f"{model.path}: what ran", between_text(model.ran)))
-        yield operator_table(model.ran)
-        nodes, left = node_table(model.ran.kernels, top)
+        yield operator_table(model.ran, unit)
+        nodes, left = node_table(model.ran.kernels, top, unit)
         yield nodes
         if left:
             yield Lines(
-                (f"({counted(left, 'more node')}; --top shows more, json and csv each kernel)",)
+                (f"({counted(left, unit.more)}; --top shows more, json and csv each kernel)",)
             )
+        if model.conversions:
+            yield conversion_table(model)
+        if model.backend:
+            yield backend_table(model.backend[:top])
         yield Lines((f"{model.path}: what went wrong", *findings_text(model)))
         if model.accuracy is not None and model.accuracy.layers:
             yield layer_table(model, top)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Words for what a runtime runs.
+
+    Attributes:
+        node: Heading of what kernels belong to.
+        more: One of those.
+        kernels: Heading of their number.
+    """
+
+    node: str
+    more: str
+    kernels: str
+
+
+def unit_of(result: InferenceResult) -> Unit:
+    """Returns the words for the runtime of a result."""
+    return _UNITS.get(result.runtime, _OF_FILES)
+
+
+_OF_FILES: Final = Unit("node of the file", "more node", "kernels")
+_UNITS: Final = {"torch": Unit("module", "more module", "calls")}
 
 
 def settings(result: InferenceResult) -> Mapping[str, str]:
     """Returns how it was measured, as names and values."""
     noise = result.noise
     found = {
-        "onnxruntime": result.version,
+        result.runtime: result.version,
         **result.settings,
         "machine": f"{counted(result.cores, 'core')}, load {result.load:.2f} before",
         "noise": "" if noise is None else f"{share_text(noise)} between rounds",
     }
     measured = [model for model in result.models if not model.problem]
-    for name, shown in _PER_MODEL.items():
+    facts = dict.fromkeys(name for model in measured for name in model.facts)
+    for name, shown in {**_PER_MODEL, **{name: _fact(name) for name in facts}}.items():
         texts = {model.path: shown(model) for model in measured}
         if len(set(texts.values())) == 1:
             found[name] = next(iter(texts.values()))
         else:
             found |= {f"{name} of {path}": text for path, text in texts.items()}
     return {name: value for name, value in found.items() if value}
+
+
+def _fact(name: str) -> Callable[[ModelResult], str]:
+    return lambda model: model.facts.get(name, "")
 
 
 _PER_MODEL: Final[Mapping[str, Callable[[ModelResult], str]]] = {
@@ -95,11 +133,14 @@ _PER_MODEL: Final[Mapping[str, Callable[[ModelResult], str]]] = {
 
 
 def latency_table(models: Sequence[ModelResult]) -> Table:
-    """Returns the times of models side by side."""
+    """Returns the times of models side by side, and why one was not measured."""
     rows = []
     for model in models:
-        assert model.latency is not None
         found = model.latency
+        if found is None:
+            why = shortened(f"not measured: {model.problem}", _LONGEST_PROBLEM)
+            rows.append((model.path, *("-" for _ in range(7)), why))
+            continue
         rows.append(
             (
                 model.path,
@@ -136,15 +177,20 @@ def _ratio_text(ratio: float | None, is_apart: bool | None) -> str:
 def memory_table(models: Sequence[ModelResult]) -> Table:
     """Returns the memory of models side by side."""
     rows = []
+    known = [model.memory for model in models if model.memory is not None]
+    sizes = [(name, get) for name, get in _SIZES if any(get(each) is not None for each in known)]
     for model in models:
         assert model.memory is not None
-        rows.append((model.path, *(_size_text(get(model.memory)) for _, get in _SIZES)))
-    header = ("model", *(name for name, _ in _SIZES))
+        rows.append((model.path, *(_size_text(get(model.memory)) for _, get in sizes)))
+    header = ("model", *(name for name, _ in sizes))
     return Table(header, ("",) * len(header), tuple(rows))
 
 
 _SIZES: Final[Sequence[tuple[str, Callable[[MemoryUse], int | None]]]] = (
     ("peak while running", lambda memory: memory.peak),
+    ("grown by a run", lambda memory: memory.run_growth),
+    ("allocated at once", lambda memory: memory.alive),
+    ("allocated in all", lambda memory: memory.allocated),
     ("peak until the first run", lambda memory: memory.load_peak),
     ("grown by the session", lambda memory: memory.grown),
     ("arena", lambda memory: memory.arena_held),
@@ -208,24 +254,74 @@ def between_text(ran: Ran) -> str:
     )
 
 
-def operator_table(ran: Ran) -> Table:
+def operator_table(ran: Ran, unit: Unit) -> Table:
     """Returns the kernels by operator."""
     rows = [
         (
             each.op_type,
             f"{each.kernels:,}",
-            f"{each.micros:,.0f}",
+            _micros(each.micros),
             share_text(each.share),
             rate_text(each.macs_per_second),
             each.provider,
         )
-        for each in ran.operators
+        for each in ran.operators[:_MOST_OPERATORS]
     ]
-    header = ("operator", "kernels", "time", "share", "rate", "provider")
-    return Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
+    if rest := ran.operators[_MOST_OPERATORS:]:
+        rows.append(
+            (
+                f"{counted(len(rest), 'more operator')}",
+                f"{sum(each.kernels for each in rest):,}",
+                _micros(sum(each.micros for each in rest)),
+                share_text(sum(each.share for each in rest)),
+                "-",
+                "",
+            )
+        )
+    header = ("operator", unit.kernels, "time", "share", "rate", "provider")
+    return _with_rate(header, ("", "", "us", "", "GMAC/s", ""), rows)
 
 
-def node_table(kernels: Sequence[RanKernel], top: int) -> tuple[Table, int]:
+def _with_rate(
+    header: tuple[str, ...], units: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+) -> Table:
+    """Returns a table without its rate if no rate is known."""
+    at = header.index("rate")
+    kept = [i for i in range(len(header)) if i != at or any(row[at] != "-" for row in rows)]
+    return Table(
+        tuple(header[i] for i in kept),
+        tuple(units[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in rows),
+    )
+
+
+def conversion_table(model: ModelResult) -> Table:
+    """Returns what quantizes, dequantizes and converts, the slowest first."""
+    rows = [
+        (f"{each.kind} {each.types}".rstrip(), f"{each.calls:,}", _micros(each.micros),
+         share_text(each.share), "")
+        for each in model.conversions
+    ]  # fmt: skip
+    return Table(
+        ("change of type", "calls", "time", "share", ""), ("", "", "us", "", ""), tuple(rows)
+    )
+
+
+def backend_table(kernels: Sequence[BackendKernel]) -> Table:
+    """Returns what libraries below the operators have run."""
+    rows = [
+        (
+            " ".join(filter(None, (each.library, each.primitive, each.implementation))),
+            f"{each.calls:,}",
+            f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}",
+            shortened(each.types, _LONGEST) or "-",
+        )
+        for each in kernels
+    ]
+    return Table(("kernel below the operators", "calls", "module", "types"), ("",) * 4, tuple(rows))
+
+
+def node_table(kernels: Sequence[RanKernel], top: int, unit: Unit) -> tuple[Table, int]:
     """Returns the nodes of the file whose kernels took longest, and how many others there are.
 
     A kernel that the runtime has put in stands by itself.
@@ -235,8 +331,8 @@ def node_table(kernels: Sequence[RanKernel], top: int) -> tuple[Table, int]:
         groups.setdefault(each.node or f"(put in) {each.name}", []).append(each)
     slowest = sorted(groups.items(), key=lambda group: -sum(each.micros for each in group[1]))
     rows = [(shortened(name, _LONGEST), *_node_cells(group)) for name, group in slowest[:top]]
-    header = ("node of the file", "kernel", "time", "share", "rate", "operands and results")
-    table = Table(header, ("", "", "us", "", "GMAC/s", ""), tuple(rows))
+    header = (unit.node, "kernel", "time", "share", "rate", "operands and results")
+    table = _with_rate(header, ("", "", "us", "", "GMAC/s", ""), rows)
     return table, max(0, len(slowest) - top)
 
 
@@ -246,8 +342,8 @@ def _node_cells(kernels: Sequence[RanKernel]) -> tuple[str, ...]:
     names = list(dict.fromkeys(each.op_type for each in kernels))
     more = f" x {len(kernels)}" if len(kernels) > 1 else ""
     return (
-        f"{', '.join(names)}{more}",
-        f"{micros:,.0f}",
+        shortened(f"{', '.join(names)}{more}", _LONGEST),
+        _micros(micros),
         share_text(sum(each.share for each in kernels)),
         rate_text(1e6 * macs / micros if macs and micros else None),
         types_text(kernels[0]),
@@ -292,6 +388,10 @@ def _sentence(group: Sequence[Finding]) -> str:
     return f"{first.sentence}; and {len(others):,} more for the same reason, {share} together"
 
 
+def _micros(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def milliseconds(seconds: float) -> str:
     """Returns seconds as milliseconds with three digits: ``0.0213``, ``12.5``."""
     found = 1000 * seconds
@@ -313,7 +413,7 @@ def _or_dash(value: _Value | None, shown: Callable[[_Value], str]) -> str:
 
 _CSV: Final = (
     "model", "kernel", "operator", "provider", "node", "micros", "share", "calls", "macs",
-    "macs_per_second", "inputs", "outputs", "findings",
+    "macs_per_second", "inputs", "outputs", "findings", "allocated",
 )  # fmt: skip
 
 
@@ -335,6 +435,7 @@ def _csv(result: InferenceResult) -> Iterable[str]:
                 "; ".join(each.inputs),
                 "; ".join(each.outputs),
                 "; ".join(_said_of(each, model.findings)),
+                each.allocated,
             )
             for model in result.models
             if model.ran is not None

@@ -11,7 +11,10 @@ from otel_quant.inference.results_reader import read_result
 from otel_quant.recordings.layout import INFERENCE
 from otel_quant.rendering.document import Table
 from otel_quant.rendering.inference_report import (
+    Unit,
+    backend_table,
     between_text,
+    conversion_table,
     error_table,
     latency_table,
     layer_table,
@@ -20,6 +23,7 @@ from otel_quant.rendering.inference_report import (
     operator_table,
     sentences,
     settings,
+    unit_of,
 )
 from otel_quant.report.page import page
 from otel_quant.report.tables import Column, FactList, PageTable, Row
@@ -56,11 +60,13 @@ class InferencePart:
         tables: The models side by side.
         models: Each by itself.
         settings: How it was measured.
+        runtime: What ran the models.
     """
 
     tables: tuple[PageTable, ...]
     models: tuple[ModelPart, ...]
     settings: FactList
+    runtime: str = ""
 
 
 _DAMAGED = InferencePart(
@@ -94,38 +100,55 @@ def part_of(result: InferenceResult) -> InferencePart:
     measured = [model for model in result.models if model.ran is not None]
     return InferencePart(
         tuple(_side_by_side(measured)) if measured else (),
-        tuple(_model(number, model) for number, model in enumerate(result.models)),
+        tuple(_model(number, model, unit_of(result)) for number, model in enumerate(result.models)),
         FactList("How it was measured", tuple(settings(result).items())),
+        result.runtime,
     )
 
 
 def _side_by_side(models: Sequence[ModelResult]) -> Iterator[PageTable]:
-    yield _page_table("latency", "Latency, without the profiler", latency_table(models))
-    yield _page_table("memory", "Memory", memory_table(models))
+    yield page_table("latency", "Latency, without the profiler", latency_table(models))
+    yield page_table("memory", "Memory", memory_table(models))
     if others := [model for model in models if model.accuracy is not None]:
-        yield _page_table("error", "How far off", error_table(others))
+        yield page_table("error", "How far off", error_table(others))
 
 
-def _model(number: int, model: ModelResult) -> ModelPart:
+def _model(number: int, model: ModelResult, unit: Unit) -> ModelPart:
     if model.ran is None:
         return ModelPart(model.path, model.problem)
     tables = [
-        _page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran)),
-        _page_table(
-            f"nodes-{number}", "By node of the file", *node_table(model.ran.kernels, _MOST)
+        page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran, unit)),
+        page_table(
+            f"nodes-{number}", f"By {unit.node}", *node_table(model.ran.kernels, _MOST, unit)
         ),
     ]
+    if model.conversions:
+        table = conversion_table(model)
+        tables.append(page_table(f"conversions-{number}", "Changes of type", table))
+    if model.backend:
+        table = backend_table(model.backend)
+        tables.append(page_table(f"backend-{number}", "Kernels below the operators", table))
     if model.accuracy is not None and model.accuracy.layers:
         layers = layer_table(model, len(model.accuracy.layers))
-        tables.append(_page_table(f"layers-{number}", "Error of each tensor", layers))
+        tables.append(page_table(f"layers-{number}", "Error of each tensor", layers))
     findings, more = sentences(model, _MOST)
     if more:
         findings = [*findings, (f"and {more:,} more, which took less time", "")]
     return ModelPart(model.path, "", between_text(model.ran), tuple(findings), tuple(tables))
 
 
-def _page_table(name: str, caption: str, table: Table, left_out: int = 0) -> PageTable:
-    """Returns a table without its last column if that has nothing."""
+def page_table(
+    name: str, caption: str, table: Table, left_out: int = 0, of: str = "inference"
+) -> PageTable:
+    """Returns a table of a page, without its last column if that has nothing.
+
+    Args:
+        name: Its own part of its identifier.
+        caption: What it shows.
+        table: The table.
+        left_out: Rows that are missing already.
+        of: The section that it stands in.
+    """
     width = len(table.header) - (not any(row[-1] for row in table.rows))
     columns = tuple(
         Column(heading, unit, is_text=i in (0, len(table.header) - 1))
@@ -133,7 +156,7 @@ def _page_table(name: str, caption: str, table: Table, left_out: int = 0) -> Pag
     )
     left_out += max(0, len(table.rows) - _MOST)
     return PageTable(
-        f"inference-{name}",
+        f"{of}-{name}",
         caption,
         columns[:width],
         tuple(Row(row[:width]) for row in table.rows[:_MOST]),

@@ -80,6 +80,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "instrumentor": SHARED | {"environment", "instruments", "telemetry"},
     "measured_run": SHARED
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
+    "measured_inference": SHARED | {"inference", "rendering", "report"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "inference": SHARED | {"cost"},
@@ -111,7 +112,15 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     },
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(
-        {"instrumentor", "measured_run", "recording", "scope", "steps", "version"}
+        {
+            "instrumentor",
+            "measured_inference",
+            "measured_run",
+            "recording",
+            "scope",
+            "steps",
+            "version",
+        }
     ),
 }
 """What each part, a folder or a module in the root, may import. A new part needs an entry here."""

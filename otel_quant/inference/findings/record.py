@@ -13,6 +13,7 @@ from otel_quant.inference.join import Kernel
 
 _LONGEST: Final = 80
 _LISTED: Final = 3
+_LONGEST_NAME: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,47 @@ class Finding:
     kernels: tuple[str, ...]
     source: str
     alike: str = ""
+
+
+def told(
+    kind: str,
+    source: str,
+    node: str,
+    text: str,
+    kernels: Iterable[tuple[str, float, float]],
+    remedy: str = "",
+    alike: str = "",
+) -> Finding:
+    """Makes a sentence of what is wrong.
+
+    Args:
+        kind: Kind of the defect.
+        source: Where what is said can be read.
+        node: Node of the file, or module of the model.
+        text: What is wrong, without the share.
+        kernels: Name, microseconds and share of each kernel whose time it is.
+        remedy: What would change it; empty if nothing is known.
+        alike: The same for those of a kind that are so for the same reason; empty for the text.
+    """
+    listed_kernels = list(kernels)
+    share = sum(each for _, _, each in listed_kernels)
+    wanted = f"; wanted: {remedy}" if remedy else ""
+    return Finding(
+        kind,
+        printable(node, _LONGEST_NAME),
+        f"{text} ({_percent(share)} of the time){wanted}",
+        remedy,
+        sum(micros for _, micros, _ in listed_kernels),
+        share,
+        tuple(printable(name, _LONGEST_NAME) for name, _, _ in listed_kernels),
+        source,
+        printable(alike or text),
+    )
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.2f} %" if percent < 1 else f"{percent:.1f} %"
 
 
 def title(op: Operation) -> str:

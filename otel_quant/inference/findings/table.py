@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.cost.errors import printable
 from otel_quant.inference.findings.conversions import foreign, in_float, other_axis, unfused
 from otel_quant.inference.findings.inserted import (
     computed_shapes,
@@ -13,7 +12,7 @@ from otel_quant.inference.findings.inserted import (
     inserted,
     scalar,
 )
-from otel_quant.inference.findings.record import Defect, Evidence, Finding, Met
+from otel_quant.inference.findings.record import Defect, Evidence, Finding, Met, told
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 
@@ -38,8 +37,6 @@ DEFECTS: Final[tuple[Defect, ...]] = (
 )
 """In the order in which a run is looked at; files are those of onnxruntime's repository."""
 
-_LONGEST: Final = 120
-
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Returns what went wrong in a run, what took longest first."""
@@ -48,22 +45,5 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _finding(defect: Defect, met: Met) -> Finding:
-    micros = sum(kernel.micros for kernel in met.kernels)
-    share = sum(kernel.share for kernel in met.kernels)
-    wanted = f"; wanted: {met.remedy}" if met.remedy else ""
-    return Finding(
-        defect.kind,
-        printable(met.node, _LONGEST),
-        f"{met.text} ({_percent(share)} of the time){wanted}",
-        met.remedy,
-        micros,
-        share,
-        tuple(printable(kernel.profiled.name, _LONGEST) for kernel in met.kernels),
-        defect.source,
-        printable(met.alike or met.text),
-    )
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.2f} %" if percent < 1 else f"{percent:.1f} %"
+    kernels = ((each.profiled.name, each.micros, each.share) for each in met.kernels)
+    return told(defect.kind, defect.source, met.node, met.text, kernels, met.remedy, met.alike)

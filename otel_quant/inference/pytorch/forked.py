@@ -1,0 +1,183 @@
+"""Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself.
+
+oneDNN and MKL write what they run to the standard output, which belongs to the program and its other
+threads; the kernel's mark of memory is the program's too. The copy has both for itself. It runs the
+model in a thread of its own: OpenMP's threads are not copied, and a new thread gets new ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import io
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO, Any, Final, NoReturn
+
+from otel_quant.fault_boundary import LastResort
+from otel_quant.inference.answering import reset_mark, status
+from otel_quant.inference.pytorch.ranges import module_ranges
+from otel_quant.inference.pytorch.verbose import MODULE, Said, read_said
+
+_LEAST_SECONDS: Final = 30.0
+_RUNS_AT_MOST: Final = 50
+"""Time that the copy has, in runs of the model; it makes four, and shares the cores."""
+
+_M_MMAP_THRESHOLD: Final = -3
+_SMALL: Final = 1 << 14
+"""Bytes from which the copy's allocator gives memory back at once."""
+
+_NO_COPY: Final = "a copy of the process can be made on Linux alone, and not of one that uses a GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was seen in the copy.
+
+    Attributes:
+        peak: The kernel's mark while the model ran, in bytes.
+        growth: How far it was above what was held before.
+        said: What libraries have said of the run.
+        problem: Why nothing was seen; empty if something was.
+    """
+
+    peak: int | None = None
+    growth: int | None = None
+    said: Said = Said((), {})  # noqa: RUF009  # immutable
+    problem: str = ""
+
+
+def run_in_copy(model: Any, run: Callable[[], object], seconds: float, on_gpu: bool) -> Copied:
+    """Runs a model in a copy of this process.
+
+    Args:
+        model: The model.
+        run: Runs it once.
+        seconds: How long a run takes.
+        on_gpu: Whether it runs on a GPU, whose driver works in no copy.
+    """
+    if on_gpu or sys.platform != "linux":
+        return Copied(problem=_NO_COPY)
+    limit = max(_LEAST_SECONDS, _RUNS_AT_MOST * seconds)
+    with tempfile.TemporaryFile("w+b") as said:
+        answer = _answer_of_copy(model, run, said, limit)
+        if answer is None:
+            return Copied(problem=f"a copy of the process did not end within {limit:.0f} s")
+        if not answer:
+            return Copied(problem="a copy of the process could not run the model")
+        said.seek(0)
+        text = said.read().decode("utf-8", "replace")
+    found = json.loads(answer)
+    return Copied(found["peak"], found["growth"], read_said(text))
+
+
+def _answer_of_copy(
+    model: Any, run: Callable[[], object], said: IO[bytes], limit: float
+) -> bytes | None:
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns that a copy has no other threads; it needs none.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _be_the_copy(model, run, said.fileno(), write)
+    os.close(write)
+    try:
+        return _read(read, time.monotonic() + limit)
+    finally:
+        os.close(read)
+        _end(pid)
+
+
+def _read(read: int, until: float) -> bytes | None:
+    """Returns what is written until the copy ends; None if it does not end in time."""
+    found = b""
+    while select.select([read], [], [], max(0.0, until - time.monotonic()))[0]:
+        chunk = os.read(read, 4096)
+        if not chunk:
+            return found
+        found += chunk
+    return None
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass  # the program waits for any child, or for none
+
+
+def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
+    """Is the copy: nothing of it reaches the program's output, its handlers or its exit."""
+    import torch
+
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number, target in ((0, nothing), (1, said), (2, nothing)):
+            os.dup2(target, number)
+        sys.stdout = sys.stderr = io.TextIOWrapper(io.FileIO(nothing, "w"))
+        threads = torch.get_num_threads()  # OpenMP's number is one of each thread
+        thread = threading.Thread(target=_look, args=(model, run, write, threads))
+        thread.start()
+        thread.join()
+    finally:
+        os._exit(0)
+
+
+def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> None:
+    import torch
+
+    gc.disable()  # it would write to every page
+    torch.set_num_threads(threads)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # what is given back is not kept, so that the mark shows the need
+        libc.mallopt(_M_MMAP_THRESHOLD, _SMALL)
+    with LastResort(), torch.no_grad():
+        run()  # its memory and its files are mapped again, page by page
+        run()
+        is_set = reset_mark()
+        before = status("VmRSS")
+        run()
+        peak = status("VmHWM") if is_set else None
+        growth = max(0, peak - before) if peak is not None and before is not None else None
+        _listen(model, run)
+        answer = {"peak": peak, "growth": growth}
+        os.write(write, json.dumps(answer).encode() + b"\n")
+
+
+def _listen(model: Any, run: Callable[[], object]) -> None:
+    """Has libraries write what they run, with the modules in between."""
+    import torch
+
+    at: list[str] = [""]
+
+    def tell() -> None:
+        os.write(1, f"{MODULE}{at[-1]}\n".encode())
+
+    def enter(path: str) -> Callable[[], object]:
+        at.append(path)
+        tell()
+
+        def leave() -> None:
+            at.pop()
+            tell()
+
+        return leave
+
+    with ExitStack() as kept:
+        for library in (torch.backends.mkldnn, torch.backends.mkl):
+            if library.is_available():
+                kept.enter_context(library.verbose(library.VERBOSE_ON))
+        kept.enter_context(module_ranges(model, enter))
+        run()

@@ -1,0 +1,180 @@
+"""Runs a model under torch's profiler: once for what ran, and again for how long it took."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.inference.pytorch.events import MODULE, RUN, Events, RunTree, events_of, runs_of
+from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
+from otel_quant.inference.pytorch.ranges import module_ranges
+
+MOST_EVENTS: Final = 100_000
+"""Events of the profiler that are read."""
+
+_MOST_RUNS: Final = 20
+_FEWEST_RUNS: Final = 3
+_MICRO: Final = 1e-3
+"""Microseconds of a nanosecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An operator as it runs in each run; times in microseconds.
+
+    Attributes:
+        name: Its name.
+        module: Path of the module that it belongs to; empty for the model itself.
+        parent: Place of the operator within which it runs; None for an outermost one.
+        micros: Mean time in a run, without that of what runs within it.
+        total: The same with that.
+        allocated: Bytes that it allocates itself in a run.
+        inputs: What it takes.
+        outputs: What it returns.
+        on_device: Kernels of a GPU that it starts.
+    """
+
+    name: str
+    module: str
+    parent: int | None
+    micros: float
+    total: float
+    allocated: int
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    on_device: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the profiler has seen of a model.
+
+    Attributes:
+        runs: Runs whose mean this is.
+        run_micros: Time of a run, in microseconds.
+        kernels: In the order in which they run.
+        allocated: Bytes that a run allocates.
+        alive: The most of them that is held at once.
+        lengths: Nanoseconds of each run under the profiler.
+    """
+
+    runs: int
+    run_micros: float
+    kernels: tuple[Kernel, ...]
+    allocated: int
+    alive: int
+    lengths: tuple[int, ...]
+
+    @property
+    def kernel_micros(self) -> float:
+        """Time of all kernels in a run."""
+        return sum(kernel.micros for kernel in self.kernels)
+
+
+def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -> Profile:
+    """Profiles a model.
+
+    The first session looks at operands, memory and modules, and is slow. The others only take the
+    time. Of these the faster half counts, as long as they run the same operators as the first.
+
+    Args:
+        model: The model.
+        run: Runs it once.
+        fitting: Runs that there is time for.
+        on_gpu: Whether it runs on a GPU.
+    """
+    seen, what_ran, operands = _look(model, run, on_gpu)
+    most = MOST_EVENTS // max(1, len(seen.ranges))
+    count = max(_FEWEST_RUNS, min(_MOST_RUNS, fitting, most))
+    timed = _session(run, count, on_gpu)
+    alike = sorted(
+        (tree for tree in runs_of(timed) if tree.names == what_ran.names),
+        key=lambda tree: tree.length,
+    )
+    counted = alike[: max(1, len(alike) // 2)] or [what_ran]
+    return Profile(
+        len(counted),
+        _mean([tree.length for tree in counted]),
+        tuple(_kernels(what_ran, counted, operands, seen)),
+        what_ran.allocated,
+        what_ran.alive,
+        tuple(tree.length for tree in alike),
+    )
+
+
+def _look(
+    model: Any, run: Callable[[], object], on_gpu: bool
+) -> tuple[Events, RunTree, Mapping[int, Operands]]:
+    """Returns what a run does, and the operands of its operators by their numbers."""
+    from torch.profiler import ExecutionTraceObserver, record_function
+
+    def enter(path: str) -> Callable[[], object]:
+        opened = ExitStack()
+        opened.enter_context(record_function(MODULE + path))
+        return opened.close
+
+    def observed() -> None:
+        observer.start()
+        with module_ranges(model, enter):
+            run()
+        observer.stop()
+
+    with tempfile.TemporaryDirectory(prefix="otel-quant-inference-") as folder:
+        path = Path(folder) / "operands.json"
+        observer = ExecutionTraceObserver()
+        observer.register_callback(str(path))
+        try:
+            events = _session(observed, 1, on_gpu, memory=True)
+        finally:
+            observer.unregister_callback()
+        what_ran = runs_of(events)[0]
+        began = sorted(what_ran.operators, key=lambda each: each.number)
+        known = read_operands(path, [each.name for each in began]) or ()
+        numbers = [each.number for each in began]
+        return events, what_ran, dict(zip(numbers, known, strict=False))
+
+
+def _session(run: Callable[[], object], count: int, on_gpu: bool, memory: bool = False) -> Events:
+    import torch
+    from torch.profiler import ProfilerActivity, record_function
+    from torch.profiler import profile as session_of
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with session_of(activities=activities, profile_memory=memory) as session:
+        for _ in range(count):
+            with record_function(RUN):
+                run()
+                if on_gpu:
+                    torch.cuda.synchronize()
+    return events_of(session.profiler.kineto_results)
+
+
+def _kernels(
+    what_ran: RunTree, counted: Sequence[RunTree], operands: Mapping[int, Operands], seen: Events
+) -> list[Kernel]:
+    found = []
+    for place, operator in enumerate(what_ran.operators):
+        known = operands.get(operator.number)
+        found.append(
+            Kernel(
+                operator.name,
+                operator.module,
+                operator.parent,
+                _mean([tree.operators[place].own for tree in counted]),
+                _mean([tree.operators[place].total for tree in counted]),
+                operator.allocated,
+                known.inputs if known is not None else (),
+                known.outputs if known is not None else (),
+                tuple(Counter(name for name, _ in seen.on_device.get(operator.number, ()))),
+            )
+        )
+    return found
+
+
+def _mean(nanoseconds: Sequence[int]) -> float:
+    return _MICRO * sum(nanoseconds) / len(nanoseconds)

@@ -1,0 +1,40 @@
+"""Measures the models that a function of the user's script returns."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from typing import Final
+
+from otel_quant.inference.options import Options
+from otel_quant.inference.pytorch.measure import measure_models
+from otel_quant.inference.results import InferenceResult
+from otel_quant.inference.variants import load_variants
+
+_QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Keeps torch's profiler from writing when it starts and stops. Torch reads it when it is imported."""
+
+
+def measure_script(reference: str, options: Options) -> InferenceResult:
+    """Measures variants of a model.
+
+    What the script prints goes to standard error: standard output is for the result.
+
+    Args:
+        reference: ``path/to/script.py:function``.
+        options: How long they run, and with how many threads.
+
+    Raises:
+        VariantsError: The script has no such function, or it returns something else.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    with redirect_stdout(sys.stderr):
+        variants = load_variants(reference)
+        if options.threads is not None:
+            import torch
+
+            torch.set_num_threads(options.threads)
+        return measure_models(variants.models, variants.inputs, options)

@@ -1,0 +1,126 @@
+"""`otel-quant inference script.py:function`: what it prints and writes, and what it says of scripts that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.recorded import RecordedFolder
+
+_MODELS = """
+import torch
+
+print("the script says something")
+print(f"{__name__} is imported")
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 64), torch.nn.Linear(64, 8)
+
+    def forward(self, x, scale):
+        return {"y": self.down(torch.relu(self.up(x))) * scale, "x": x}
+
+def narrow():
+    model = Model().bfloat16()
+    return model, {"x": torch.ones(4, 8).bfloat16(), "scale": 2.0}
+
+def variants():
+    return {"float": Model(), "bfloat16": narrow}, {"x": torch.ones(4, 8), "scale": 2.0}
+
+def compiled():
+    models, inputs = variants()
+    return {**models, "compiled": torch.compile(Model())}, inputs
+"""
+
+
+def run(folder: Path, *arguments: str, code: int = 0, **environ: str) -> tuple[str, str]:
+    """Runs the command with a folder for temporary files; only torch's own may be left in it."""
+    temporary = folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "inference", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    left = [each.name for each in temporary.iterdir() if not each.name.startswith("torchinductor")]
+    assert (done.returncode, left) == (code, []), done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(autouse=True)
+def _script(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(_MODELS)
+
+
+def test_models_of_a_script_stand_side_by_side_and_in_the_report(
+    tmp_path: Path,
+) -> None:
+    RecordedFolder(tmp_path / "recording")
+    out, err = run(
+        tmp_path, "models.py:variants", "--runs", "2", "--threads", "1", "--format", "json",
+        "--record", "recording",
+    )  # fmt: skip
+    assert err == "the script says something\nmodels is imported\n"
+    result = json.loads(out)
+    assert (tmp_path / "recording" / "inference.json").read_text() == out
+    before, narrow = result["models"]
+    assert [each["path"] for each in result["models"]] == ["float", "bfloat16"]
+    assert (result["runtime"], result["settings"]["threads"]) == ("torch", "1")
+    assert before["inputs"] == {"x": "float32 4x8"}
+    assert narrow["inputs"] == {"x": "bfloat16 4x8"}
+    assert [each["name"] for each in narrow["accuracy"]["outputs"]] == ["output.y", "output.x"]
+    assert narrow["accuracy"]["outputs"][1]["max_abs"] == 0
+
+    subprocess.run(
+        [sys.executable, "-m", "otel_quant", "report", "recording"], cwd=tmp_path, check=True
+    )
+    [page] = tmp_path.rglob("*.html")
+    assert "Models at work" in page.read_text()
+
+
+def test_a_model_that_cannot_be_compiled_is_a_row_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    out, err = run(
+        tmp_path, "models.py:compiled", "--runs", "1", code=1, CXX="/nonexistent",
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
+    )  # fmt: skip
+    said = "InductorError: InvalidCxxCompiler: No working C++ compiler found"
+    [row] = [line for line in out.splitlines() if line.startswith("compiled ")]
+    assert f"not measured: {said}" in row
+    assert "bfloat16: what ran" in out
+    assert f"otel-quant: compiled: {said}" in err
+
+
+@pytest.mark.parametrize(
+    ("reference", "code", "message"),
+    [
+        ("gone.py:variants", 1, "gone.py: no such file; expected path/to/script.py:function"),
+        ("bad.py", 1, "'bad.py' is not a function of a script; expected path/to/script.py:function"),
+        ("bad.py:gone", 1, "bad.py has no function 'gone'; expected one that returns (models, inputs)"),
+        ("bad.py:raises", 1, "bad.py:raises raised ZeroDivisionError: division by zero (line 3)"),
+        ("bad.py:three", 1, "bad.py:three has returned 3; expected (models, inputs): a mapping"),
+        ("bad.py:three --layers", 2, "--layers is for ONNX files; expected none of it with bad.py"),
+        ("bad.py:three --level basic", 2, "--level is for ONNX files; expected none of it with bad.py"),
+        ("bad.py:three a.onnx", 2, "bad.py:three with a.onnx; expected a script alone: its function"),
+    ],
+)  # fmt: skip
+def test_a_script_that_gives_no_models_is_one_line(
+    reference: str, code: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.py").write_text(
+        "def raises():\n    x = 1\n    x / 0\ndef three():\n    return 3\n"
+    )
+    out, err = run(tmp_path, *reference.split(), code=code)
+    assert out == ""
+    assert err.startswith(f"otel-quant: {message}")
+    assert err.count("\n") == 1

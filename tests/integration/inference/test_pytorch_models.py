@@ -1,0 +1,282 @@
+"""PyTorch models by real quantizers: what ran in which module, in which types, and what went wrong."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from otel_quant import MeasuredInference, measure_inference
+from otel_quant.inference.pytorch.events import RUN, events_of, runs_of
+from otel_quant.inference.pytorch.operators import is_operator
+from otel_quant.inference.results import ModelResult
+from otel_quant.inference.results_reader import read_result
+from tests.integration.inference.pytorch_models import (
+    BY_TORCHAO,
+    IDS,
+    IMAGE,
+    by_engine,
+    converted_export,
+    convolutions,
+    prepared_export,
+    transformer,
+)
+
+ENGINES = [name for name in torch.backends.quantized.supported_engines if name != "none"]
+ON_X86 = platform.machine() == "x86_64"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take a hundred times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def images() -> MeasuredInference:
+    models = {
+        "float": convolutions(),
+        "observed": prepared_export,
+        "exported": converted_export,
+        **{engine: by_engine(engine) for engine in ENGINES},
+    }
+    return measure_inference(models, IMAGE, runs=2)
+
+
+@pytest.fixture(scope="module")
+def texts() -> MeasuredInference:
+    return measure_inference({"float": transformer(), **BY_TORCHAO}, IDS, runs=2)
+
+
+def named(result: MeasuredInference) -> Mapping[str, ModelResult]:
+    assert [each.problem for each in result.models] == [""] * len(result.models)
+    return {each.path: each for each in result.models}
+
+
+def slowest(model: ModelResult, prefix: str) -> dict[str, tuple[str, str, str]]:
+    """Returns by module the operators of a kind with the types that they take first and return."""
+    assert model.ran is not None
+    return {
+        str(each.node): (each.op_type, each.inputs[0], each.outputs[0])
+        for each in model.ran.kernels
+        if each.op_type.startswith(prefix)
+    }
+
+
+def conversions(model: ModelResult) -> dict[tuple[str, str], int]:
+    return {(each.kind, each.types): each.calls for each in model.conversions}
+
+
+def found(model: ModelResult) -> dict[str, set[str]]:
+    """Returns the modules with a defect of each kind."""
+    kinds = {each.kind for each in model.findings}
+    return {kind: {each.node for each in model.findings if each.kind == kind} for kind in kinds}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_operators_of_each_engine_belong_to_modules_and_have_types(
+    engine: str, images: MeasuredInference
+) -> None:
+    model = named(images)[engine]
+    assert slowest(model, "quantized::") == {
+        "stem.0": ("quantized::conv2d_relu", "quint8 2x3x32x32", "quint8 2x16x16x16"),
+        "depthwise.0": ("quantized::conv2d_relu", "quint8 2x16x16x16", "quint8 2x16x16x16"),
+        "point.0": ("quantized::conv2d_relu", "quint8 2x16x16x16", "quint8 2x32x16x16"),
+        "head": ("quantized::linear", "quint8 2x32", "quint8 2x10"),
+    }
+    assert conversions(model) == {
+        ("quantize", "float32 -> quint8"): 1,
+        ("dequantize", "quint8 -> float32"): 1,
+    }
+    assert model.facts["quantized engine"] == engine
+    made_for_arm = engine == "qnnpack" and ON_X86
+    assert found(model) == ({"fallback": {"(model)"}} if made_for_arm else {})
+    assert model.accuracy is not None
+    [error] = model.accuracy.outputs
+    assert error.sqnr is not None
+    assert error.sqnr > 20
+
+
+@pytest.mark.skipif(not ON_X86, reason="oneDNN has other implementations elsewhere")
+def test_kernels_of_onednn_are_told_with_types_and_module(images: MeasuredInference) -> None:
+    model = named(images)["onednn"]
+    ran = {(each.library, each.primitive, each.types, each.node) for each in model.backend}
+    types = "src:u8 wei:s8 bia:f32 dst:u8"
+    assert ran == {
+        ("oneDNN", "convolution", types, "stem.0"),
+        ("oneDNN", "convolution", types, "depthwise.0"),
+        ("oneDNN", "convolution", types, "point.0"),
+        ("oneDNN", "matmul", types, "head"),
+    }
+    assert all(":" in each.implementation for each in model.backend)  # jit:avx512_core_vnni
+    assert model.facts["oneDNN's instruction set"]
+
+
+def test_a_model_that_was_exported_and_not_lowered_runs_in_float(
+    images: MeasuredInference,
+) -> None:
+    model = named(images)["exported"]
+    assert conversions(model) == {
+        ("quantize", "float32 -> uint8"): 6,
+        ("dequantize", "uint8 -> float32"): 6,
+        ("dequantize", "int8 -> float32"): 4,
+    }
+    assert found(model) == {
+        "in_float": {"stem.0", "depthwise.0", "point.0", "head"},
+        "unfused": {"pool"},
+    }
+    assert model.ran is not None
+    of_stem = next(each for each in model.findings if each.node == "stem.0")
+    assert of_stem.sentence.startswith(
+        "aten::conv2d of `stem.0` ran in float32 although its weights are int8: they are dequantized "
+        "in every run ("
+    )
+    assert of_stem.share == pytest.approx(of_stem.micros / model.ran.kernel_micros)
+    assert 0 < of_stem.share < 1
+
+
+def test_observers_that_still_run_are_named(images: MeasuredInference) -> None:
+    observed = found(named(images)["observed"])
+    assert set(observed) == {"observed"}
+    assert all(each.startswith("activation_post_process_") for each in observed["observed"])
+
+
+@pytest.mark.parametrize("name", ["float", *BY_TORCHAO])
+def test_a_transformer_layer_runs_as_it_does_without_us(
+    name: str, texts: MeasuredInference
+) -> None:
+    """Hooks of modules would keep torch from the operator of the whole layer."""
+    model = named(texts)[name]
+    assert model.ran is not None
+    whole = {each.op_type for each in model.ran.kernels if each.node == "layer"}
+    assert ("aten::_transformer_encoder_layer_fwd" in whole) == (name == "float")
+
+
+def test_what_torchao_quantizes_is_told_by_operators_and_types(texts: MeasuredInference) -> None:
+    models = named(texts)
+    linear = {"layer.linear1", "layer.linear2", "head"}
+    assert found(models["float"]) == {}
+    assert conversions(models["float"]) == {}
+
+    weights = models["int8 weights"]
+    assert conversions(weights) == {("convert", "int8 -> float32"): 3}
+    assert found(weights) == {"in_float": linear}
+
+    dynamic = models["int8 dynamic"]
+    assert set(slowest(dynamic, "aten::_int_mm")) == linear
+    assert conversions(dynamic)["quantize", "float32 -> int8"] == 3
+    assert conversions(dynamic)["choose scales", "float32"] == 3
+    assert found(dynamic) == {"inserted": linear}
+
+    four_bits = models["int4 weights"]
+    assert set(slowest(four_bits, "aten::_weight_int4pack_mm_for_cpu")) == linear
+    assert "in_float" not in found(four_bits)
+
+
+def test_weights_and_memory_of_a_run_are_told(texts: MeasuredInference) -> None:
+    models = named(texts)
+    sizes = {name: each.memory for name, each in models.items()}
+    for memory in sizes.values():
+        assert memory is not None
+        assert memory.allocated is not None
+        assert memory.alive is not None
+        assert memory.peak is not None
+        assert memory.run_growth is not None
+        assert memory.peak > memory.allocated >= memory.alive > 0
+    in_memory = {name: each.weights_in_memory for name, each in sizes.items() if each is not None}
+    whole = sum(each.numel() * each.element_size() for each in transformer().parameters())
+    quantized = 128 * 64 + 64 * 128 + 96 * 64  # elements
+    assert in_memory["float"] == whole
+    int8 = in_memory["int8 weights"]
+    assert int8 is not None
+    scales_and_zero_points = (4 + 1) * (128 + 64 + 96)
+    assert int8 == whole - 3 * quantized + scales_and_zero_points
+
+
+def test_sums_agree_with_torchs_own_profile() -> None:
+    model = by_engine(ENGINES[-1])()
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as session:
+        for _ in range(3):
+            with record_function(RUN):
+                model(IMAGE)
+    [first, *others] = runs_of(events_of(session.profiler.kineto_results))
+    assert {each.names for each in others} == {first.names}
+    ours: dict[str, float] = {}
+    for tree in (first, *others):
+        for operator in tree.operators:
+            ours[operator.name] = ours.get(operator.name, 0) + operator.own / 1000
+    theirs = {
+        each.key: each.self_cpu_time_total
+        for each in session.key_averages()
+        if is_operator(each.key)
+    }
+    assert ours == pytest.approx(theirs, rel=0.01)
+    assert sum(ours.values()) == pytest.approx(sum(theirs.values()), rel=0.01)
+
+
+def test_kernels_operators_and_what_is_between_make_a_run(images: MeasuredInference) -> None:
+    for model in named(images).values():
+        assert model.ran is not None
+        ran = model.ran
+        kernels = sum(each.micros for each in ran.kernels)
+        assert kernels == pytest.approx(ran.kernel_micros, rel=0.01)
+        assert sum(each.micros for each in ran.operators) == pytest.approx(kernels, rel=0.01)
+        assert ran.run_micros == pytest.approx(kernels + ran.between_micros, rel=0.01)
+        assert sum(each.share for each in ran.kernels) == pytest.approx(1, rel=0.01)
+        assert model.latency is not None
+        assert model.latency.runs == 2
+        assert (model.latency.ratio is None) == (model.path == "float")
+        assert model.latency.profiled is not None
+
+
+def test_a_result_is_read_again_and_small(images: MeasuredInference) -> None:
+    text = images.to_json()
+    assert len(text) < 1_000_000
+    document = json.loads(text)
+    assert (document["runtime"], document["version"]) == ("torch", torch.__version__)
+    assert json.loads(read_result(text).to_json())["models"] == document["models"]
+
+
+@pytest.mark.slow
+def test_compiled_models_have_generated_code_and_kernels_on_integers() -> None:
+    from torch._inductor import config
+
+    floats = measure_inference(torch.compile(convolutions()), IMAGE, runs=2)
+    with config.patch(freezing=True):
+        integers = measure_inference(torch.compile(converted_export()), IMAGE, runs=2)
+    [compiled] = named(floats).values()
+    assert compiled.ran is not None
+    generated = {each.node for each in compiled.ran.kernels if "compiled code" in each.op_type}
+    assert generated == {"(model)"}
+    [int8] = named(integers).values()
+    assert found(int8) == {}
+    assert conversions(int8) == {}
+    assert int8.ran is not None
+    operators = {each.op_type for each in int8.ran.operators}
+    assert {"onednn::qconv_pointwise", "onednn::qlinear_pointwise"} <= operators
+
+
+class _Waste(nn.Module):
+    """Allocates 32 MB twice in a row, and gives each back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = x + sum(each[0] for each in [torch.ones(1 << 18) for _ in range(32)])
+        return x
+
+
+def test_the_mark_is_what_is_held_at_once_and_not_the_sum() -> None:
+    [model] = named(measure_inference(_Waste(), torch.ones(1), runs=2)).values()
+    assert model.memory is not None
+    once = 32 << 20
+    assert model.memory.allocated == pytest.approx(2 * once, rel=0.01)
+    assert model.memory.alive == pytest.approx(once, rel=0.01)
+    assert model.memory.run_growth == pytest.approx(once, rel=0.05)

@@ -1,0 +1,249 @@
+"""Measuring PyTorch models changes nothing of them, of the program or of what it prints."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.profiler import ProfilerActivity, profile
+
+from otel_quant import measure_inference
+from tests.integration.inference.pytorch_models import (
+    IDS,
+    IMAGE,
+    converted_export,
+    convolutions,
+    prepared_eager,
+    prepared_export,
+    transformer,
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads(), torch.backends.quantized.engine
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before[0])
+    torch.backends.quantized.engine = before[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _profiled_once() -> None:
+    """What torch's profiler loads at its first use, it keeps."""
+    measure_inference(nn.Identity(), IMAGE, runs=1)
+
+
+class _Cache(nn.Module):
+    """Keeps its last input, as a key and value cache does, and draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("last", torch.zeros(2, 3, 32, 32))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        self.last = image.clone()
+        assert isinstance(self.count, torch.Tensor)
+        self.count += 1
+        return self.drop(image) + torch.rand(1)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
+    "convolutions in training": (lambda: convolutions().train(), IMAGE),
+    "transformer": (transformer, IDS),
+    "observers of torch.ao": (lambda: prepared_eager("qnnpack"), IMAGE),
+    "observers of PT2E": (prepared_export, IMAGE),
+    "PT2E": (converted_export, IMAGE),
+    "TorchScript": (lambda: torch.jit.trace(convolutions(), IMAGE), IMAGE),
+    "buffers that a run changes": (_Cache, IMAGE),
+}
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    """Returns all of a model that a measurement could leave changed."""
+    return {
+        "values": {name: _copy(value) for name, value in model.state_dict().items()},
+        "buffers": {name: id(each) for name, each in model.named_buffers()},
+        "training": {name: getattr(each, "training", None) for name, each in model.named_modules()},
+        "hooks": {
+            name: (len(each._forward_hooks), len(each._forward_pre_hooks))
+            for name, each in model.named_modules()
+            if not isinstance(each, torch.jit.ScriptModule)
+        },
+        "own": {name: "forward" in vars(each) for name, each in model.named_modules()},
+        "of all modules": (
+            len(hooks._global_forward_hooks),
+            len(hooks._global_forward_pre_hooks),
+        ),
+        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "random": torch.get_rng_state().tolist(),
+        "engine": torch.backends.quantized.engine,
+        "threads": threading.active_count(),
+        "files": len(os.listdir("/proc/self/fd")),
+    }
+
+
+def _copy(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else str(value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_after_it_as_it_was_before(name: str) -> None:
+    make, inputs = MODELS[name]
+    model = make()
+    before = state(model)
+    [result] = measure_inference(model, inputs, runs=2, warmup=1).models
+    assert result.problem == ""
+    assert state(model) == before
+
+
+def test_the_engine_of_a_function_that_makes_a_model_is_in_force_for_it_alone() -> None:
+    torch.backends.quantized.engine = "fbgemm"
+
+    def made() -> nn.Module:
+        torch.backends.quantized.engine = "onednn"
+        return nn.Identity()
+
+    result = measure_inference({"first": nn.Identity(), "second": made}, IMAGE, runs=1)
+    engines = [each.facts["quantized engine"] for each in result.models]
+    assert (engines, torch.backends.quantized.engine) == (["fbgemm", "onednn"], "fbgemm")
+
+
+class _Raises(nn.Module):
+    """Runs a number of times, and then no more."""
+
+    def __init__(self, runs: int) -> None:
+        super().__init__()
+        self.left = runs
+        self.inner = nn.Identity()
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("no more runs\nand a second line")
+        result: torch.Tensor = self.inner(image)
+        return result
+
+
+def _makes_nothing() -> nn.Module:
+    raise OSError("no weights")
+
+
+def test_a_model_that_fails_is_a_row_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    models = {
+        "too narrow": nn.Linear(3, 4),
+        "not made": _makes_nothing,
+        "no model": lambda: 3,
+        "a file": "model.onnx",
+        "fails while warming up": _Raises(2),
+        "fails while timed": _Raises(5),
+        "fails while profiled": _Raises(9),
+        "good": convolutions(),
+    }
+    result = measure_inference(models, IMAGE, runs=2, warmup=2)
+    fed = "(called with input float32 2x3x32x32)"
+    raised = f"ValueError: no more runs {fed}"
+    assert [(each.path, each.problem) for each in result.models] == [
+        (
+            "too narrow",
+            f"RuntimeError: mat1 and mat2 shapes cannot be multiplied (192x32 and 3x4) {fed}",
+        ),
+        ("not made", "OSError: no weights"),
+        (
+            "no model",
+            "the function has returned 3; expected a torch module, or a pair of a module and its inputs",
+        ),
+        (
+            "a file",
+            "model.onnx is an ONNX file; expected a PyTorch model (otel-quant inference measures ONNX "
+            "files by themselves)",
+        ),
+        ("fails while warming up", raised),
+        ("fails while timed", raised),
+        ("fails while profiled", raised),
+        ("good", ""),
+    ]
+    assert result.models[-1].ran is not None
+    table = repr(result)
+    assert all(f"not measured: {each.problem}"[:100] in table for each in result.models[:-1])
+    # The copy of the process that runs it has no more runs either.
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().out == ""
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_what_other_threads_print_meanwhile_stays_whole(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stop = threading.Event()
+    written = 0
+
+    def print_on() -> None:
+        nonlocal written
+        while not stop.wait(0.001):
+            os.write(1, b"a line of the program\n")
+            written += 1
+
+    thread = threading.Thread(target=print_on)
+    thread.start()
+    try:
+        [model] = measure_inference(convolutions(), IMAGE, runs=2).models
+    finally:
+        stop.set()
+        thread.join()
+    assert "oneDNN" in {each.library for each in model.backend}
+    assert capfd.readouterr().out == "a line of the program\n" * written
+
+
+def test_a_profiler_of_the_program_is_left_to_it() -> None:
+    with (
+        profile(activities=[ProfilerActivity.CPU]) as session,
+        pytest.raises(RuntimeError, match="torch's profiler is running; expected a call outside"),
+    ):
+        measure_inference(nn.Identity(), IMAGE)
+    assert session.profiler is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"models": {}}, "there are no models; expected a module, or a mapping"),
+        ({"runs": 0}, "runs=0, seconds=3.0, warmup=3; expected at least one run"),
+        ({"seconds": 0.0}, "runs=None, seconds=0.0, warmup=3; expected at least one run"),
+        ({"warmup": -1}, "runs=None, seconds=3.0, warmup=-1; expected at least one run"),
+    ],
+)
+def test_what_makes_no_sense_is_said(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure_inference(**{"models": nn.Identity(), "inputs": IMAGE, **arguments})
+
+
+def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
+    result = measure_inference({"one": nn.ReLU(), "other": nn.ReLU()}, IMAGE, runs=1)
+    for suffix, begin in {
+        ".json": '{"schema": 1',
+        ".csv": "model,kernel,operator",
+        ".md": "**measured**",
+        ".txt": "measured\n",
+        ".html": "<!DOCTYPE html>",
+    }.items():
+        path = tmp_path / f"result{suffix}"
+        result.save(path)
+        assert path.read_text().startswith(begin)
+    assert (tmp_path / "result.txt").read_text().rstrip("\n") == str(result)
+    assert (tmp_path / "result.html").read_text() == result.to_html()
+    with pytest.raises(ValueError, match=r"'result.xls' ends with '.xls'; expected one of .json"):
+        result.save(tmp_path / "result.xls")

@@ -1,0 +1,305 @@
+"""What is made of the profiler's events, of operands, and of what libraries say, without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_quant.inference.profile_json import Tensor
+from otel_quant.inference.pytorch.events import Allocation, Event, Events, Operator, runs_of
+from otel_quant.inference.pytorch.findings import Evidence, findings
+from otel_quant.inference.pytorch.flow import flow_of
+from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
+from otel_quant.inference.pytorch.operators import kind_of, shown
+from otel_quant.inference.pytorch.profile import Kernel, Profile
+from otel_quant.inference.pytorch.verbose import Said, read_said
+from otel_quant.inference.pytorch.what_ran import conversions_of, ran_of
+from otel_quant.inference.results import BackendKernel, Conversion
+
+
+def _event(name: str, begin: int, end: int, thread: int = 1, number: int = 0) -> Event:
+    is_range = name.startswith("otel-quant") or "::" not in name
+    return Event(begin, end - begin, name, thread, number, is_range)
+
+
+def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
+    events = Events(
+        sorted([
+            _event("otel-quant run", 0, 100),
+            _event("otel-quant module:fc", 10, 60),
+            _event("aten::linear", 12, 50, number=1),
+            _event("aten::t", 12, 20, number=2),
+            _event("a range of the program", 22, 42),
+            _event("aten::addmm", 25, 40, number=3),
+            _event("aten::relu", 70, 80, number=4),
+            _event("aten::sum", 30, 40, thread=2, number=5),
+            _event("otel-quant run", 200, 220),
+            _event("Torch-Compiled Region: 0/0", 200, 215),
+            _event("## Call CompiledFxGraph f12345678 ##", 201, 214, number=6),
+        ]),
+        [
+            Allocation(5, 1, 7), Allocation(13, 1, 64), Allocation(26, 1, 1000), Allocation(39, 1, -1000),
+            Allocation(75, 1, 500), Allocation(90, 1, -571),
+        ],
+        {},
+    )  # fmt: skip
+    first, second = runs_of(events)
+    assert (first.length, first.allocated, first.alive) == (100, 1571, 1071)
+    assert first.operators == [
+        Operator("aten::linear", 1, "fc", 38 - 8 - 20, 38, None),
+        Operator("aten::t", 2, "fc", 8, 8, 0, 64),
+        Operator("aten::addmm", 3, "fc", 15, 15, 0, 1000),
+        Operator("aten::relu", 4, "", 10, 10, None, 500),
+        Operator("aten::sum", 5, "", 10, 10, None),
+    ]
+    assert [(each.name, each.own) for each in second.operators] == [
+        ("## Call CompiledFxGraph f12345678 ##", 13)
+    ]
+    assert shown(second.operators[0].name) == "compiled code f1234567"
+
+
+def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> None:
+    events = Events(
+        [
+            _event("otel-quant run", 0, 100),
+            _event("aten::linear", 10, 20, number=1),
+            _event("aten::addmm", 12, 18, number=2),
+        ],
+        [],
+        {2: [("gemm", 40), ("bias", 10)]},
+    )
+    [run] = runs_of(events)
+    assert [(each.own, each.total) for each in run.operators] == [(0, 50), (50, 50)]
+
+
+def _tensor(storage: int, dtype: str, *shape: int) -> Operand:
+    return Operand(Tensor(dtype, shape or (8, 8)), storage)
+
+
+def _kernel(
+    name: str, inputs: list[Operand], outputs: list[Operand], parent: int | None = None, **more: Any
+) -> Kernel:
+    values = {"module": "fc", "micros": 10.0, "total": 10.0, "allocated": 0} | more
+    return Kernel(name, parent=parent, inputs=tuple(inputs), outputs=tuple(outputs), **values)
+
+
+def _node(number: int, name: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+    return {"id": number, "name": name, "inputs": inputs, "outputs": outputs, "attrs": []}
+
+
+def _side(*tensors: tuple[int, str, list[int]]) -> dict[str, Any]:
+    return {
+        "values": [[1, storage, 0, 4, 4, "cpu"] for storage, _, _ in tensors],
+        "shapes": [shape for _, _, shape in tensors],
+        "types": [f"Tensor({dtype})" for _, dtype, _ in tensors],
+    }
+
+
+def test_operands_are_those_of_the_operators_in_the_order_in_which_they_began(
+    tmp_path: Path,
+) -> None:
+    listed = {
+        "values": [[[1, 5, 0, 4, 4, "cpu"], [1, 6, 0, 4, 4, "cpu"]], 3],
+        "shapes": [[[2], [3]], []],
+        "types": ["GenericList[Tensor(float),Tensor(c10::quint8)]", "Int"],
+    }
+    path = tmp_path / "operands.json"
+    nodes = [
+        _node(9, "aten::cat", listed, _side((7, "c10::BFloat16", [5]))),
+        _node(1, "[pytorch|profiler|execution_trace|thread]", _side(), _side()),
+        _node(3, "aten::t", _side((5, "float", [2, 1])), _side((5, "float", [1, 2]))),
+    ]
+    path.write_text(json.dumps({"nodes": nodes}))
+    assert read_operands(path, ["aten::t", "aten::cat"]) == [
+        Operands((_tensor(5, "float32", 2, 1),), (_tensor(5, "float32", 1, 2),)),
+        Operands((_tensor(5, "float32", 2), _tensor(6, "quint8", 3)), (_tensor(7, "bfloat16", 5),)),
+    ]
+    assert read_operands(path, ["aten::t", "aten::other"]) is None
+    assert read_operands(tmp_path / "gone.json", []) is None
+
+
+def test_operators_that_do_the_same_in_a_module_are_one_kernel_with_what_is_allocated_for_them() -> (
+    None
+):
+    x, y = _tensor(1, "float32"), _tensor(2, "float32")
+    kernels = (
+        _kernel("aten::add", [x], [y], allocated=0, micros=6.0),
+        _kernel("aten::empty", [], [y], parent=0, allocated=256, micros=2.0),
+        _kernel("aten::add", [x], [y], allocated=256, micros=6.0),
+        _kernel("aten::add", [y, y], [y], micros=6.0),
+    )
+    ran = ran_of(Profile(3, 30.0, kernels, 512, 512, (1,)), "cpu")
+    assert [
+        (each.name, each.calls, each.micros, each.share, each.allocated) for each in ran.kernels
+    ] == [
+        ("fc: aten::add", 2, 12.0, 0.6, 512),
+        ("fc: aten::add #2", 1, 6.0, pytest.approx(0.3), 0),
+        ("fc: aten::empty", 1, 2.0, 0.1, 0),
+    ]
+    assert [(each.op_type, each.kernels, each.micros) for each in ran.operators] == [
+        ("aten::add", 3, 18.0),
+        ("aten::empty", 1, 2.0),
+    ]
+    assert (ran.run_micros, ran.kernel_micros, ran.between_micros) == (30.0, 20.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::quantize_per_tensor", "quantize"),
+        ("torchao::quantize_affine", "quantize"),
+        ("quantized_decomposed::quantize_per_channel", "quantize"),
+        ("aten::dequantize", "dequantize"),
+        ("torchao::dequantize_affine", "dequantize"),
+        ("torchao::choose_qparams_affine", "choose scales"),
+        ("aten::fake_quantize_per_tensor_affine", "observe"),
+        ("aten::fused_moving_avg_obs_fake_quant", "observe"),
+        ("aten::_fused_moving_avg_obs_fq_helper", "observe"),
+        ("quantized::linear", None),
+        ("aten::quantile", None),
+    ],
+)
+def test_what_changes_types_is_known_by_name(name: str, kind: str | None) -> None:
+    assert kind_of(name) == kind
+
+
+def test_conversions_are_counted_once_and_scalars_are_none() -> None:
+    integers, floats = _tensor(1, "int8"), _tensor(2, "float32")
+    kernels = (
+        _kernel("aten::to", [integers], [floats], total=9.0),
+        _kernel("aten::_to_copy", [integers], [floats], parent=0),
+        _kernel("aten::copy_", [floats, integers], [floats], parent=1),
+        _kernel("quantized_decomposed::dequantize_per_tensor", [integers], [floats], total=21.0),
+        _kernel("aten::copy_", [floats, integers], [floats], parent=3),
+        _kernel(
+            "aten::copy_",
+            [Operand(Tensor("float32", ()), 3), Operand(Tensor("int64", ()), 4)],
+            [],
+        ),
+        _kernel("aten::copy_", [floats, floats], [floats]),
+    )
+    assert conversions_of(Profile(1, 100.0, kernels, 0, 0, ())) == (
+        Conversion("dequantize", "int8 -> float32", 1, 21.0, pytest.approx(0.3)),
+        Conversion("convert", "int8 -> float32", 1, 9.0, pytest.approx(9 / 70)),
+    )
+
+
+def _found(*kernels: Kernel, engine: str = "x86", machine: str = "x86_64", **more: Any) -> Any:
+    evidence = Evidence(
+        kernels, more.pop("backend", ()), engine, flow_of(kernels), machine=machine, **more
+    )
+    return [(each.kind, each.node, each.sentence, each.kernels) for each in findings(evidence)]
+
+
+def test_a_product_of_what_was_dequantized_on_the_way_is_named_with_what_dequantizes() -> None:
+    found = _found(
+        _kernel("aten::quantize_per_tensor", [_tensor(1, "float32")], [_tensor(2, "quint8")]),
+        _kernel("aten::dequantize", [_tensor(2, "quint8")], [_tensor(3, "float32")]),
+        _kernel("aten::view", [_tensor(3, "float32")], [_tensor(3, "float32")]),
+        _kernel("aten::matmul", [_tensor(3, "float32"), _tensor(9, "float32")], [_tensor(4, "float32")]),
+        _kernel("aten::mm", [_tensor(3, "float32")], [_tensor(4, "float32")], parent=3),
+    )  # fmt: skip
+    assert found == [
+        (
+            "in_float",
+            "fc",
+            "aten::matmul of `fc` ran in float32 although what it takes was quantized: it is dequantized "
+            "before (40.0 % of the time)",
+            ("fc: aten::matmul", "fc: aten::dequantize"),
+        )
+    ]
+
+
+def test_an_operator_that_dequantizes_within_itself_is_named() -> None:
+    integers = _tensor(1, "quint8")
+    found = _found(
+        _kernel("aten::mean", [integers], [_tensor(4, "quint8")], total=30.0),
+        _kernel("aten::dequantize", [integers], [_tensor(2, "float32")], parent=0),
+        _kernel("aten::quantize_per_tensor", [_tensor(2, "float32")], [_tensor(4, "quint8")], parent=0),
+    )  # fmt: skip
+    assert found == [
+        (
+            "in_float",
+            "fc",
+            "aten::mean of `fc` has no kernel for quint8: it dequantizes and runs in float "
+            "(100.0 % of the time)",
+            ("fc: aten::mean",),
+        )
+    ]
+
+
+def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -> None:
+    assert not _found(
+        _kernel("aten::dequantize", [_tensor(1, "quint8")], [_tensor(2, "float32")]),
+        _kernel("aten::relu", [_tensor(7, "float32")], [_tensor(2, "float32")]),
+        _kernel("aten::mm", [_tensor(2, "float32")], [_tensor(3, "float32")]),
+    )
+
+
+def test_slow_convolutions_are_named_unless_their_kernel_is_a_point() -> None:
+    image, result = _tensor(1, "float32", 1, 8, 4, 4), _tensor(2, "float32", 1, 8, 4, 4)
+
+    def convolution(*shape: int) -> Kernel:
+        weights = _tensor(3, "float32", *shape)
+        return _kernel("aten::_slow_conv2d_forward", [image, weights], [result])
+
+    assert _found(convolution(8, 8, 1, 1)) == []
+    [(kind, node, _, _)] = _found(convolution(8, 8, 3, 3))
+    assert (kind, node) == ("fallback", "fc")
+
+
+def test_qnnpack_is_named_on_x86_alone() -> None:
+    linear = _kernel("quantized::linear", [_tensor(1, "quint8")], [_tensor(2, "quint8")])
+    assert [kind for kind, *_ in _found(linear, engine="qnnpack")] == ["fallback"]
+    assert _found(linear, engine="qnnpack", machine="aarch64") == []
+    assert _found(linear, engine="fbgemm") == []
+
+
+_SAID = """\
+onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71)
+onednn_verbose,v1,info,cpu,isa:Intel AVX-512 with Intel DL Boost
+onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind
+otel-quant module fc
+onednn_verbose,v1,primitive,exec,cpu,matmul,ref_int8:any,undef,src:u8:a:blocked:ab::f0 wei:s8:p:blocked:AB::f8,attr-scratchpad:user,,4x32:32x10,0.004
+MKL_VERBOSE oneMKL 2024.0 Update 2 for Intel(R) 64 architecture, Lnx 2.60GHz lp64
+MKL_VERBOSE SGEMM(T,N,10,4,32,0x7f7b,0x5600) 59.01us CNR:OFF
+what the model prints
+otel-quant module head
+MKL_VERBOSE SGEMM(T,N,10,4,32,0x7f7b,0x5600) 59.01us CNR:OFF
+onednn_verbose,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:ab:f0 dst_f32::blocked:ba:f0,,,8x8,0.1
+onednn_verbose,v1,primitive,exec,cpu
+"""
+
+
+def test_what_libraries_say_is_told_by_module() -> None:
+    assert read_said(_SAID) == Said(
+        (
+            BackendKernel("MKL", "SGEMM", "", "", 2, "fc", 2),
+            BackendKernel("oneDNN", "matmul", "ref_int8:any", "src:u8 wei:s8", 1, "fc", 1),
+            BackendKernel("oneDNN", "reorder", "jit:uni", "src_f32 dst_f32", 1, "head", 1),
+        ),
+        {
+            "oneDNN's instruction set": "Intel AVX-512 with Intel DL Boost",
+            "MKL's processor": "Intel(R) 64 architecture",
+        },
+    )
+
+
+def test_a_kernel_without_vector_instructions_is_named_with_its_operators_time() -> None:
+    found = _found(
+        _kernel("aten::matmul", [_tensor(1, "float32")], [_tensor(2, "float32")]),
+        _kernel("aten::relu", [_tensor(2, "float32")], [_tensor(3, "float32")]),
+        backend=read_said(_SAID).kernels,
+    )
+    assert found == [
+        (
+            "scalar",
+            "fc",
+            "oneDNN's matmul of `fc` ran without vector instructions: ref_int8:any (src:u8 wei:s8) "
+            "(50.0 % of the time)",
+            ("fc: aten::matmul",),
+        )
+    ]

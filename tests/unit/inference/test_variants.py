@@ -1,0 +1,162 @@
+"""What a script's function returns, and one line for each way in which it cannot be had."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_quant.inference.variants import (
+    Variants,
+    VariantsError,
+    arguments,
+    error_text,
+    load_variants,
+    onnx_path,
+)
+
+WANTED = (
+    "expected (models, inputs): a mapping of names to torch modules, to functions that make one or "
+    "to paths of .onnx files, and what each of them is called with"
+)
+
+
+@pytest.fixture(autouse=True)
+def _scripts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in ("script_of_variants", "beside_the_script"):
+        sys.modules.pop(name, None)
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "script_of_variants.py"
+    path.write_text(text)
+    return f"{path}:variants"
+
+
+def test_the_function_gives_models_and_inputs_and_its_folder_is_importable(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_script.py").write_text("INPUTS = (1, 2)\n")
+    reference = script(
+        tmp_path,
+        "from beside_the_script import INPUTS\n"
+        "assert __name__ == 'script_of_variants'\n"
+        "def variants():\n"
+        "    return {'int8': 'int8.onnx'}, INPUTS\n",
+    )
+    assert load_variants(reference) == Variants({"int8": "int8.onnx"}, (1, 2))
+
+
+def test_a_script_leaves_no_bytecode(tmp_path: Path) -> None:
+    load_variants(script(tmp_path, "def variants():\n    return {'a': 'a.onnx'}, 1\n"))
+    assert [path.name for path in tmp_path.iterdir()] == ["script_of_variants.py"]
+
+
+@pytest.mark.parametrize(("seed", "is_its_own"), [("", False), ("random.seed(7)", True)])
+def test_random_numbers_are_the_same_in_each_process(
+    tmp_path: Path, seed: str, is_its_own: bool
+) -> None:
+    text = (
+        f"import random\n{seed}\ndef variants():\n    return {{'a': 'a.onnx'}}, random.random()\n"
+    )
+    code = (
+        "from otel_quant.inference.variants import load_variants\n"
+        f"print(load_variants({script(tmp_path, text)!r}).inputs)"
+    )
+    found = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    drawn = "import random; random.seed(7); print(random.random())"
+    own = subprocess.run([sys.executable, "-c", drawn], capture_output=True, text=True, check=True)
+    assert found[0].stdout == found[1].stdout
+    assert (found[0].stdout == own.stdout) is is_its_own
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        (
+            "script.py",
+            "'script.py' is not a function of a script; expected path/to/script.py:function",
+        ),
+        (
+            "script.py:",
+            "'script.py:' is not a function of a script; expected path/to/script.py:function",
+        ),
+        (
+            "/nowhere/script.py:variants",
+            "/nowhere/script.py: no such file; expected path/to/script.py:function",
+        ),
+    ],
+)
+def test_a_reference_to_nothing_is_said(reference: str, problem: str) -> None:
+    with pytest.raises(VariantsError, match=f"^{re.escape(problem)}$"):
+        load_variants(reference)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "{path} has no function 'variants'; expected one that returns" + WANTED[8:]),
+        ("variants = 1", "{path} has no function 'variants'; expected one that returns" + WANTED[8:]),
+        (
+            "def variants():\n    raise ValueError('no weights\\nat all')",
+            "{path}:variants raised ValueError: no weights (line 2)",
+        ),
+        ("import nowhere", "{path}:variants raised ModuleNotFoundError: No module named 'nowhere' (line 1)"),
+        (
+            "def variants(:",
+            "{path}:variants raised SyntaxError: invalid syntax (script_of_variants.py, line 1)",
+        ),
+        (
+            "raise SystemExit(3)",
+            "{path}:variants: the script has ended with exit code 3; expected one that only defines "
+            "things when it is imported",
+        ),
+        ("def variants(): pass", "{path}:variants has returned None; " + WANTED),
+        ("def variants(): return {'a': 'a.onnx'}", "{path}:variants has returned a dict; " + WANTED),
+        ("def variants(): return ['a'], 1", "{path}:variants has returned a list as models; " + WANTED),
+        ("def variants(): return {}, 1", "{path}:variants has returned no models; " + WANTED),
+        (
+            "def variants(): return {1: 'a.onnx'}, 1",
+            "{path}:variants has returned 1 as the name of a model; " + WANTED,
+        ),
+        (
+            "def variants(): return {'a': 'a.pt'}, 1",
+            "{path}:variants has returned 'a.pt' as model 'a'; " + WANTED,
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_script_does_wrong_is_said_in_one_line(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    reference = script(tmp_path, text)
+    wanted = problem.replace("{path}", reference.removesuffix(":variants"))
+    with pytest.raises(VariantsError, match=f"^{re.escape(wanted)}$"):
+        load_variants(reference)
+
+
+def test_inputs_are_one_argument_or_several_or_named_ones() -> None:
+    assert arguments(1) == ((1,), {})
+    assert arguments((1, 2)) == ((1, 2), {})
+    assert arguments([1, 2]) == ((1, 2), {})
+    assert arguments({"ids": 1}) == ((), {"ids": 1})
+
+
+def test_only_a_path_is_an_onnx_file() -> None:
+    assert onnx_path("a.onnx") == "a.onnx"
+    assert onnx_path(Path("a.onnx")) == "a.onnx"
+    assert onnx_path(lambda: None) is None
+
+
+def test_an_error_is_its_class_and_its_first_line_that_says_something() -> None:
+    assert error_text(RuntimeError("\n  no compiler\nmore")) == "RuntimeError: no compiler"
+    announced = RuntimeError("backend raised:\nNoCompiler: none\n\nmore")
+    assert error_text(announced) == "RuntimeError: backend raised: NoCompiler: none"
+    assert error_text(KeyError()) == "KeyError"
+    assert error_text(ValueError("x" * 300)) == f"ValueError: {'x' * 200}..."

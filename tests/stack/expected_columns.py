@@ -20,7 +20,7 @@ _COSTED_MODELS = [
     ("Costed", "string"),
     ("Run", "string"),
     ("Model", "string"),
-    ("File", "string"),
+    ("File", "bytes"),
     ("Parameters", "short"),
     ("Weights", "bytes"),
     ("MACs", "short"),

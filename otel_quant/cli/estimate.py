@@ -57,7 +57,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_bytes,
+        type=_limit,
         metavar="SIZE",
         help="say whether it fits into so much memory, as in 16GiB: yes, no or perhaps",
     )
@@ -81,14 +81,15 @@ def _samples(text: str) -> int:
     return int(text)
 
 
-def _bytes(text: str) -> int:
+def _limit(text: str) -> tuple[int, bool]:
+    """Returns the bytes, and whether they were given in a binary unit."""
     found = _LIMIT.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GiB, 500MB or 1.5T")
     number, unit, binary = found.groups()
     base = 1024 if binary else 1000
     power = " KMGTP".index(unit.upper() or " ")
-    return int(float(number) * float(base) ** power)
+    return int(float(number) * float(base) ** power), bool(binary)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -97,6 +98,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
     from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.estimate.report import report
+    from otel_quant.rendering.units import binary_sizes
 
     option = "--input"
     try:
@@ -120,17 +122,19 @@ def _run(options: argparse.Namespace) -> int:
             "lists",
             MISUSED,
         )
-    estimates = [estimate(model, method, options.samples) for method in wanted]
-    if options.probe:
-        few = min(SAMPLES, options.samples)
-        try:
-            estimates = [
-                extrapolated(found, estimate(model, method, few), probe(model, method, few))
-                for found, method in zip(estimates, wanted, strict=True)
-            ]
-        except ProbeError as error:
-            raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
-    sys.stdout.write(report(model, estimates, options.limit, options.format))
+    limit, is_binary = options.limit or (None, False)
+    with binary_sizes(is_binary):
+        estimates = [estimate(model, method, options.samples) for method in wanted]
+        if options.probe:
+            few = min(SAMPLES, options.samples)
+            try:
+                estimates = [
+                    extrapolated(found, estimate(model, method, few), probe(model, method, few))
+                    for found, method in zip(estimates, wanted, strict=True)
+                ]
+            except ProbeError as error:
+                raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
+        sys.stdout.write(report(model, estimates, limit, options.format))
     return 0
 
 

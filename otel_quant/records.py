@@ -85,11 +85,14 @@ class CpuReading:
         user: Seconds in user mode.
         system: Seconds in the kernel.
         major_faults: Page faults that waited for storage.
+        wait: Seconds for which the main thread of the process, not of its descendants, was ready
+            to run and waited for a processor; None where the system does not tell.
     """
 
     user: float
     system: float
     major_faults: int | None = None
+    wait: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_bytes,
+        type=_limit,
         metavar="SIZE",
         help="say whether it fits into so much memory, as in 16GiB: yes, no or perhaps",
     )
@@ -56,14 +56,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser, "table", "json", "markdown", "csv")
 
 
-def _bytes(text: str) -> int:
+def _limit(text: str) -> tuple[int, bool]:
+    """Returns the bytes, and whether they were given in a binary unit."""
     found = _LIMIT.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GiB, 500MB or 1.5T")
     number, unit, binary = found.groups()
     base = 1024 if binary else 1000
     power = " KMGTP".index(unit.upper() or " ")
-    return int(float(number) * float(base) ** power)
+    return int(float(number) * float(base) ** power), bool(binary)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -72,6 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
     from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.estimate.report import report
+    from otel_quant.rendering.units import binary_sizes
 
     inputs, dims = model_shapes(options)
     try:
@@ -89,17 +91,19 @@ def _run(options: argparse.Namespace) -> int:
             "lists",
             MISUSED,
         )
-    estimates = [estimate(model, method, options.samples) for method in wanted]
-    if options.probe:
-        few = min(SAMPLES, options.samples)
-        try:
-            estimates = [
-                extrapolated(found, estimate(model, method, few), probe(model, method, few))
-                for found, method in zip(estimates, wanted, strict=True)
-            ]
-        except ProbeError as error:
-            raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
-    sys.stdout.write(report(model, estimates, options.limit, options.format))
+    limit, is_binary = options.limit or (None, False)
+    with binary_sizes(is_binary):
+        estimates = [estimate(model, method, options.samples) for method in wanted]
+        if options.probe:
+            few = min(SAMPLES, options.samples)
+            try:
+                estimates = [
+                    extrapolated(found, estimate(model, method, few), probe(model, method, few))
+                    for found, method in zip(estimates, wanted, strict=True)
+                ]
+            except ProbeError as error:
+                raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
+        sys.stdout.write(report(model, estimates, limit, options.format))
     return 0
 
 

@@ -46,6 +46,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    from otel_quant.comparison.limits import BINARY
+    from otel_quant.rendering.units import binary_sizes
     from otel_quant.runs.conditions import ConditionError, parse, require_name, select
     from otel_quant.runs.fields import STATUS, name_of
     from otel_quant.runs.output import unreadable_text
@@ -65,7 +67,8 @@ def _run(options: argparse.Namespace) -> int:
             require_name(rows, name, text)
         chosen = _sorted(select(rows, conditions), options)
         any_status = any(condition.name == STATUS for condition in conditions)
-        text = _text(chosen, unreadable, names, any_status, options)
+        with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
+            text = _text(chosen, unreadable, names, any_status, options)
     except ConditionError as error:
         raise UserError(printable(str(error)), MISUSED) from error
     except OSError as error:

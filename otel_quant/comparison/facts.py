@@ -111,10 +111,7 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     ]
     facts += [(fact, _reader(fact)) for fact in FACTS]
     libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
-    facts += [
-        (Fact(name, (), _TIME_MEMORY_GPU), lambda run, name=name: _libraries(run).get(name))  # type: ignore[misc]  # mypy does not infer a default of a lambda
-        for name in libraries
-    ]
+    facts += [(Fact(name, (), _TIME_MEMORY_GPU), _version_of(name)) for name in libraries]
     found = []
     for fact, value_of in facts:
         values = tuple(_distinct(map(value_of, side)) for side in sides)
@@ -134,6 +131,10 @@ def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun])
 
 def _reader(fact: Fact) -> Callable[[ComparedRun], Value | None]:
     return lambda run: _value(run, fact.attributes)
+
+
+def _version_of(library: str) -> Callable[[ComparedRun], Value | None]:
+    return lambda run: _libraries(run).get(library)
 
 
 def _value(run: ComparedRun, names: Iterable[str]) -> Value | None:

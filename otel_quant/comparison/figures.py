@@ -7,7 +7,7 @@ is absent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -54,6 +54,11 @@ DISK_READ: Final = "disk.read"
 DISK_WRITE: Final = "disk.write"
 CACHE_PEAK: Final = "cache.disk.peak"
 SAMPLE_RATE: Final = "calibration.sample_rate"
+CPU_WAIT: Final = "cpu.wait"
+CPU_WAITS: Final = "cpu.waits"
+
+WAITS: Final = (CPU_WAIT, CPU_WAITS)
+"""Figures of the machine's other work rather than of the program."""
 
 _OF_MODEL: Final = (
     Figure("size", "By", "cost", "size of the file, external data included"),
@@ -69,6 +74,8 @@ _OF_MODEL: Final = (
 FIGURES: Final[tuple[Figure, ...]] = (
     Figure(DURATION, "s", "time", "time from start to end"),
     Figure(CPU_TIME, "s", "time", "CPU time of the process tree"),
+    Figure(CPU_WAIT, "s", "time", "time for which the main thread waited for a processor"),
+    Figure(CPU_WAITS, "s", "time", "time for which threads waited for a processor, added up, at most"),
     Figure(SAMPLE_RATE, "{sample}/s", "time", "calibration samples per second", False),
     Figure(MEMORY_PEAK, "By", "memory", "highest RSS of the process tree"),
     Figure(MEMORY_SEEN, "By", "memory", "highest RSS of the process tree at a checkpoint"),
@@ -90,15 +97,27 @@ alone."""
 
 BY_NAME: Final[Mapping[str, Figure]] = {figure.name: figure for figure in FIGURES}
 
-_SAME: Final = (MEMORY_PEAK, GPU_PEAK, DISK_READ, DISK_WRITE, CACHE_PEAK)
+_SAME: Final = (CPU_WAIT, MEMORY_PEAK, GPU_PEAK, DISK_READ, DISK_WRITE, CACHE_PEAK)
 """Figures that are an attribute of a step as they are."""
 
-_LAUNCHER: Final = "launcher"
+LAUNCHER: Final = "launcher"
+"""The curve that the launcher has made of all processes."""
 
 
-def figures_of_steps(run: RecordedRun) -> dict[int, dict[str, float]]:
-    """Returns the figures of each step of a run, by the step's index."""
+def figures_of_steps(
+    run: RecordedRun, waits_between: Callable[[float, float], float | None]
+) -> dict[int, dict[str, float]]:
+    """Returns the figures of each step of a run, by the step's index.
+
+    Args:
+        run: The run.
+        waits_between: Tells for how long all threads waited for a processor between two moments.
+    """
     found = {step.index: _of_step(step) for step in run.steps}
+    for step in run.steps:
+        waits = waits_between(step.start, step.end) if step.end is not None else None
+        if waits is not None:
+            found[step.index][CPU_WAITS] = waits
     for step in sorted(run.steps, key=lambda each: each.index, reverse=True):
         seen = found[step.index].get(MEMORY_SEEN)
         above = found.get(-1 if step.parent is None else step.parent)
@@ -109,12 +128,16 @@ def figures_of_steps(run: RecordedRun) -> dict[int, dict[str, float]]:
 
 def figures_of(recording: Recording) -> dict[str, float]:
     """Returns the figures of a whole recording: of all its processes together."""
-    runs, curve = recording.runs, recording.curves.get(_LAUNCHER)
+    runs, curve = recording.runs, recording.curves.get(LAUNCHER)
     steps = [step for run in runs for step in run.steps]
     attributes = [*(run.attributes for run in runs), *(step.attributes for step in steps)]
     figures: dict[str, float | None] = {
         DURATION: recording.duration,
         CPU_TIME: _total(recording, series.CPU, (semconv.CPU_USER, semconv.CPU_SYSTEM)),
+        CPU_WAIT: _last_total(curve, series.CPU_WAIT)
+        if curve is not None
+        else _highest(numbers((run.attributes for run in runs), semconv.CPU_WAIT)),
+        CPU_WAITS: _last_total(curve, series.CPU_WAITS),
         SAMPLE_RATE: _sample_rate(runs),
         MEMORY_PEAK: _highest(
             (
@@ -217,11 +240,9 @@ def _sample_rate(runs: Iterable[RecordedRun]) -> float | None:
 
 def _total(recording: Recording, name: str, attributes: Sequence[str]) -> float | None:
     """Returns a total of the whole: by the launcher's curve, else of the outermost processes."""
-    curve = recording.curves.get(_LAUNCHER)
+    curve = recording.curves.get(LAUNCHER)
     if curve is not None:
-        return _highest(
-            bucket.totals[name] for bucket in curve.curve.buckets.values() if name in bucket.totals
-        )
+        return _last_total(curve, name)
     found = [
         number(run.attributes, attribute)
         for run in outermost_runs(recording)
@@ -229,6 +250,11 @@ def _total(recording: Recording, name: str, attributes: Sequence[str]) -> float 
     ]
     known = [value for value in found if value is not None]
     return sum(known) if known and len(known) == len(found) else None
+
+
+def _last_total(curve: RecordedCurve | None, name: str) -> float | None:
+    buckets = curve.curve.buckets.values() if curve is not None else ()
+    return _highest(bucket.totals[name] for bucket in buckets if name in bucket.totals)
 
 
 def outermost_runs(recording: Recording) -> Iterator[RecordedRun]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from otel_quant.comparison.facts import FactDifference
-from otel_quant.comparison.figures import Figure
+from otel_quant.comparison.figures import WAITS, Figure
 from otel_quant.comparison.limits import Limit
 from otel_quant.comparison.noise import ALPHA, Difference, Sample, can_tell
 from otel_quant.comparison.runs import TOTAL, StepPath, path_text
@@ -36,6 +36,8 @@ class Check:
         new: The figure of the side.
         difference: How they differ.
         facts: What differs between the runs, so that they cannot be compared.
+        waits: Seconds that threads of a run waited for a processor, added up, where that may be why
+            a figure of time is worse.
         why: Why it is worse or cannot be compared, if not by the figures or the facts.
     """
 
@@ -47,6 +49,7 @@ class Check:
     new: Sample | None = None
     difference: Difference | None = None
     facts: tuple[FactDifference, ...] = ()
+    waits: float | None = None
     why: str = ""
 
 
@@ -134,7 +137,8 @@ def _checks(comparison: Comparison, at: int, limit: Limit, *, force: bool) -> It
             yield Check(limit=limit, side=side, outcome="not comparable", facts=facts)
             return
     rows = [row for row in comparison.rows if _is_meant(limit, row.path)]
-    checks = [check for row in rows if (check := _check(comparison, at, limit, row)) is not None]
+    found = (_check(comparison, at, limit, row, force=force) for row in rows)
+    checks = [check for check in found if check is not None]
     if checks:
         yield from checks
         return
@@ -151,7 +155,9 @@ def _is_meant(limit: Limit, path: StepPath) -> bool:
     return asked in names
 
 
-def _check(comparison: Comparison, at: int, limit: Limit, row: StepRow) -> Check | None:
+def _check(
+    comparison: Comparison, at: int, limit: Limit, row: StepRow, *, force: bool
+) -> Check | None:
     """Returns the check of one step; None if the figure is not known there."""
     side = comparison.sides[at]
     if "failed" in row.states[at] and "failed" not in row.states[0]:
@@ -161,38 +167,53 @@ def _check(comparison: Comparison, at: int, limit: Limit, row: StepRow) -> Check
     if figure is None or new is None:
         return None
     base, difference = figure.samples[0], figure.differences[at - 1]
+    outcome: Outcome
     if limit.is_budget:
         is_worse = new.highest > limit.amount if limit.sign == "<=" else new.lowest < limit.amount
+        outcome = "worse" if is_worse else "within"
     elif base is None or difference is None:
         return None
     else:
-        is_worse = _is_worse(limit, base, new, difference)
+        outcome = _outcome(limit, base, new, difference)
+    waits = None
+    if outcome == "not comparable":
+        outcome, waits = ("worse", None) if force else (outcome, _waits(row, at))
     return Check(
         limit=limit,
         path=row.path,
         side=side,
-        outcome="worse" if is_worse else "within",
+        outcome=outcome,
         base=base,
         new=new,
         difference=difference,
+        waits=waits,
     )
 
 
-def _is_worse(limit: Limit, base: Sample, new: Sample, difference: Difference) -> bool:
-    """Whether a side is worse than the base by more than the limit, and by more than noise.
+def _outcome(limit: Limit, base: Sample, new: Sample, difference: Difference) -> Outcome:
+    """Says whether a side is worse than the base by more than the limit, and by more than noise.
 
-    With too few runs to tell noise, the best run has to be worse than the worst of the base by as
-    much.
+    Judged is what is left of a time without the wait of the main thread for a processor. With too
+    few runs to tell noise, the best run has to be worse than the worst of the base by as much; and
+    where that may be the wait of other threads, nobody knows.
     """
-    if limit.figure.is_smaller_better:
-        best, worst, sign = new.lowest, base.highest, 1
-    else:
-        best, worst, sign = new.highest, base.lowest, -1
-    if sign * difference.change <= _allowed(limit, base.median):
-        return False
+    best, worst, sign = (min, max, 1) if limit.figure.is_smaller_better else (max, min, -1)
+    change = new.median_alone - base.median_alone
+    if sign * change <= _allowed(limit, base.median_alone):
+        return "within"
     if can_tell(base, new):
-        return difference.p is not None and difference.p <= ALPHA
-    return sign * (best - worst) > _allowed(limit, worst)
+        return "worse" if difference.p is not None and difference.p <= ALPHA else "within"
+    reference = worst(base.alone)
+    allowed = _allowed(limit, reference)
+    if sign * (best(new.alone) - reference) <= allowed:
+        return "within"
+    return "worse" if sign * (best(new.bounds) - reference) > allowed else "not comparable"
+
+
+def _waits(row: StepRow, at: int) -> float:
+    """Returns the longest waits of a run of a side."""
+    samples = [row.figures[name].samples[at] for name in WAITS if name in row.figures]
+    return max(sample.highest for sample in samples if sample is not None)
 
 
 def _allowed(limit: Limit, base: float) -> float:

@@ -10,6 +10,9 @@ from typing import Final
 
 from otel_quant.comparison.figures import BY_NAME, GPU_ALLOCATED, GPU_PEAK, Figure
 
+BINARY: Final = "iB"
+"""End of the units of which one is 1,024 of the next smaller."""
+
 _KIB: Final = 1 << 10
 
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -65,6 +68,11 @@ class Limit:
     def is_budget(self) -> bool:
         """Whether it limits the figure itself, whatever the base has."""
         return self.sign != "="
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is a size in a binary unit, such as GiB."""
+        return self.text.rstrip().endswith(BINARY)
 
 
 def parse(text: str) -> Limit:

@@ -24,14 +24,28 @@ class Sample:
 
     Attributes:
         values: One for each run that has it, at least one.
+        alone: What they would have been without what the main thread waited for a processor.
+        bounds: What they may have been, at best, without all that the wait of threads may have cost.
     """
 
     values: tuple[float, ...]
+    alone: tuple[float, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.alone:
+            object.__setattr__(self, "alone", self.values)
+            object.__setattr__(self, "bounds", self.values)
 
     @property
     def median(self) -> float:
         """The middle value."""
         return statistics.median(self.values)
+
+    @property
+    def median_alone(self) -> float:
+        """The middle of what the values would have been."""
+        return statistics.median(self.alone)
 
     @property
     def lowest(self) -> float:
@@ -58,8 +72,7 @@ class Difference:
         ratio: The one divided by the other; None if that of the base is 0.
         p: How often chance alone makes such a difference, by the test of Mann and Whitney; None
             with one run on each side.
-        is_clear: Whether it is more than noise. With one run on each side nothing is known of
-            noise, and every difference counts.
+        is_clear: Whether it is more than noise, and more than waits for a processor make.
     """
 
     change: float
@@ -72,17 +85,20 @@ def difference(base: Sample, new: Sample) -> Difference:
     """Returns how two samples differ.
 
     With too few runs for the test to reach ``ALPHA`` (fewer than 4 on each side), a difference
-    counts if all values of one side are above all of the other.
+    counts if all values of one side are above all of the other, whatever of them was lost by
+    waiting for a processor.
     """
     change = new.median - base.median
     ratio = new.median / base.median if base.median else None
-    if len(base.values) == len(new.values) == 1:
-        return Difference(change, ratio, None, change != 0)
-    p = mann_whitney(base.values, new.values)
-    if can_tell(base, new):
-        return Difference(change, ratio, p, p <= ALPHA)
-    is_apart = base.highest < new.lowest or new.highest < base.lowest
-    return Difference(change, ratio, p, is_apart)
+    is_one_each = len(base.values) == len(new.values) == 1
+    p = None if is_one_each else mann_whitney(base.alone, new.alone)
+    if p is not None and can_tell(base, new):
+        is_clear = p <= ALPHA
+    else:
+        first, second = (base.alone + base.bounds), (new.alone + new.bounds)
+        is_clear = max(first) < min(second) or max(second) < min(first)
+    is_same_way = change * (new.median_alone - base.median_alone) > 0
+    return Difference(change, ratio, p, is_clear and is_same_way)
 
 
 def can_tell(base: Sample, new: Sample) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from otel_quant.comparison.figures import Figures, figures_of, figures_of_steps, outermost_runs
+from otel_quant.comparison.waits import processors, waits_between
 from otel_quant.recordings.model import RecordedStep, Recording, State
 
 StepPath: TypeAlias = tuple[tuple[str, int], ...]
@@ -49,6 +50,7 @@ class ComparedRun:
         steps: Its steps, in the order in which they opened.
         standing: Whether it is whole.
         why: Why it is not: ``is still running``; empty if it is.
+        cpus: How many processors it could use; None if that is not known.
     """
 
     name: str
@@ -57,6 +59,7 @@ class ComparedRun:
     steps: Mapping[StepPath, ComparedStep]
     standing: Standing
     why: str
+    cpus: float | None
 
 
 def compared_run(name: str, recording: Recording) -> ComparedRun:
@@ -74,6 +77,7 @@ def compared_run(name: str, recording: Recording) -> ComparedRun:
         steps=dict(_steps(recording)),
         standing=standing,
         why=why,
+        cpus=processors(recording),
     )
 
 
@@ -96,6 +100,7 @@ def _steps(recording: Recording) -> Iterator[tuple[StepPath, ComparedStep]]:
     """Yields the steps of all processes; those of the first have no process in their path."""
     processes = list(dict.fromkeys(run.process for run in recording.runs))
     seen: Counter[tuple[StepPath, str]] = Counter()
+    waits = waits_between(recording)
     found: list[tuple[float, int, StepPath, ComparedStep]] = []
     for run in recording.runs:
         number = processes.index(run.process)
@@ -103,7 +108,7 @@ def _steps(recording: Recording) -> Iterator[tuple[StepPath, ComparedStep]]:
         if number:
             rank = f"rank {run.rank}" if run.rank is not None else f"process {number + 1}"
             above = ((rank, 1),)
-        figures = figures_of_steps(run)
+        figures = figures_of_steps(run, waits)
         paths: dict[int, StepPath] = {}
         for step in sorted(run.steps, key=lambda each: each.index):
             around = above if step.parent is None else paths.get(step.parent, above)

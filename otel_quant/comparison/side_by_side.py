@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from otel_quant.comparison.facts import FactDifference, fact_differences, without_common_step
-from otel_quant.comparison.figures import FIGURES, Figure, Figures
+from otel_quant.comparison.figures import CPU_WAIT, FIGURES, Figure, Figures
 from otel_quant.comparison.noise import Difference, Sample, difference
 from otel_quant.comparison.runs import TOTAL, ComparedRun, StepPath
+from otel_quant.comparison.waits import alone
 from otel_quant.recordings.model import State
 
 
@@ -107,13 +108,12 @@ def _in_order(sides: Iterable[Sequence[StepPath]]) -> list[StepPath]:
 
 
 def _row(sides: Sequence[Side], path: StepPath) -> StepRow:
-    found = [list(_figures_of(side.runs, path)) for side in sides]
+    found = [[each for each in side.runs if path == TOTAL or path in each.steps] for side in sides]
+    figures = [[(_figures(run, path), run.cpus) for run in side] for side in found]
+    tells_waits = all(CPU_WAIT in each for side in figures for each, _ in side)
     rows: dict[str, FigureRow] = {}
     for figure in FIGURES:
-        samples = tuple(
-            _sample(figures[figure.name] for _, figures in side if figure.name in figures)
-            for side in found
-        )
+        samples = tuple(_sample(figure.name, side, tells_waits) for side in figures)
         if any(samples):
             base = samples[0]
             rows[figure.name] = FigureRow(
@@ -124,19 +124,26 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepRow:
     return StepRow(
         path,
         tuple(map(len, found)),
-        tuple(frozenset(state for state, _ in side) for side in found),
+        tuple(frozenset(_state(run, path) for run in side) for side in found),
         rows,
     )
 
 
-def _figures_of(runs: Iterable[ComparedRun], path: StepPath) -> Iterable[tuple[State, Figures]]:
-    for run in runs:
-        if path == TOTAL:
-            yield run.recording.state, run.total
-        elif path in run.steps:
-            yield run.steps[path].step.state, run.steps[path].figures
+def _figures(run: ComparedRun, path: StepPath) -> Figures:
+    return run.total if path == TOTAL else run.steps[path].figures
 
 
-def _sample(values: Iterable[float]) -> Sample | None:
-    found = tuple(values)
-    return Sample(found) if found else None
+def _state(run: ComparedRun, path: StepPath) -> State:
+    return run.recording.state if path == TOTAL else run.steps[path].step.state
+
+
+def _sample(
+    name: str, runs: Iterable[tuple[Figures, float | None]], tells_waits: bool
+) -> Sample | None:
+    known = [(figures, cpus) for figures, cpus in runs if name in figures]
+    if not known:
+        return None
+    values = tuple(figures[name] for figures, _ in known)
+    if not tells_waits:  # of one side alone it would make the other look worse
+        return Sample(values)
+    return Sample(values, *zip(*(alone(name, *each) for each in known), strict=True))

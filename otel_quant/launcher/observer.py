@@ -240,4 +240,8 @@ def _totals(reading: TreeReading) -> dict[str, Number]:
         totals[series.DISK_WRITE] = reading.disk.write
     if reading.cpu is not None:
         totals[series.CPU] = round(reading.cpu.user + reading.cpu.system, 3)
+        if reading.cpu.wait is not None:
+            totals[series.CPU_WAIT] = round(reading.cpu.wait, 3)
+    if reading.waits is not None:
+        totals[series.CPU_WAITS] = round(reading.waits, 3)
     return totals

@@ -1,4 +1,4 @@
-"""Reads the program and its child processes from outside: memory, GPUs, disk and CPU."""
+"""Reads the program and its child processes from outside: memory, GPUs, disk, CPU and waits for it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from otel_quant.probes.disk import DiskProbe
 from otel_quant.probes.gpu import GpuProbe
 from otel_quant.probes.kernel_files import read_process
 from otel_quant.probes.memory import MemoryProbe
+from otel_quant.probes.processor_waits import ThreadWaits
 from otel_quant.probes.tree import descendants
 from otel_quant.records import CpuReading, DiskReading, GpuReading
 
@@ -34,6 +35,8 @@ class TreeReading:
         gpus: The GPUs that the program can see.
         disk: Bytes read and written; None if they cannot be read.
         cpu: CPU time; None if it cannot be read.
+        waits: Seconds for which threads were ready to run and waited for a processor, added up over
+            all threads; None if they were not read.
     """
 
     clock_ns: int
@@ -44,6 +47,7 @@ class TreeReading:
     gpus: tuple[GpuReading, ...] = ()
     disk: DiskReading | None = None
     cpu: CpuReading | None = None
+    waits: float | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class ProgramTree:
     _disk: DiskProbe = field(init=False)
     _cpu: CpuProbe = field(init=False)
     _gpus: GpuProbe = field(init=False)
+    _waits: ThreadWaits = field(default_factory=ThreadWaits)
 
     def __post_init__(self) -> None:
         self._memory = MemoryProbe(self.pid)
@@ -93,6 +98,7 @@ class ProgramTree:
             gpus=gpus,
             disk=_unless_gone(self._disk, children),
             cpu=_unless_gone(self._cpu, children),
+            waits=self._waits.read((self.pid, *children)),
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Probe for the CPU time and the major page faults of the process tree."""
+"""Probe for the CPU time, the major page faults and the waits for a processor of the process tree."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import psutil
 
 from otel_quant.probes.cumulative import Cumulative, Figures
 from otel_quant.probes.kernel_files import SELF, read_process
+from otel_quant.probes.processor_waits import main_thread_wait
 from otel_quant.probes.tree import descendants_now
 from otel_quant.records import CpuReading
 from otel_quant.resources import TOTAL, Figure, Metric, Resource, Series
@@ -37,6 +38,7 @@ class CpuProbe:
 
     def __init__(self, pid: int = SELF) -> None:
         own = _own if pid == SELF else functools.partial(_of_child, pid)
+        self._pid = pid
         self._totals = Cumulative(own, _of_child, functools.partial(descendants_now, pid))
 
     def __call__(self, pids: Collection[int] = ()) -> CpuReading | None:
@@ -47,13 +49,14 @@ class CpuProbe:
 
         Returns:
             The totals, including those of descendants that have been waited for. They never
-            fall.
+            fall. The wait is that of the process alone.
         """
         if sys.platform == "win32":
             times = psutil.Process().cpu_times()
             return CpuReading(times.user, times.system)
         user, system, faults = self._totals.read(pids if _LINUX else ())
-        return CpuReading(user / _MICROSECONDS, system / _MICROSECONDS, faults)
+        wait = main_thread_wait(self._pid)
+        return CpuReading(user / _MICROSECONDS, system / _MICROSECONDS, faults, wait)
 
 
 def _own() -> Figures:
@@ -114,6 +117,15 @@ CPU: Final = Resource(
             lambda cpu: cpu.major_faults,
             TOTAL,
             "3",
+        ),
+        Figure(
+            "cpu.wait",
+            "s",
+            "Time for which the main thread was ready to run and waited for a processor that other "
+            "threads or programs used",
+            lambda cpu: cpu.wait,
+            TOTAL,
+            "0.31",
         ),
     ),
 )

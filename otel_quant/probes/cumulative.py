@@ -65,6 +65,12 @@ class Cumulative:
         Raises:
             OSError: This process may not read its own counters.
         """
+        if not pids and not self._last and self._highest and not any(self._lost):
+            # Most programs have no child, and this takes half as long.
+            sums = self._own()
+            if not any(map(operator.lt, sums, self._highest)):
+                self._highest = sums
+                return sums
         for remaining in reversed(range(_PASSES)):
             sums, is_complete = self._pass(pids)
             if not self._highest:

@@ -2,7 +2,7 @@
 
 Levels: :data:`MEMORY`, :data:`CACHE`, ``gpu.<index>.used``, ``gpu.<index>.process_used`` and
 ``process.<name>``, in bytes. Totals since the curve began: :data:`DISK_READ`, :data:`DISK_WRITE` in
-bytes, :data:`CPU` in seconds.
+bytes, :data:`CPU`, :data:`CPU_WAIT` and :data:`CPU_WAITS` in seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ DISK_WRITE: Final = "disk.write"
 CPU: Final = "cpu"
 """CPU time of the process tree, user and system."""
 
-TOTALS: Final = frozenset({DISK_READ, DISK_WRITE, CPU})
+CPU_WAIT: Final = "cpu.wait"
+"""How long the program's main thread was ready to run and waited for a processor."""
+
+CPU_WAITS: Final = "cpu.waits"
+"""The same of all threads of the process tree, added up."""
+
+TOTALS: Final = frozenset({DISK_READ, DISK_WRITE, CPU, CPU_WAIT, CPU_WAITS})
 """The series that only rise; the others are levels."""
 
 PROCESS: Final = "process."

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from otel_quant.comparison.figures import (
+    CPU_WAITS,
+    DURATION,
     FIGURES,
     MEMORY_PEAK,
     MEMORY_SEEN,
     PROCESS_PEAK,
+    WAITS,
     Figure,
 )
 from otel_quant.comparison.gate import Check, Verdict
@@ -30,6 +33,8 @@ from otel_quant.rendering.units import counted, cut
 _MOST_ROWS: Final = 60
 _MOST_CHECKS: Final = 40
 _LONGEST_NAME: Final = 80
+_SEEN: Final = 0.01
+"""Part of a run's time that the wait for a processor takes at least where it is shown."""
 
 
 def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
@@ -81,9 +86,10 @@ _DOUBT: Final = (
 
 
 def _is_doubtful(check: Check) -> bool:
-    """Whether a check says that a single run took longer than another."""
+    """Whether a single run is said to be slower than another, and nothing is known of waits."""
     is_time = check.limit is not None and check.limit.figure.kind == "time"
-    return is_time and check.difference is not None and check.difference.p is None
+    is_single = check.difference is not None and check.difference.p is None
+    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -104,11 +110,26 @@ def _of(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
 
 def is_telling(row: StepRow, name: str) -> bool:
     """Whether a side has more than nothing of a figure, and no other figure says more."""
+    if name == CPU_WAITS and row.path:  # of a short step it is not known exactly
+        return False
+    if name in WAITS and not _is_busy(row):
+        return False
     peak = row.figures.get(MEMORY_PEAK)
     if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
         return False
     of = row.figures.get(name)
     return of is not None and any(sample is not None and sample.highest for sample in of.samples)
+
+
+def _is_busy(row: StepRow) -> bool:
+    """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
+    lasted = row.figures[DURATION].samples if DURATION in row.figures else ()
+    return any(
+        waited is not None and seconds is not None and waited.highest > _SEEN * seconds.highest
+        for name in WAITS
+        if name in row.figures
+        for waited, seconds in zip(row.figures[name].samples, lasted, strict=False)
+    )
 
 
 def _figures(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from typing import Final
 
 from otel_quant.comparison.facts import FactDifference, Value
@@ -12,26 +13,22 @@ from otel_quant.comparison.noise import Difference, Sample
 from otel_quant.comparison.runs import path_text
 from otel_quant.comparison.side_by_side import FigureRow
 from otel_quant.rendering.units import (
+    BY_UNIT,
+    binary_sizes,
     count_text,
     counted,
     cut,
-    digits_text,
     duration_text,
-    share_text,
     size,
 )
 
 NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
-_BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
-    "By": size,
-    "s": duration_text,
-    "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
-    "1": share_text,
-}
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 200
+_SEEN: Final = 0.01
+"""Part of a time that a wait makes where it is told."""
 
 _OUTCOMES: Final[Mapping[Outcome, str]] = {
     "within": "within the limits",
@@ -42,7 +39,7 @@ _OUTCOMES: Final[Mapping[Outcome, str]] = {
 
 def value_text(figure: Figure, value: float) -> str:
     """Returns a value with its unit."""
-    return _BY_UNIT.get(figure.unit, count_text)(value)
+    return BY_UNIT.get(figure.unit, count_text)(value)
 
 
 def sample_text(figure: Figure, sample: Sample | None) -> str:
@@ -77,9 +74,15 @@ def ratio_text(difference: Difference | None) -> str:
 
 
 def noise_text(row: FigureRow) -> str:
-    """Returns what the test says of a figure: ``p=0.008``, ``~ p=0.421``."""
-    known = [each for each in row.differences if each is not None and each.p is not None]
-    return " ".join(f"{'' if each.is_clear else f'{NOISE} '}p={each.p:.3f}" for each in known)
+    """Returns what the test says of a figure: ``p=0.008``, ``~ p=0.421``; ``~`` with a run on each side."""
+    known = [each for each in row.differences if each is not None]
+    return " ".join(filter(None, map(_noise_of, known)))
+
+
+def _noise_of(difference: Difference) -> str:
+    if difference.p is None:
+        return NOISE if difference.change and not difference.is_clear else ""
+    return f"{'' if difference.is_clear else f'{NOISE} '}p={difference.p:.3f}"
 
 
 def fact_text(fact: FactDifference, side: int) -> str:
@@ -118,17 +121,36 @@ def check_text(check: Check, side: int) -> str:
         return f"{check.outcome}: {limit.text}: {reasons} (--force compares them all the same)"
     if check.why:
         return f"{check.outcome}: {where}: {limit.text}: {check.why}"
-    return f"{check.outcome}: {where}: {_figures_text(check)}"
+    with binary_sizes(limit.is_binary):
+        text = f"{check.outcome}: {where}: {_figures_text(check)}"
+    if check.waits is None:
+        return text
+    return (
+        f"{text}: its threads waited {duration_text(check.waits)} for a processor, so a busy machine may "
+        "be why; four runs on each side can tell (--force compares them all the same)"
+    )
 
 
 def _figures_text(check: Check) -> str:
     assert check.limit is not None
-    figure = check.limit.figure
-    text = f"{figure.name} {sample_text(figure, check.new)}"
-    if check.base is not None:
-        text += f", base {sample_text(figure, check.base)}"
+    assert check.new is not None
+    figure, new, base = check.limit.figure, check.new, check.base
+    text = f"{figure.name} {sample_text(figure, new)}"
     ratio = ratio_text(check.difference)
+    if base is not None:
+        text += f", base {sample_text(figure, base)}"
+        if not check.limit.is_budget and (_has_waited(new) or _has_waited(base)):
+            text += (
+                f"; without waiting for a processor {value_text(figure, new.median_alone)}, base "
+                f"{value_text(figure, base.median_alone)}"
+            )
+            change = new.median_alone / base.median_alone - 1 if base.median_alone else math.inf
+            ratio = f"{100 * change:+,.1f}"
     return f"{text} ({f'{ratio} %, ' if ratio else ''}limit {check.limit.text})"
+
+
+def _has_waited(sample: Sample) -> bool:
+    return abs(sample.median_alone - sample.median) > _SEEN * abs(sample.median)
 
 
 def outcome_text(verdict: Verdict) -> str:

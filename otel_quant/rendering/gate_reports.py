@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from otel_quant.comparison.figures import Figure
+from otel_quant.comparison.figures import WAITS, Figure
 from otel_quant.comparison.gate import Verdict
 from otel_quant.comparison.noise import Sample
 from otel_quant.comparison.runs import path_text
@@ -80,12 +80,15 @@ def as_bencher(comparison: Comparison) -> str:
 
 
 def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Figure, Sample]]:
-    """Yields the figures of all sides but the base, with the name of the step."""
+    """Yields the figures of all sides but the base, with the name of the step.
+
+    Waits are left out: they would be told as a program that became worse.
+    """
     several = len(comparison.sides) > 2
     for at, side in enumerate(comparison.sides[1:], 1):
         for row in comparison.rows:
             name = path_text(row.path)
             for each in row.figures.values():
                 sample = each.samples[at]
-                if sample is not None:
+                if sample is not None and each.figure.name not in WAITS:
                     yield f"{side.name}: {name}" if several else name, each.figure, sample

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 MB: Final = 10**6
@@ -11,21 +14,40 @@ WITHIN: Final = " > "
 """Between the name of a step and that of one within it."""
 
 _SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_BINARY_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_IS_BINARY: Final = ContextVar("_IS_BINARY", default=False)
 _COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _DIGITS: Final = 3
 
 
+@contextmanager
+def binary_sizes(is_binary: bool) -> Iterator[None]:
+    """Makes sizes within it binary (``16.0 GiB``): what was asked in GiB is answered in GiB.
+
+    Args:
+        is_binary: False leaves them as they are.
+    """
+    token = _IS_BINARY.set(is_binary or _IS_BINARY.get())
+    try:
+        yield
+    finally:
+        _IS_BINARY.reset(token)
+
+
 def size(number: float) -> str:
-    """Returns bytes with a decimal unit and three digits: ``7.53 GB``.
+    """Returns bytes with a unit and three digits: ``7.53 GB``.
+
+    The unit is decimal, except within :func:`binary_sizes`.
 
     Args:
         number: Bytes; may be negative.
     """
+    names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
     position, left = 0, abs(float(number))
-    while left >= 999.5 and position < len(_SIZES) - 1:
-        left, position = left / 1000, position + 1
+    while left >= 999.5 and position < len(names) - 1:
+        left, position = left / base, position + 1
     digits = 0 if position == 0 or left >= 99.95 else 1 if left >= 9.995 else 2
-    return f"{'-' if number < 0 else ''}{left:.{digits}f} {_SIZES[position]}"
+    return f"{'-' if number < 0 else ''}{left:.{digits}f} {names[position]}"
 
 
 def count_text(value: float) -> str:
@@ -57,6 +79,15 @@ def duration_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
+    "By": size,
+    "s": duration_text,
+    "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
+    "1": share_text,
+}
+"""What says a figure, by its UCUM unit."""
 
 
 def clock_text(seconds: float) -> str:

@@ -29,8 +29,11 @@ _CHECKPOINTS: Final = (
     "Read at checkpoints only where no curve was taken: what was between two of them is not known."
 )
 
-_Highest: TypeAlias = Callable[[float, float], float | None]
-"""Returns the highest value of a run between two times; None if none is known."""
+_Span: TypeAlias = tuple[float, float]
+"""Two times of a run."""
+
+_Highest: TypeAlias = Callable[[_Span, _Span], float | None]
+"""Returns the highest value of a run in a span of a stretch of it; None if none is known."""
 
 
 def comparison_charts(
@@ -106,13 +109,24 @@ def _values(time: CommonTime, side: int, highest: _Highest) -> Values:
     for stretch in time.stretches:
         end = stretch.begin + stretch.lengths[side]
         offset = stretch.starts[side] - stretch.begin
+        whole = stretch.starts[side], stretch.starts[side] + stretch.lengths[side]
         for cell in range(int(stretch.begin / every), min(_CELLS - 1, int(end / every)) + 1):
             first, last = max(stretch.begin, cell * every), min(end, (cell + 1) * every)
-            value = highest(first + offset, last + offset) if first <= last else None
+            span = first + offset, last + offset
+            value = highest(span, whole) if first <= last else None
             known = values[cell]
             if value is not None and (known is None or value > known):
                 values[cell] = value
+        if stretch is not time.stretches[-1]:  # at its end the run is over
+            _wait(values, int(stretch.begin / every), int((stretch.begin + stretch.length) / every))
     return tuple(values)
+
+
+def _wait(values: list[float | None], begin: int, end: int) -> None:
+    """Keeps the last value of a stretch until the other run has come to its end."""
+    known = [cell for cell in range(begin, end) if values[cell] is not None]
+    if known:
+        values[known[-1] : end] = [values[known[-1]]] * (end - known[-1])
 
 
 def _levels(run: ComparedRun) -> Iterator[tuple[str, _Highest]]:
@@ -126,7 +140,7 @@ def _levels(run: ComparedRun) -> Iterator[tuple[str, _Highest]]:
         is_own = gpu is None or gpu[1] == series.PROCESS_USED
         if name in _TITLES or (gpu is not None and (is_own or not _has_own(grid, gpu[0]))):
             assert grid is not None
-            yield name, _of_grid(grid, grid.highest[name])
+            yield name, _of_grid(grid, name)
 
 
 def _memory_grid(run: ComparedRun) -> Grid | None:
@@ -139,12 +153,24 @@ def _has_own(grid: Grid | None, index: int) -> bool:
     return grid is not None and series.gpu_process_used(index) in grid.highest
 
 
-def _of_grid(grid: Grid, values: Values) -> _Highest:
-    def highest(first: float, last: float) -> float | None:
-        begin = max(0, int((first - grid.start) // grid.every))
-        end = max(0, 1 + int((last - grid.start) // grid.every))
-        found = [value for value in values[begin:end] if value is not None]
-        return max(found, default=None)
+def _of_grid(grid: Grid, name: str) -> _Highest:
+    columns = grid.highest[name], grid.lowest[name], grid.last[name]
+    times = grid.highest_at.get(name, (None,) * grid.count)
+
+    def value_of(at: int, whole: _Span) -> float | None:
+        """Returns the value of a bucket; of one in which a stretch begins or ends that of its part."""
+        highest, lowest, last = (column[at] for column in columns)
+        when = times[at]
+        if when is None or whole[0] <= when <= whole[1]:
+            return highest
+        if when < whole[0]:
+            return last
+        return lowest if lowest != highest else None  # one reading, and that is of the next stretch
+
+    def highest(span: _Span, whole: _Span) -> float | None:
+        begin, end = (int((each - grid.start) // grid.every) for each in span)
+        found = (value_of(at, whole) for at in range(max(0, begin), min(grid.count, end + 1)))
+        return max((value for value in found if value is not None), default=None)
 
     return highest
 
@@ -162,8 +188,8 @@ def _checkpoints(run: ComparedRun) -> list[tuple[float, float]]:
 def _between(points: Sequence[tuple[float, float]]) -> _Highest:
     """Returns values on the straight line between two points."""
 
-    def highest(first: float, last: float) -> float | None:
-        middle = (first + last) / 2
+    def highest(span: _Span, whole: _Span) -> float | None:
+        middle = sum(span) / 2
         for (start, low), (end, high) in pairwise(points):
             if start <= middle <= end:
                 return low + (high - low) * ((middle - start) / (end - start) if end > start else 1)

@@ -45,6 +45,8 @@ class Grid:
         lowest: Lowest value of each level in each bucket; None where nothing was read.
         highest: Highest value likewise.
         last: Last value likewise, of levels and of totals.
+        highest_at: When the highest value of a level in a bucket was read, in seconds since the recording
+            began; without those of curves that were added up.
         peaks: Highest value of each level and when it was read.
         parts: Number of curves that were added up.
     """
@@ -55,6 +57,7 @@ class Grid:
     lowest: Mapping[str, Values] = field(default_factory=dict)
     highest: Mapping[str, Values] = field(default_factory=dict)
     last: Mapping[str, Values] = field(default_factory=dict)
+    highest_at: Mapping[str, Values] = field(default_factory=dict)
     peaks: Mapping[str, Peak] = field(default_factory=dict)
     parts: int = 1
 
@@ -156,6 +159,10 @@ def _columns(curve: RecordedCurve, began_ns: int, start: float, every: float, co
         highest={name: _part(column, "highest") for name, column in levels.items()},
         last={name: _part(column, "last") for name, column in levels.items()}
         | {name: tuple(column) for name, column in totals.items()},
+        highest_at={
+            name: tuple(None if level is None else offset + level.at / 1000 for level in column)
+            for name, column in levels.items()
+        },
         peaks={
             name: Peak(level.highest, offset + level.at / 1000) for name, level in peaks.items()
         },
@@ -179,7 +186,7 @@ def _sum(parts: list[Grid]) -> Grid:
         value, at = max((value, -at) for at, value in enumerate(last[name]) if value is not None)
         peaks[name] = Peak(value, first.start + (0.5 - at) * first.every)
     values = {name: last[name] for name in levels}
-    return Grid(first.start, first.every, first.count, values, values, last, peaks, len(parts))
+    return Grid(first.start, first.every, first.count, values, values, last, {}, peaks, len(parts))
 
 
 def _held(values: Values, ends: bool) -> Values:

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from otel_quant.comparison.figures import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
 from otel_quant.records import AttributeValue
-from otel_quant.rendering.units import digits_text, duration_text, share_text, size
+from otel_quant.rendering.units import BY_UNIT, digits_text
 from otel_quant.telemetry import catalog, semconv
 
 Value: TypeAlias = AttributeValue
@@ -59,9 +59,10 @@ LISTED: Final = (
     Field(STATUS, "STATUS", "", "`ended`, `failed`, `killed`, `lost` or `running`"),
     Field(MODEL_SIZE, "SIZE", "By", "size of the float model, external data included"),
     Field(ACTIVATION_SIZE, "ACTIVATIONS", "By", "outputs of all nodes of the float model, for one sample"),
-    Field(DURATION, "TIME", "s", "time of the whole program; of a profile, of the run"),
-    Field(MEMORY_PEAK, "PEAK", "By", "highest memory of the program and its children"),
-    Field(DISK_WRITE, "WRITTEN", "By", "bytes written to disk"),
+    *(
+        Field(name, heading, BY_NAME[name].unit, BY_NAME[name].brief)
+        for name, heading in ((DURATION, "TIME"), (MEMORY_PEAK, "PEAK"), (DISK_WRITE, "WRITTEN"))
+    ),
     Field(WHEN, "WHEN", TIME, "when it began, in UTC"),
     Field(PATH, "PATH", "", "the recording or the profile"),
 )  # fmt: skip
@@ -139,12 +140,9 @@ def text_of(value: Value | None, unit: str) -> str:
         return str(value)
     if unit == TIME:
         return moment_text(value, "minutes")
-    if unit in _TEXTS:
-        return _TEXTS[unit](value)
+    if unit in BY_UNIT:
+        return BY_UNIT[unit](value)
     return f"{value:,}" if isinstance(value, int) else digits_text(value)
-
-
-_TEXTS: Final = {"By": size, "s": duration_text, "1": share_text}
 
 
 def moment_text(seconds: float, to: str = "seconds") -> str:

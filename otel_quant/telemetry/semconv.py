@@ -154,6 +154,7 @@ DISK_READ: Final = "quant.disk.read"
 DISK_WRITE: Final = "quant.disk.write"
 CPU_USER: Final = "quant.cpu.user"
 CPU_SYSTEM: Final = "quant.cpu.system"
+CPU_WAIT: Final = "quant.cpu.wait"
 MAJOR_FAULTS: Final = "quant.page_faults.major"
 
 MODEL_ROLE: Final = "quant.model.role"

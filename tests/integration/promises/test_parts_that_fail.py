@@ -46,7 +46,7 @@ FIGURES = {
     "disk": {
         "quant.disk.read", "quant.disk.write", "quant.disk.read_chars", "quant.disk.write_chars",
     },
-    "cpu": {"quant.cpu.user", "quant.cpu.system", "quant.page_faults.major"},
+    "cpu": {"quant.cpu.user", "quant.cpu.system", "quant.cpu.wait", "quant.page_faults.major"},
     "gpu": set(),
     "cache": set(),
 }  # fmt: skip

@@ -23,6 +23,7 @@ USAGE: dict[str, type] = {
     "quant.cpu.user": float,
     "quant.cpu.system": float,
     "quant.page_faults.major": int,
+    "quant.cpu.wait": float,
 }
 """What every step and the run have measured, on Linux and without a GPU."""
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from otel_quant.cli import main
+from tests.fixtures.quark_profile import CUT_PROFILE
 from tests.unit.comparison.recorded_runs import record
 
 GATE = ["--fail-over", "memory.peak=10%", "--fail-over", "duration=20%"]
@@ -192,17 +193,17 @@ def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture
         ),
         (
             {"memory": 1600}, ["--fail-over", "Calibration:memory.peak=500MiB"], 1,
-            "worse: Model Quantization > Calibration: memory.peak 1.68 GB, base 1.05 GB (+60.0 %, "
+            "worse: Model Quantization > Calibration: memory.peak 1.56 GiB, base 0.98 GiB (+60.0 %, "
             "limit Calibration:memory.peak=500MiB)",
         ),
         ({"memory": 1500}, ["--fail-over", "Calibration:memory.peak=500MiB"], 0, ""),
         (
             {}, ["--fail-over", "memory.peak <= 900 MiB"], 1,
-            "worse: total: memory.peak 1.05 GB, base 1.05 GB (limit memory.peak <= 900 MiB)",
+            "worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)",
         ),
         (
             {}, ["--fail-over", "Model Quantization > Post-process:memory.peak<=300MiB"], 1,
-            "worse: Model Quantization > Post-process: memory.peak 419 MB, base 419 MB (limit Model "
+            "worse: Model Quantization > Post-process: memory.peak 400 MiB, base 400 MiB (limit Model "
             "Quantization > Post-process:memory.peak<=300MiB)",
         ),
         (
@@ -270,21 +271,8 @@ def test_a_file_that_is_empty_or_missing_cannot_be_compared(
     )  # fmt: skip
 
 
-PROFILE = """\
-memory_usage:
-- step: "Start"
-  timestamp: 1700000000.5
-  relative_time_secs: 0.0
-  cpu_memory_mb: 100.0
-- step: "Calibration Start"
-  timestamp: 1700000001.5
-  relative_time_secs: 1.0
-  cpu_memory_mb: 200.0
-- step: "Calibration End"
-  timestamp: 1700000003.5
-  relative_time_secs: 3.0
-  cpu_memory_mb: 300.0
-- step: "End"
+PROFILE = f"""\
+{CUT_PROFILE}- step: "End"
   timestamp: 1700000004.5
   relative_time_secs: 4.0
   cpu_memory_mb: 250.0
@@ -434,7 +422,7 @@ def test_limits_of_the_repository_hold_beside_those_of_the_command_line(
     code, _, err = run(capsys, "a", "b", *GATE)
     assert (code, err) == (
         1,
-        "otel-quant: worse: total: memory.peak 1.05 GB, base 1.05 GB (limit memory.peak <= 900 MiB)\n",
+        "otel-quant: worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)\n",
     )
     Path("other.toml").write_text('[compare]\nfail-over = ["duration=20%"]\n')
     assert run(capsys, "a", "b", "--config", "other.toml")[0] == 0
@@ -469,7 +457,7 @@ def test_reports_for_ci_have_the_checks_and_the_new_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(Path("a"))
-    record(Path("b"), seconds=13)
+    record(Path("b"), seconds=13, waited=(0.1, 0.2))
     Path("summary.md").write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     files = ("--junit", "j.xml", "--action-benchmark", "a.json", "--bencher", "b.json")
@@ -505,6 +493,8 @@ def test_reports_for_ci_have_the_checks_and_the_new_figures(
         "total: memory.peak", "Model Quantization > Calibration: cpu.time",
     }  # fmt: skip
     steps = json.loads(Path("b.json").read_text())
+    assert not any("wait" in name for step in steps.values() for name in step)
+    assert not any("wait" in figure["name"] for figure in figures)
     assert steps["Model Quantization > Calibration"]["duration"] == {
         "value": 13.0, "lower_value": 13.0, "upper_value": 13.0,
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_table_says_of_each_figure_what_it_was_computed_from(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
+    options = ("--dim", "N=1024", "--samples", "512", "--limit", "1.07GB")
     wanted = ("--method", "onnxruntime:MinMax", "--method", "onnxruntime:Percentile")
     assert main(["estimate", net, *options, *wanted]) == 0
     assert capsys.readouterr().out == textwrap.dedent("""\
@@ -66,6 +67,19 @@ def test_the_table_says_of_each_figure_what_it_was_computed_from(
         memory: values of one tensor  1.07 GB: 2 copies x 512 samples x 1.05 MB of the largest calibrated tensor
         memory: histograms            49.2 kB: 2 calibrated tensors x 2,048 bins x 12 B
         """)
+
+
+def test_a_limit_in_gib_is_answered_in_gib(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
+    assert main(["estimate", net, *options, "--method", "onnxruntime:Percentile"]) == 0
+    out = capsys.readouterr().out
+    assert [" ".join(line.split()) for line in out.splitlines()[6:10]] == [
+        "",
+        "method samples peak at least at most disk fits 1.00 GiB mostly",
+        "---------------------- ------- -------- -------- -------- ------- ------------- ----------------",
+        "onnxruntime:Percentile 512 2.08 GiB 1.66 GiB 2.29 GiB 256 KiB no activations kept",
+    ]
+    assert not re.search(r"[0-9] [kMG]?B(?!/)", out.replace("x 12 B", "").replace(" 4 B", ""))
 
 
 def test_markdown_begins_with_the_lengths_that_were_assumed(

@@ -7,29 +7,14 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-
-PROFILE = """\
-memory_usage:
-- step: "Start"
-  timestamp: 1700000000.5
-  relative_time_secs: 0.0
-  cpu_memory_mb: 100.0
-- step: "Calibration Start"
-  timestamp: 1700000001.5
-  relative_time_secs: 1.0
-  cpu_memory_mb: 200.0
-- step: "Calibration End"
-  timestamp: 1700000003.5
-  relative_time_secs: 3.0
-  cpu_memory_mb: 300.0
-"""
+from tests.fixtures.quark_profile import CUT_PROFILE
 
 
 def test_a_profile_has_its_page_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = tmp_path / "quark_profile.yaml"
-    profile.write_text(PROFILE)
+    profile.write_text(CUT_PROFILE)
     assert main(["report", str(profile)]) == 0
     page = tmp_path / "quark_profile.html"
     size = page.stat().st_size
@@ -63,6 +48,6 @@ def test_what_cannot_be_read_or_written_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("quark_profile.yaml").write_text(PROFILE)
+    Path("quark_profile.yaml").write_text(CUT_PROFILE)
     assert main(["report", *arguments]) == 1
     assert capsys.readouterr().err == f"otel-quant: {said}\n"

@@ -145,6 +145,13 @@ def test_conditions_choose(
     assert paths(capsys, *options) == found
 
 
+def test_what_is_asked_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ("--where", "model=resnet50", "--where", "memory.peak>1GiB", "--value", "memory.peak")
+    out = printed(capsys, *chosen, "--format", "markdown")
+    assert "GiB" in out
+    assert "GB" not in out
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -32,6 +32,7 @@ def record(
     error: str | None = None,
     ends: bool = True,
     goes_on: bool = False,
+    waited: tuple[float, float] | None = None,
     steps: tuple[str, ...] = ("Model Quantization", "Calibration", "Post-process"),
 ) -> Path:
     """Makes a recording; its last two steps are within the first.
@@ -46,6 +47,8 @@ def record(
         error: Exception that ended the second step and the run.
         ends: Whether it has an end.
         goes_on: Whether its process holds its file still; else it is gone.
+        waited: For how long the main thread waited for a processor in the second step, and all threads
+            together; None for a system that does not tell.
         steps: Names of the steps.
     """
     folder = RecordedFolder(path, {**ORIGIN, **(origin or {})})
@@ -53,6 +56,11 @@ def record(
     outer = process.step(steps[0], 1)
     inner = process.step(steps[1], 2, outer, attributes={"quant.calibration.method": "MinMax"})
     peak: dict[str, Any] = {"quant.memory.peak": memory * MIB}
+    waits: dict[str, Any] = {}
+    if waited is not None:
+        waits = {"quant.cpu.wait": waited[0]}
+        ends = {"cpu": seconds, "cpu.wait": waited[0], "cpu.waits": waited[1]}
+        folder.curve([(1.9, {}, dict.fromkeys(ends, 0)), (2.1 + seconds, {}, ends)])
     devices = None
     if allocated is not None:
         peak["quant.gpu.memory.peak"] = 2 * (allocated + reserved) * MIB
@@ -63,7 +71,7 @@ def record(
             process.gone()
         return path
     process.close(
-        inner, at, attributes={**peak, "quant.cpu.user": seconds, "quant.cpu.system": 0.5},
+        inner, at, attributes={**peak, **waits, "quant.cpu.user": seconds, "quant.cpu.system": 0.5},
         devices=devices, error=error,
     )  # fmt: skip
     if error is None:

@@ -84,7 +84,7 @@ def test_child_processes_count_and_the_large_ones_have_series_of_their_own(
     largest = max(highest(curve, name) for name in series)
     assert largest == pytest.approx(empty + 300 * MB, rel=CLOSE)
     last = list(curve.curve.buckets.values())[-2]
-    assert set(last.totals) == {"disk.read", "disk.write", "cpu"}
+    assert set(last.totals) == {"disk.read", "disk.write", "cpu", "cpu.wait", "cpu.waits"}
 
 
 def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:

@@ -66,7 +66,7 @@ START: Final = Reading(
     resources={
         "memory": MemoryReading(rss=900, tree_rss=1000, high_water=950),
         "disk": DiskReading(read=10, write=20, read_chars=100, write_chars=200),
-        "cpu": CpuReading(user=1.5, system=0.25, major_faults=2),
+        "cpu": CpuReading(user=1.5, system=0.25, major_faults=2, wait=0.5),
         "gpu": (gpu(0, 500, 100, 7), gpu(1, 50, None, None)),
     },
 )
@@ -76,7 +76,7 @@ LATER: Final = Reading(
     resources={
         "memory": MemoryReading(rss=1100, tree_rss=1200, high_water=4000),
         "disk": DiskReading(read=13, write=1020, read_chars=104, write_chars=1205),
-        "cpu": CpuReading(user=3.75, system=0.5, major_faults=7),
+        "cpu": CpuReading(user=3.75, system=0.5, major_faults=7, wait=1.75),
         "gpu": (gpu(0, 450, 150, 9), gpu(1, 70, None, None)),
     },
 )

@@ -44,6 +44,7 @@ USAGE = {
     "quant.cpu.user": 2.25,
     "quant.cpu.system": 0.25,
     "quant.page_faults.major": 5,
+    "quant.cpu.wait": 1.25,
     "quant.cache.disk.peak": 6000,
     "quant.gpu.memory.start": 550,
     "quant.gpu.memory.end": 520,

@@ -1,0 +1,123 @@
+"""What the wait for a processor makes of times, and how a gate judges them on a busy machine."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from otel_quant.comparison.gate import Verdict, judge
+from otel_quant.comparison.limits import parse
+from otel_quant.comparison.runs import compared_run
+from otel_quant.comparison.side_by_side import Comparison, Side, side_by_side
+from otel_quant.comparison.waits import alone, waits_between
+from otel_quant.recordings.reader import read
+from otel_quant.rendering.comparison_words import change_text, check_text
+from tests.fixtures.recorded import RecordedFolder
+from tests.unit.comparison.recorded_runs import record
+
+CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "figures", "expected"),
+    [
+        ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (8, 4)),
+        ("duration", {"duration": 10, "cpu.time": 36, "cpu.wait": 2, "cpu.waits": 3}, (9, 4)),
+        ("duration", {"duration": 10, "cpu.wait": 2}, (8, 6)),
+        ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 30}, (8, 0)),
+        ("cpu.time", {"cpu.time": 20, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (20, 8)),
+        (
+            "calibration.sample_rate",
+            {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 3},
+            (10, 20),
+        ),
+        (
+            "calibration.sample_rate",
+            {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 9},
+            (10, math.inf),
+        ),
+        ("memory.peak", {"memory.peak": 7, "duration": 10, "cpu.wait": 2}, (7, 7)),
+    ],
+)
+def test_a_time_lies_between_itself_without_a_wait_for_others_and_without_twice_all_waits(
+    name: str, figures: dict[str, float], expected: tuple[float, float]
+) -> None:
+    assert alone(name, figures, 4) == pytest.approx(expected)
+
+
+def test_the_waits_of_a_step_are_at_most_those_between_the_readings_around_it(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    folder.process().begin(0).gone()
+    folder.curve([(at, {}, {"cpu.waits": at**2}) for at in range(6)], interval=1)
+    waits = waits_between(read(tmp_path / "r"))
+    assert [waits(*step) for step in ((2.5, 3.5), (0, 1), (4, 99))] == [16 - 1, 1, 25 - 9]
+    nothing = waits_between(read(record(tmp_path / "without")))
+    assert nothing(0, 1) is None
+
+
+def compared(tmp_path: Path, base: list[Path], new: list[Path]) -> Comparison:
+    sides = (Side(name, tuple(compared_run(path.name, read(path)) for path in paths))
+             for name, paths in (("base", base), ("new", new)))  # fmt: skip
+    return side_by_side(tuple(sides))
+
+
+def judged(comparison: Comparison, *, force: bool = False) -> Verdict:
+    return judge(comparison, [parse("Calibration:duration=20%")], force=force)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waited", "outcome", "shown"),
+    [
+        (13, (0.1, 0.3), "worse", "+3.00 s"),
+        (20, (9, 9), "within", "~"),
+        (20, (5, 8), "not comparable", "~"),
+        (13, (0.1, 4), "not comparable", "~"),
+        (13, None, "worse", "+3.00 s"),
+    ],
+)
+def test_a_longer_time_of_one_run_counts_unless_waits_may_be_all_of_it(
+    tmp_path: Path,
+    seconds: float,
+    waited: tuple[float, float] | None,
+    outcome: str,
+    shown: str,
+) -> None:
+    base = record(tmp_path / "base", waited=(0, 0))
+    new = record(tmp_path / "new", seconds=seconds, waited=waited)
+    comparison = compared(tmp_path, [base], [new])
+    assert judged(comparison).outcome == outcome
+    row = next(row for row in comparison.rows if row.path == CALIBRATION)
+    duration = row.figures["duration"]
+    assert change_text(duration.figure, duration.differences[0]) == shown
+
+
+def test_what_waits_may_explain_is_said_and_can_be_forced(tmp_path: Path) -> None:
+    base = record(tmp_path / "base", waited=(0, 0))
+    new = record(tmp_path / "new", seconds=20, waited=(5, 8))
+    comparison = compared(tmp_path, [base], [new])
+    verdict = judged(comparison)
+    assert (verdict.exit_code, check_text(verdict.checks[0], 1)) == (
+        3,
+        "not comparable: Model Quantization > Calibration: duration 20.0 s, base 10.0 s; without "
+        "waiting for a processor 15.0 s, base 10.0 s (+50.0 %, limit Calibration:duration=20%): its threads waited 8.00 s for a processor, so a busy machine may be why; "
+        "four runs on each side can tell (--force compares them all the same)",
+    )
+    assert judged(comparison, force=True).outcome == "worse"
+
+
+@pytest.mark.parametrize(("more", "outcome"), [(0, "within"), (3, "worse")])
+def test_four_busy_runs_on_each_side_are_judged_without_the_wait_of_the_main_thread(
+    tmp_path: Path, more: float, outcome: str
+) -> None:
+    def recorded(name: str, computed: float, waits: tuple[float, ...]) -> list[Path]:
+        return [
+            record(tmp_path / f"{name}{at}", seconds=computed + at / 10 + wait, waited=(wait, wait))
+            for at, wait in enumerate(waits)
+        ]
+
+    base, new = recorded("base", 10, (9, 2, 14, 5)), recorded("new", 10 + more, (12, 17, 8, 20))
+    assert judged(compared(tmp_path, base, new)).outcome == outcome

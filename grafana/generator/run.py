@@ -120,7 +120,7 @@ def _checkpoints() -> panels.Marks:
 def _warnings() -> panels.Marks:
     return panels.Marks(
         "Warnings", panels.LOKI, f'{panels.RECORDS} | severity_text = "WARN"', panels.RED,
-        titleFormat="{{__line__}}", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
+        titleFormat="Warning", textFormat="", tagKeys=names.label(semconv.STEP_NAME),
     )  # fmt: skip
 
 

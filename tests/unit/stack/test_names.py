@@ -97,6 +97,13 @@ def test_every_name_outside_of_queries_is_in_the_contract(file: Path) -> None:
     assert labels - LABELS - ON_CHECKPOINTS - ON_COSTS - ON_MODELS_AT_WORK == set()
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_label_in_a_legend_or_a_mark_is_in_the_contract(file: Path) -> None:
+    formats = re.findall(r'"(?:legend|title|text)Format": "([^"]*)"', file.read_text())
+    shown = {name for text in formats for name in re.findall(r"\{\{(\w+)\}\}", text)}
+    assert shown - LABELS - ON_CHECKPOINTS - OF_THE_STACK == set()
+
+
 def test_the_check_finds_a_name_that_is_never_sent() -> None:
     metric = Query(
         ("x", "y"), "A", "prometheus", 'sum by (job) (rate(quant_steps_total{a="b"}[5m]))'

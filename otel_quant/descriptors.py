@@ -9,12 +9,17 @@ have numbers that a program reaches only with hundreds of files open.
 from __future__ import annotations
 
 import ctypes
+import errno
+import itertools
 import os
 import sys
 from typing import Final
 
+if sys.platform != "win32":
+    import resource
+
 _LEAST: Final = 700
-"""Smallest number of a descriptor; the usual limit is 1024."""
+"""Smallest number of a descriptor; the usual limit is 1024. Half of a limit below 1400."""
 
 _DUPLICATE_ABOVE: Final = 1030
 """F_DUPFD_CLOEXEC of Linux."""
@@ -25,7 +30,7 @@ def _libc() -> ctypes.PyDLL | None:
     if sys.platform != "linux":
         return None
     try:
-        return ctypes.PyDLL(None, use_errno=True)
+        return ctypes.PyDLL(None)
     except OSError:  # a Python that is linked statically
         return None
 
@@ -34,7 +39,7 @@ _LIBC: Final = _libc()
 
 
 def open_apart(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Opens a file, on Linux under a number of 700 or more where the process may have as many.
+    """Opens a file; on Linux under a number that the program's files do not have.
 
     Args:
         path: The file.
@@ -49,14 +54,15 @@ def open_apart(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> i
     """
     if _LIBC is None:
         return os.open(path, flags, mode)
-    name = os.fsencode(path)
-    # No other thread runs Python code from here to the end: the first number is not used again.
-    low = int(_LIBC.open(name, flags | os.O_CLOEXEC, mode))
-    error = ctypes.get_errno()
-    if low >= 0:
-        high = int(_LIBC.fcntl(low, _DUPLICATE_ABOVE, _LEAST))
-        if high < 0:
-            return low  # the limit of the process is lower
-        _LIBC.close(low)
-        return high
-    raise OSError(error, os.strerror(error), os.fspath(path))
+    least = min(_LEAST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    # Iterators, because `next` runs them in one go: between two lines of Python another thread might
+    # close the first number and open a file of its own.
+    opened = map(_LIBC.open, (os.fsencode(path),), (flags | os.O_CLOEXEC,), (mode,))
+    low, to_move, to_close = itertools.tee(opened, 3)
+    moved = map(_LIBC.fcntl, to_move, (_DUPLICATE_ABOVE,), (least,))
+    number, descriptor, _ = next(zip(low, moved, map(_LIBC.close, to_close), strict=True))
+    if number < 0:
+        return os.open(path, flags, mode)  # says why it cannot be opened
+    if descriptor < 0:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.fspath(path))
+    return int(descriptor)

@@ -23,9 +23,6 @@ from otel_quant.launcher.group_witness import GroupWitness
 _NOT_PASSED_ON: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 """Signals that nobody can take, or that tell us of the program."""
 
-_ENDS_STOPPED: Final = (signal.SIGTERM, signal.SIGHUP)
-"""Signals after which a shell continues a job that it knows to be stopped, so that they end it."""
-
 _SHELL: Final = "/bin/sh"
 """Runs a script without a first line that names its interpreter, as every shell has it."""
 
@@ -118,33 +115,17 @@ class Program:
                 return Ending(signal=os.WTERMSIG(status), max_rss=usage.ru_maxrss)
             if os.WIFEXITED(status):
                 return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
-            if not self._is_stopped() or signal.SIGCONT in signal.sigpending():
-                continue
-            if self._waits_to_end():
-                # Sent after it stopped, by someone who could not know: this process goes on as yet.
-                os.kill(self.pid, signal.SIGCONT)
-                continue
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
-            with while_stopped():
-                _stop(os.WSTOPSIG(status))
+            if self._is_stopped() and signal.SIGCONT not in signal.sigpending():
+                with while_stopped():
+                    _stop(os.WSTOPSIG(status))
 
     def _is_stopped(self) -> bool:
-        state = self._status("State:")
-        return state is None or state.startswith("T")  # where there is no /proc, as was reported
-
-    def _waits_to_end(self) -> bool:
-        """Whether the program, which is stopped, will take a signal that ends it when it goes on."""
-        pending = int(self._status("ShdPnd:") or "0", 16) & ~int(self._status("SigBlk:") or "0", 16)
-        return any(pending >> number - 1 & 1 for number in _ENDS_STOPPED)
-
-    def _status(self, key: str) -> str | None:
-        """Returns a figure that the kernel tells of the program; empty if it has ended."""
-        status = Path(f"/proc/{self.pid}/status")
+        state = Path(f"/proc/{self.pid}/stat")
         try:
-            lines = status.read_text(errors="replace").splitlines()
+            return state.read_text().rpartition(")")[2].split()[0] == "T"
         except OSError:
-            return "" if status.parent.parent.exists() else None
-        return next((line.removeprefix(key).strip() for line in lines if line.startswith(key)), "")
+            return not state.parent.parent.exists()  # where there is no /proc, as was reported
 
     def _pass_on(self, number: int) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,12 @@ _NOT_FOUND: Final = 127
 
 _VIEW_ENDS: Final = 10.0
 """Seconds that the live view has for its last look."""
+
+_MOST_STEPS: Final = 50
+"""Steps that are printed at the end, of all processes together."""
+
+_FEWEST_STEPS: Final = 5
+"""Steps that are printed of each of many processes."""
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
@@ -195,6 +202,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     import dataclasses
 
     from otel_quant.launcher.python_notes import why_no_step
+    from otel_quant.recordings.layout import processes_in
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
@@ -203,9 +211,14 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         # What models cost is in the report: of many models it would take the steps off the screen.
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
-        lines = [report({folder: recording}, "table")]
+        most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
+        lines = [report({folder: recording}, "table", most)]
+        if any(len(run.steps) > most for run in runs):
+            lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:
-        why = printable(why_no_step(notes))
+        # A process that has begun a run makes its file before it writes the first event.
+        is_lost = not recording.runs and bool(processes_in(recording.path))
+        why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
         ending = recording.ending
         lines = [
             f"otel-quant: no step was recorded: {why}",

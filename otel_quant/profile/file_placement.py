@@ -17,12 +17,13 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from otel_quant.descriptors import open_apart
 from otel_quant.profile.path import beside
 
 try:
     import fcntl
 except ImportError:  # Windows: whether a living run writes a file cannot be known
-    fcntl = None  # type: ignore[assignment]  # the module is an object or None
+    fcntl = None  # type: ignore[assignment]  # mypy has no type "this module or None"
 
 _TRIES: Final = 100
 _NO_LINKS: Final = frozenset(
@@ -101,7 +102,7 @@ def create_unlocked(target: Path, flags: int) -> tuple[int, Path]:
     """
     for _ in range(_TRIES):
         try:
-            return os.open(target, flags | os.O_CREAT | os.O_EXCL, 0o666), target
+            return open_apart(target, flags | os.O_CREAT | os.O_EXCL), target
         except FileExistsError:
             try:
                 target.rename(_free_number_1(target))

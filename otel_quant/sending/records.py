@@ -37,7 +37,8 @@ class Records:
         self._cut = cut_of(run, recording)
         self._steps = {step.index: step for step in run.steps}
         self._made: list[Any] = []
-        # The type that exporters take has changed between versions of the SDK: it makes them.
+        # The type that exporters take has changed between versions of the SDK: it makes them. So has
+        # the name of their base class.
         provider = LoggerProvider(resource_of(run), shutdown_on_exit=False)
         kept: Any = Kept(self._made)
         provider.add_log_record_processor(SimpleLogRecordProcessor(kept))

@@ -21,6 +21,7 @@ MODULES: Final = {
 
 SHARED: Final = frozenset(
     {
+        "descriptors",
         "fault_boundary",
         "log",
         "records",
@@ -35,6 +36,7 @@ SHARED: Final = frozenset(
 
 PARTS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
+    "descriptors": frozenset(),
     "fault_boundary": frozenset({"log"}),
     "records": frozenset(),
     "resources": frozenset(),

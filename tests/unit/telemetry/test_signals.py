@@ -96,6 +96,7 @@ RUN_ATTRIBUTES = {
 BEGAN_POINT = {
     **NAME,
     "quant.run.rank": 1,
+    "process.pid": 4711,
     "quant.input.name": "small",
     "quant.calibration.method": "Percentile",
     "quant.config.name": "XINT8",

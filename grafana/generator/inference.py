@@ -56,7 +56,7 @@ def dashboard() -> builders.Dashboard:
             "quant-inference", "Inference",
             "Models at work, float against quantized: how fast, in how much memory, how far off, and what takes the time.",
             panels.runs(START),
-            START,
+            start=START,
         )
         .with_variable(
             panels.choice("model", "Model", f'label_values({names.prometheus(semconv.INFERENCE_MEDIAN)[0]}{{{names.OF_JOB}, {names.CHOSEN}}}, {MODEL})', "Models of the chosen runs, by the names of their files.")

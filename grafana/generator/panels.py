@@ -33,6 +33,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ThresholdsMode,
     ValueMap,
     ValueMappingResult,
+    VariableHide,
     VariableOption,
     VariableRefresh,
     VariableSort,
@@ -381,11 +382,15 @@ class Marks(Builder[AnnotationQuery]):
 
 
 START = names.prometheus(semconv.RUN_START)[0]
-OF_RESULT = f'/{names.RUN_NAME}="([^"]+)"/'
 
 
 def board(
-    uid: str, title: str, description: str, run: dashboard.QueryVariable, start: str = START
+    uid: str,
+    title: str,
+    description: str,
+    run: dashboard.QueryVariable,
+    processes: dashboard.QueryVariable | None = None,
+    start: str = START,
 ) -> dashboard.Dashboard:
     """Returns a dashboard with the variables that all have.
 
@@ -394,6 +399,7 @@ def board(
         title: Its title.
         description: What it is for.
         run: The choice of runs.
+        processes: The choice of their processes; those of many runs are nothing to choose from.
         start: The metric that says when each of them began.
     """
     made = (
@@ -419,11 +425,12 @@ def board(
         )
         .with_variable(run)
         .with_variable(
-            choice(
+            processes
+            or choice(
                 "instance", "Process",
                 f'label_values({start}{{{names.OF_JOB}, {names.CHOSEN}}}, instance)',
-                "One process of a run: it may have children and ranks.",
-            )
+                "All processes of the chosen runs.",
+            ).hide(VariableHide.HIDE_VARIABLE)
         )
     )  # fmt: skip
 
@@ -456,6 +463,19 @@ def run(several: bool = False) -> dashboard.QueryVariable:
         .description("Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.")
         .datasource(PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(".+")
+    )  # fmt: skip
+
+
+def processes() -> dashboard.QueryVariable:
+    """Returns the choice of processes of one run, by rank and process id."""
+    rank, pid = names.label(semconv.RUN_RANK), names.label(semconv.PROCESS_PID)
+    each = f"max by (instance, {rank}, {pid}) (max_over_time({START}{{{names.OF_JOB}, {names.CHOSEN}}}[$__range]))"
+    for label, words in ((rank, "rank $1,"), (pid, "pid $1")):
+        each = f'label_replace({each}, "{label}", "{words}", "{label}", "(.+)")'
+    named = f'max by (instance, process) (label_join({each}, "process", " ", "{rank}", "{pid}"))'
+    return (
+        choice("instance", "Process", f"query_result({named})", "One process of a run: it may have children and ranks.")
+        .regex('/instance="(?<value>[^"]+)",process=" ?(?<text>[^"]+)"/').sort(VariableSort.NATURAL_ASC)
     )  # fmt: skip
 
 

@@ -77,6 +77,7 @@ def dashboard() -> builders.Dashboard:
         "quant-run", "Quantization run",
         "One run: what it is doing, how far it is, how big it is, and what each step cost.",
         panels.run(),
+        panels.processes(),
     )  # fmt: skip
     return (
         board.with_variable(

@@ -146,6 +146,7 @@ class Points:
                 {
                     **name,
                     semconv.RUN_RANK: run.rank,
+                    semconv.PROCESS_PID: run.pid,
                     semconv.RUN_TRACE_ID: trace,
                     semconv.INPUT_NAME: model_name(model) if isinstance(model, str) else None,
                     **{key: first.get(key) for key in _OF_START},

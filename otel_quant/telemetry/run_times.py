@@ -59,6 +59,7 @@ class RunTimes:
         described: dict[str, str | int | None] = {
             semconv.RUN_NAME: run.name,
             semconv.RUN_RANK: run.rank,
+            semconv.PROCESS_PID: run.pid,
             semconv.RUN_TRACE_ID: trace_id,
             semconv.INPUT_NAME: run.model,
             semconv.CALIBRATION_METHOD: run.method,

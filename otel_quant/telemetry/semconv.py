@@ -272,7 +272,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
-    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint", "reading"), "4711"),
+    Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint", "reading", "metric"), "4711"),
     Attribute(PROCESS_COMMAND_LINE, "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run",), "python quantize.py --samples 128"),
     Attribute(PYTHON_VERSION, "string", "", "Version of Python.", ("run",), "3.12.4"),
     Attribute(HOST_NAME, "string", "", "Name of the machine.", ("run",), "build-7"),
@@ -469,7 +469,7 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 METRICS: Final[tuple[Metric, ...]] = (
     Metric(STEP_DURATION, "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS),
     Metric(STEP_ACTIVE, "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS),
-    Metric(RUN_START, "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME)),
+    Metric(RUN_START, "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, PROCESS_PID, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME)),
     Metric(RUN_MEMORY_PEAK, "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,)),
     Metric(RUN_END, "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,)),
     Metric(RUN_MEMORY_LIMIT, "observable_gauge", "By", "Memory the process may use.", ()),

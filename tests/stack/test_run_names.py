@@ -158,12 +158,18 @@ def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, 
     (name,) = world.ask(menu, job=RANKS)
     assert re.fullmatch(rf"{RANKS} \d{{4}}-\d\d-\d\dT[\d:.]+Z", name)
     chosen = {"job": RANKS, "run": name}
-    processes = {
-        q.place[1]: len(world.ask(q, **chosen))
-        for q in QUERIES
-        if q.place in (("Quantization run", "instance"), ("Quantization run", "trace"))
+    menus = {
+        q.place[1]: q for q in QUERIES if q.place[0] == "Quantization run" and q.ref == "variable"
     }
-    assert processes == {"instance": 2, "trace": 2}
+    processes = world.options(world.filled(menus["instance"], chosen), menus["instance"].regex)
+    assert [re.sub(r"\d+$", "", text) for text, _ in sorted(processes)] == [
+        "rank 0, pid ",
+        "rank 1, pid ",
+    ]
+    assert len(world.ask(menus["trace"], **chosen)) == 2
+    other = {"job": SERVICE, "run": NAMES[0]}
+    ((text, _),) = world.options(world.filled(menus["instance"], other), menus["instance"].regex)
+    assert re.fullmatch(r"pid \d+", text)
     runs = shown(world, binaries, "runs", job=RANKS)
     assert [(one.name, one.unit) for one in runs["Runs"].columns] == [
         ("Began", "dateTimeAsIso"),

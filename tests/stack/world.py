@@ -85,7 +85,7 @@ class World:
         text = self.filled(query, variables)
         now = at or time.time()
         if query.ref == "variable":
-            return self.values(text, query.regex)
+            return [value for _, value in self.options(text, query.regex)]
         if query.store == "prometheus":
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
             if query.instant:
@@ -126,15 +126,19 @@ class World:
             **{f"${name}": quoted(value) for name, value in given.items()},
         }
         known = re.compile("|".join(map(re.escape, values)))
-        assert "$" not in known.sub("", query.text), query.text
+        rest = re.sub(r'"[^"]*\$1[^"]*"', "", known.sub("", query.text))  # of label_replace
+        assert "$" not in rest, query.text
         return known.sub(lambda found: values[found[0]], query.text)
 
-    def values(self, query: str, regex: str) -> list[str]:
-        """Returns what `label_values(selector, label)` or `query_result(query)` gives.
+    def options(self, query: str, regex: str) -> list[tuple[str, str]]:
+        """Returns what `label_values(selector, label)` or `query_result(query)` offers.
 
         Args:
             query: The variable's query.
             regex: What it takes of each result, between slashes.
+
+        Returns:
+            What a person chooses of, and the value that each stands for.
         """
         if query.startswith("query_result("):
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
@@ -144,8 +148,9 @@ class World:
             selector, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/label/{label}/values"
             texts = fetch(url, **{"match[]": selector})["data"]
-        chosen = re.compile(regex[1:-1] or "(.*)")
-        return [match[1] for text in texts if (match := chosen.search(text))]
+        chosen = re.compile(regex[1:-1].replace("(?<", "(?P<") or "(.*)")
+        found = [match for text in texts if (match := chosen.search(text))]
+        return [(each.groupdict().get("text", each[1]), each[1]) for each in found]
 
 
 @contextmanager

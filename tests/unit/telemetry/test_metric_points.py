@@ -28,6 +28,7 @@ from tests.unit.telemetry.literal_run import (
 BEGAN_POINT = {
     **NAME,
     "quant.run.rank": 1,
+    "process.pid": 4711,
     "quant.input.name": "small",
     "quant.calibration.method": "Percentile",
     "quant.config.name": "XINT8",

@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         result = bench(options.variants, asked, _command(options))
     except VariantsError as error:
-        raise UserError(printable(str(error)), MISUSED) from error
+        raise UserError(printable(str(error)), FAILED) from error
     measurement = measurement_of_bench(result, began_ns, time.time_ns())
     _print(result, options.format)
     if recording is not None:
@@ -136,8 +136,7 @@ COMMAND: Final = Command(
         "Runs variants of a model, each in a process of its own, and says side by side how fast they "
         "are, in how much memory, how large, how long they took to quantize and to compile, and how "
         "far off their outputs are from the baseline's. Exit codes: 0 all were measured, "
-        f"{FAILED} one could not be, {MISUSED} the command line makes no sense or the script gives "
-        "no variants."
+        f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense."
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -143,11 +143,14 @@ def _is_script(model: str) -> bool:
 
 
 def _run_script(options: argparse.Namespace) -> int:
+    import time
     from importlib.util import find_spec
 
+    from otel_quant.inference.measurement import measurement_of
     from otel_quant.inference.pytorch.script import measure_script
     from otel_quant.inference.variants import VariantsError
     from otel_quant.recordings.layout import INFERENCE
+    from otel_quant.sending.inference import send_inference
 
     [script, *others] = sorted(options.models, key=_is_script, reverse=True)
     if others:
@@ -166,15 +169,19 @@ def _run_script(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
         raise UserError("PyTorch is not installed; expected: pip install otel-quant[torch]")
     recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
+    began_ns = time.time_ns()
     try:
         result = measure_script(script, _asked(options))
     except VariantsError as error:
         raise UserError(printable(str(error)), FAILED) from error
+    measurement = measurement_of(result, began_ns, time.time_ns(), library=result.runtime)
     problems = [f"{each.path}: {each.problem}" for each in result.models if each.problem]
     if len(problems) < len(result.models):
         _print(result, options)
         if recording is not None:
             write_for(recording, result.to_json(), "--record")
+    sys.stdout.flush()
+    send_inference(measurement, None if recording is None else recording.parent)
     if problems:
         raise UserError("\notel-quant: ".join(problems), FAILED)
     return 0

@@ -158,37 +158,46 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "problem", "code"),
     [
-        (("nothing.py:variants",), "nothing.py: no such file; expected path/to/script.py:function"),
+        (
+            ("nothing.py:variants",),
+            "nothing.py: no such file; expected path/to/script.py:function",
+            1,
+        ),
         (
             ("script.py:variants",),
             "script.py:variants raised ValueError: no weights (line 2)",
+            1,
         ),
-        (("script.py:a", "script.py:b"), "script.py:b is a second script; expected one"),
+        (("script.py:a", "script.py:b"), "script.py:b is a second script; expected one", 1),
         (
             ("float.onnx", "float.onnx"),
             "'float.onnx' stands for two variants; expected each name once",
+            1,
         ),
         (
             ("float.onnx", "--baseline", "int8"),
             "--baseline 'int8' is none of the variants; expected one of float.onnx",
+            1,
         ),
         (
             ("script.py:variants", "--data", "inputs.npz"),
             "--data: a script gives the inputs itself; expected ONNX files alone",
+            2,
         ),
         (
             ("float.onnx", "--record", "."),
             "--record: . is no recording; expected a folder that `otel-quant run` made",
+            2,
         ),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(
-    files: tuple[str, str], arguments: tuple[str, ...], problem: str, tmp_path: Path
+    files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("def variants():\n    raise ValueError('no weights')\n")
-    assert run(tmp_path, *arguments, code=2) == ("", f"otel-quant: {problem}\n")
+    assert run(tmp_path, *arguments, code=code) == ("", f"otel-quant: {problem}\n")
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])

@@ -23,6 +23,7 @@ from otel_quant.rendering.units import counted, digits_text, share_text, size
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20
 _MOST_OPERATORS: Final = 20
+_MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _MICRO: Final = 1e-6
 
@@ -112,6 +113,8 @@ def settings(result: InferenceResult) -> Mapping[str, str]:
     facts = dict.fromkeys(name for model in measured for name in model.facts)
     for name, shown in {**_PER_MODEL, **{name: _fact(name) for name in facts}}.items():
         texts = {model.path: shown(model) for model in measured}
+        if name in facts:  # of what a model does not use nothing is known
+            texts = {path: text for path, text in texts.items() if text}
         if len(set(texts.values())) == 1:
             found[name] = next(iter(texts.values()))
         else:
@@ -196,7 +199,7 @@ _SIZES: Final[Sequence[tuple[str, Callable[[MemoryUse], int | None]]]] = (
     ("arena", lambda memory: memory.arena_held),
     ("arena in use", lambda memory: memory.arena_used),
     ("weights on disk", lambda memory: memory.weights_on_disk),
-    ("in memory", lambda memory: memory.weights_in_memory),
+    ("weights in memory", lambda memory: memory.weights_in_memory),
 )
 
 
@@ -340,9 +343,11 @@ def _node_cells(kernels: Sequence[RanKernel]) -> tuple[str, ...]:
     micros = sum(each.micros for each in kernels)
     macs = max((each.macs or 0 for each in kernels), default=0)
     names = list(dict.fromkeys(each.op_type for each in kernels))
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
     more = f" x {len(kernels)}" if len(kernels) > 1 else ""
     return (
-        shortened(f"{', '.join(names)}{more}", _LONGEST),
+        f"{', '.join(names)}{more}",
         _micros(micros),
         share_text(sum(each.share for each in kernels)),
         rate_text(1e6 * macs / micros if macs and micros else None),

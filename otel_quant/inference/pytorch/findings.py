@@ -145,6 +145,22 @@ def _converted(evidence: Evidence) -> Iterator[Met]:
             )
 
 
+def _reordered(evidence: Evidence) -> Iterator[Met]:
+    for kernel in evidence.kernels:
+        outer = kernel
+        while outer.parent is not None:
+            outer = evidence.kernels[outer.parent]
+        if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
+            why = "copies what it takes to another layout, channels last"
+            yield Met(
+                kernel.module,
+                [kernel],
+                f"{_name(outer)} {why}",
+                "inputs of the model in torch.channels_last",
+                f"{outer.name} {why}",
+            )
+
+
 def _observed(evidence: Evidence) -> Iterator[Met]:
     groups: dict[str, list[Kernel]] = {}
     for kernel in evidence.kernels:
@@ -218,6 +234,11 @@ DEFECTS: Final[Sequence[tuple[str, Callable[[Evidence], Iterator[Met]], str]]] =
     ("in_float", _within, "aten/src/ATen/native/quantized, of PyTorch's repository"),
     ("unfused", _between, _X86_GUIDE),
     ("inserted", _converted, "torch.profiler"),
+    (
+        "inserted",
+        _reordered,
+        "aten/src/ATen/native/quantized/cpu/qconv.cpp, of PyTorch's repository",
+    ),
     ("observed", _observed, "torchao/quantization/pt2e, of torchao's repository"),
     ("fallback", _engine, "aten/src/ATen/native/quantized/cpu/qnnpack, of PyTorch's repository"),
     ("fallback", _slow, "aten/src/ATen/native/Convolution.cpp, of PyTorch's repository"),

@@ -97,8 +97,12 @@ def test_operators_of_each_engine_belong_to_modules_and_have_types(
         ("dequantize", "quint8 -> float32"): 1,
     }
     assert model.facts["quantized engine"] == engine
-    made_for_arm = engine == "qnnpack" and ON_X86
-    assert found(model) == ({"fallback": {"(model)"}} if made_for_arm else {})
+    made_for_arm = {"fallback": {"(model)"}} if engine == "qnnpack" and ON_X86 else {}
+    assert found(model) == {"inserted": {"stem.0"}} | made_for_arm
+    [reordered] = [each for each in model.findings if each.kind == "inserted"]
+    assert reordered.sentence.startswith(
+        "quantized::conv2d_relu of `stem.0` copies what it takes to another layout, channels last ("
+    )
     assert model.accuracy is not None
     [error] = model.accuracy.outputs
     assert error.sqnr is not None
@@ -280,3 +284,9 @@ def test_the_mark_is_what_is_held_at_once_and_not_the_sum() -> None:
     assert model.memory.allocated == pytest.approx(2 * once, rel=0.01)
     assert model.memory.alive == pytest.approx(once, rel=0.01)
     assert model.memory.run_growth == pytest.approx(once, rel=0.05)
+
+
+def test_an_input_in_channels_last_is_not_copied() -> None:
+    image = IMAGE.to(memory_format=torch.channels_last)
+    [model] = named(measure_inference(by_engine(ENGINES[-1])(), image, runs=1)).values()
+    assert "inserted" not in found(model)

@@ -290,3 +290,47 @@ def test_an_input_in_channels_last_is_not_copied() -> None:
     image = IMAGE.to(memory_format=torch.channels_last)
     [model] = named(measure_inference(by_engine(ENGINES[-1])(), image, runs=1)).values()
     assert "inserted" not in found(model)
+
+
+class _Nested(nn.Module):
+    """A graph within a module, which is called by the names of its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traced = torch.fx.symbolic_trace(convolutions())
+        exported = torch.export.export(_Scaled(), (), {"x": torch.ones(2, 10), "scale": 2.0})
+        self.exported = exported.module()
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.exported(x=self.traced(image), scale=2.0)
+        return result
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(10, 4)
+
+    def forward(self, *, x: torch.Tensor, scale: float) -> torch.Tensor:
+        result: torch.Tensor = self.inner(x) * scale
+        return result
+
+
+def test_operators_of_graphs_belong_to_the_modules_that_their_nodes_name() -> None:
+    [model] = named(measure_inference(_Nested(), {"image": IMAGE}, runs=1)).values()
+    assert model.inputs == {"image": "float32 2x3x32x32"}
+    assert model.ran is not None
+    outermost = {
+        (each.node, each.op_type)
+        for each in model.ran.kernels
+        if each.op_type in ("aten::conv2d", "aten::linear", "aten::mul", "aten::flatten")
+    }
+    assert outermost == {
+        ("traced.stem.0", "aten::conv2d"),
+        ("traced.depthwise.0", "aten::conv2d"),
+        ("traced.point.0", "aten::conv2d"),
+        ("traced", "aten::flatten"),
+        ("traced.head", "aten::linear"),
+        ("exported.inner", "aten::linear"),
+        ("exported", "aten::mul"),
+    }

@@ -266,6 +266,7 @@ def operator_table(ran: Ran, unit: Unit) -> Table:
             _micros(each.micros),
             share_text(each.share),
             rate_text(each.macs_per_second),
+            _size_text(each.allocated),
             each.provider,
         )
         for each in ran.operators[:_MOST_OPERATORS]
@@ -278,19 +279,24 @@ def operator_table(ran: Ran, unit: Unit) -> Table:
                 _micros(sum(each.micros for each in rest)),
                 share_text(sum(each.share for each in rest)),
                 "-",
+                _size_text(_sum_of([each.allocated for each in rest])),
                 "",
             )
         )
-    header = ("operator", unit.kernels, "time", "share", "rate", "provider")
-    return _with_rate(header, ("", "", "us", "", "GMAC/s", ""), rows)
+    header = ("operator", unit.kernels, "time", "share", "rate", "allocated", "provider")
+    return _of_what_is_known(header, ("", "", "us", "", "GMAC/s", "", ""), rows)
 
 
-def _with_rate(
+def _sum_of(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+def _of_what_is_known(
     header: tuple[str, ...], units: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 ) -> Table:
-    """Returns a table without its rate if no rate is known."""
-    at = header.index("rate")
-    kept = [i for i in range(len(header)) if i != at or any(row[at] != "-" for row in rows)]
+    """Returns a table without the columns of which nothing is known."""
+    kept = [i for i in range(len(header)) if not rows or any(row[i] != "-" for row in rows)]
     return Table(
         tuple(header[i] for i in kept),
         tuple(units[i] for i in kept),
@@ -335,7 +341,7 @@ def node_table(kernels: Sequence[RanKernel], top: int, unit: Unit) -> tuple[Tabl
     slowest = sorted(groups.items(), key=lambda group: -sum(each.micros for each in group[1]))
     rows = [(shortened(name, _LONGEST), *_node_cells(group)) for name, group in slowest[:top]]
     header = (unit.node, "kernel", "time", "share", "rate", "operands and results")
-    table = _with_rate(header, ("", "", "us", "", "GMAC/s", ""), rows)
+    table = _of_what_is_known(header, ("", "", "us", "", "GMAC/s", ""), rows)
     return table, max(0, len(slowest) - top)
 
 

@@ -16,7 +16,7 @@ from otel_quant.inference.pytorch.flow import flow_of
 from otel_quant.inference.pytorch.ranges import observers_of
 from otel_quant.inference.pytorch.subject import Subject
 from otel_quant.inference.pytorch.weights import weight_bytes
-from otel_quant.inference.pytorch.what_ran import conversions_of, ran_of
+from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
 from otel_quant.inference.results import Accuracy, InferenceResult, MemoryUse, ModelResult
 from otel_quant.inference.rounds import in_turn, latency
 
@@ -53,8 +53,7 @@ def measure_models(
     subjects = [Subject(name, model, inputs) for name, model in models.items()]
     with ExitStack() as kept:
         kept.enter_context(torch.no_grad())
-        on_gpu = torch.cuda.is_available()
-        devices = [torch.cuda.current_device()] if on_gpu else []
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         kept.enter_context(_engine_set_back())
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
@@ -101,7 +100,7 @@ def _result(subject: Subject, first: Subject | None) -> ModelResult:
             if beside is None
             else compared_arrays(beside.outputs, subject.outputs)
         )
-    said = subject.copied.said.kernels
+    said = on_gpu(profile) if subject.on_gpu else subject.copied.said.kernels
     evidence = Evidence(
         profile.kernels, said, subject.engine, flow_of(profile.kernels), observers_of(subject.model)
     )

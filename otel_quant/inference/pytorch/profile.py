@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -170,7 +169,7 @@ def _kernels(
                 operator.allocated,
                 known.inputs if known is not None else (),
                 known.outputs if known is not None else (),
-                tuple(Counter(name for name, _ in seen.on_device.get(operator.number, ()))),
+                tuple(name for name, _ in seen.on_device.get(operator.number, ())),
             )
         )
     return found

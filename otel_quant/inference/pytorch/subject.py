@@ -94,6 +94,8 @@ class Subject:
         self.engine = str(torch.backends.quantized.engine)
         self._args, self._kwargs = arguments(given)
         tensors = [*self._args, *self._kwargs.values()]
+        if isinstance(self.model, torch.nn.Module):
+            tensors += [*self.model.parameters(), *self.model.buffers()]
         self.inputs = dict(self._shown_inputs())
         self.on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
         kept.enter_context(left_unchanged(self.model))

@@ -292,6 +292,23 @@ def test_an_input_in_channels_last_is_not_copied() -> None:
     assert "inserted" not in found(model)
 
 
+@pytest.mark.slow
+def test_a_compiled_part_of_a_model_is_compiled_once_and_torch_warns_of_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    from torch._dynamo.utils import counters
+
+    model = convolutions()
+    model.stem = torch.compile(model.stem)
+    counters.clear()
+    [measured] = named(measure_inference(model, IMAGE, runs=2)).values()
+    assert counters["stats"]["unique_graphs"] == counters["frames"]["total"] == 1
+    assert measured.ran is not None
+    modules = {each.node for each in measured.ran.kernels if "conv" in each.op_type}
+    assert modules == {"stem", "depthwise.0", "point.0"}
+    assert not [each for each in recwarn if "hook" in str(each.message)]
+
+
 class _Nested(nn.Module):
     """A graph within a module, which is called by the names of its arguments."""
 

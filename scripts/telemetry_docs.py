@@ -22,6 +22,10 @@ _PLACES = {
     "forecast": "records of forecasts",
     "device": "device records",
     "ending": "records of endings",
+    "inference": "spans of inferences and benchmarks",
+    "measured model": "model inference spans",
+    "operator": "records of operators",
+    "finding": "records of findings",
     "metric": "metrics",
 }
 
@@ -40,6 +44,8 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
+| span | one per `otel-quant inference` or benchmark, a child like a run | `{inference}`, `{benchmark}` |
+| span | one per model that it measures, a child of it; none per operator | `{model}` |
 | log records | see [Events](#events) | `quant.*` |
 | metrics | see [Metrics](#metrics) | `quant.*` |
 
@@ -107,6 +113,9 @@ def document() -> str:
         _INTRO.format(
             root=semconv.ROOT_SPAN,
             cost=semconv.COST_SPAN,
+            inference=semconv.INFERENCE_SPAN,
+            benchmark=semconv.BENCHMARK_SPAN,
+            model=semconv.MODEL_SPAN,
             run_started=semconv.RUN_STARTED_EVENT,
             scope=semconv.SCOPE,
             schema=semconv.SCHEMA_URL,

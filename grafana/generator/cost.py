@@ -118,7 +118,7 @@ def _figures(role: str) -> panels.Panel:
 
 
 def _heaviest() -> panels.Panel:
-    costed = f'{panels.RECORDS} | {ROLE}!="" | {names.label(semconv.CHECKPOINT_NAME)}=""'
+    costed = f'{panels.RECORDS} | {ROLE}!="" | {names.label(semconv.CHECKPOINT_NAME)}="" | {names.label(semconv.MODEL_NAME)}=""'
     targets = [
         panels.logql_table(
             f"max by ({names.RUN_NAME}, {ROLE}, node) (max_over_time({costed}"

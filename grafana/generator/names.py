@@ -14,6 +14,7 @@ from otel_quant.telemetry import catalog, semconv
 _UNITS = {
     "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
     "1": "_ratio",  # on gauges only
+    "dB": "_dB",
 }  # fmt: skip
 _SUFFIXES = {
     "histogram": ("_bucket", "_sum", "_count"),

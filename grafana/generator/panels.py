@@ -126,14 +126,18 @@ def thresholds(*steps: tuple[float | None, str], percent: bool = False) -> Any:
 SHARE_OF_LIMIT = thresholds((None, GREEN), (0.8, YELLOW), (0.9, RED))
 
 
-def chart(title: str, description: str, unit: str, *targets: Any) -> timeseries.Panel:
+def chart(
+    title: str, description: str, unit: str, *targets: Any, from_zero: bool = True
+) -> timeseries.Panel:
     """Returns a chart over time."""
     panel = (
-        timeseries.Panel().title(title).description(description).unit(unit).min(0)
+        timeseries.Panel().title(title).description(description).unit(unit)
         .no_value("No data in this time range").fill_opacity(10).line_width(2)
         .legend(_legend())
         .datasource(_datasource(targets)).span(12).height(9)
     )  # fmt: skip
+    if from_zero:
+        panel = panel.min(0)
     for target in targets:
         panel = panel.with_target(target)
     return panel
@@ -281,7 +285,24 @@ def transformed(
     return panel
 
 
-def matrix(panel: table.Panel, title: str, row: str, column: str) -> table.Panel:
+def merged(panel: table.Panel, order: Mapping[str, str], newest: str) -> table.Panel:
+    """Returns a table whose queries have the same labels, a row for each set of their values.
+
+    Args:
+        panel: The table.
+        order: See `columns`.
+        newest: Title of the column by which rows are sorted, the largest first.
+    """
+    kept, named = columns(order)
+    return transformed(
+        panel,
+        (kept, transform("merge"), named, transform("sortBy", fields={}, sort=[{"field": newest, "desc": True}])),
+    )  # fmt: skip
+
+
+def matrix(
+    panel: table.Panel, title: str, row: str, column: str, value: str = "Value"
+) -> table.Panel:
     """Returns a table with a row and a column for each value of two labels.
 
     Args:
@@ -289,9 +310,10 @@ def matrix(panel: table.Panel, title: str, row: str, column: str) -> table.Panel
         title: Title of the column with the values of the rows' label.
         row: Label of the rows.
         column: Label of the columns.
+        value: What the data source calls the column with the values.
     """
     panel = panel.with_transformation(
-        transform("groupingToMatrix", columnField=column, rowField=row, valueField="Value", emptyValue="null")
+        transform("groupingToMatrix", columnField=column, rowField=row, valueField=value, emptyValue="null")
     )  # fmt: skip
     return panel.with_transformation(
         transform("organize", excludeByName={}, indexByName={}, renameByName={f"{row}\\{column}": title})
@@ -324,6 +346,8 @@ TO_RUN = (
     "&var-run=${__data.fields." + names.RUN_NAME + ":percentencode}"
 )
 """Address of the dashboard of the run of a table's row. The name of the column is the store's."""
+TO_INFERENCE = "/d/quant-inference/inference?${__url_time_range}&var-run="
+"""Address of the dashboard of models at work, without the run: another service may have measured them."""
 
 
 class _Marks(AnnotationQuery):
@@ -351,8 +375,12 @@ class Marks(Builder[AnnotationQuery]):
         return self.made
 
 
+START = names.prometheus(semconv.RUN_START)[0]
+OF_RESULT = f'/{names.RUN_NAME}="([^"]+)"/'
+
+
 def board(
-    uid: str, title: str, description: str, run: dashboard.QueryVariable
+    uid: str, title: str, description: str, run: dashboard.QueryVariable, start: str = START
 ) -> dashboard.Dashboard:
     """Returns a dashboard with the variables that all have.
 
@@ -361,6 +389,7 @@ def board(
         title: Its title.
         description: What it is for.
         run: The choice of runs.
+        start: The metric that says when each of them began.
     """
     made = (
         dashboard.Dashboard(title).uid(uid).description(description).tags(["quantization"])
@@ -380,27 +409,30 @@ def board(
         )  # fmt: skip
     return (
         made.with_variable(
-            choice("job", "Job", f"label_values({START}, job)", "The service: OTEL_SERVICE_NAME.")
+            choice("job", "Job", f"label_values({start}, job)", "The service: OTEL_SERVICE_NAME.")
         )
         .with_variable(run)
         .with_variable(
             choice(
                 "instance", "Process",
-                f'label_values({START}{{job=~"$job", {names.CHOSEN}}}, instance)',
+                f'label_values({start}{{job=~"$job", {names.CHOSEN}}}, instance)',
                 "One process of a run: it may have children and ranks.",
             )
         )
     )  # fmt: skip
 
 
-START = names.prometheus(semconv.RUN_START)[0]
-NEWEST_FIRST = f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({START}{{job=~"$job"}}[$__range]))))'
-OF_RESULT = f'/{names.RUN_NAME}="([^"]+)"/'
+def _newest_first(start: str) -> str:
+    return f'query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({start}{{job=~"$job"}}[$__range]))))'
 
 
-def runs() -> dashboard.QueryVariable:
-    """Returns the choice of any runs, by name; all of them at first."""
-    return choice("run", "Run", NEWEST_FIRST, "Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
+def runs(start: str = START) -> dashboard.QueryVariable:
+    """Returns the choice of any runs, by name; all of them at first.
+
+    Args:
+        start: The metric that says when each of them began.
+    """
+    return choice("run", "Run", _newest_first(start), "Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
 
 
 def run(several: bool = False) -> dashboard.QueryVariable:
@@ -410,7 +442,7 @@ def run(several: bool = False) -> dashboard.QueryVariable:
         several: Whether others may be chosen beside it.
     """
     return (
-        dashboard.QueryVariable("run").label("Run").query(NEWEST_FIRST).regex(OF_RESULT)
+        dashboard.QueryVariable("run").label("Run").query(_newest_first(START)).regex(OF_RESULT)
         .description("Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.")
         .datasource(PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(".+")

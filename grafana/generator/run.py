@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import logs
 from grafana_foundation_sdk.models.common import BigValueTextMode
-from grafana_foundation_sdk.models.dashboard import VariableRefresh
+from grafana_foundation_sdk.models.dashboard import DashboardLinkType, VariableRefresh
 
 from grafana.generator import names, panels
 from grafana.generator import run_figures as figures
@@ -83,6 +83,11 @@ def dashboard() -> builders.Dashboard:
             .description("Trace of the run; ranks have one each. A click on a step chooses its own.")
             .query(f'label_values({panels.START}{{job=~"$job", {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        )
+        .link(
+            builders.DashboardLink("Its models at work").type(DashboardLinkType.LINK)
+            .url("/d/quant-inference/inference?var-run=${run:percentencode}").keep_time(True).icon("bolt")
+            .tooltip("What was measured of the models that this run has made, where it has the run's name")
         )
         .annotation(_checkpoints())
         .annotation(_warnings())

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from otel_quant.cli import (
+    bench,
     compare,
     cost,
     estimate,
@@ -36,6 +37,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     cost.COMMAND,
     estimate.COMMAND,
     inference.COMMAND,
+    bench.COMMAND,
 )
 """The subcommands, in the order of the help."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from otel_quant.cli.command import Command, UserError
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
+    from otel_quant.cost import InputSpec
     from otel_quant.inference.measure import Measured
     from otel_quant.inference.options import Options
     from otel_quant.inference.results import InferenceResult
@@ -36,6 +38,47 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an ONNX file, or script.py:function of PyTorch models; others are compared with the "
         "first",
     )
+    add_model_arguments(parser)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--runs",
+        type=whole_number("runs", _MOST_RUNS),
+        metavar="N",
+        help="timed runs of each model",
+    )
+    length.add_argument(
+        "--seconds",
+        type=seconds(_MOST_SECONDS),
+        default=3.0,
+        metavar="S",
+        help="time for the timed runs of each model (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=whole_number("runs", _MOST_RUNS),
+        default=3,
+        metavar="N",
+        help="runs before (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
+    )
+    parser.add_argument(
+        "--top",
+        type=whole_number("nodes", _MOST_RUNS),
+        default=10,
+        metavar="N",
+        help="nodes of each model in tables (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
+    )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
     parser.add_argument(
         "--format",
         choices=("table", "json", "csv", "markdown", "html"),
@@ -78,7 +121,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=whole_number("threads", _MOST_RUNS),
         metavar="N",
-        help="threads within a kernel (default: onnxruntime's)",
+        help="threads within a kernel (default: what the runtime takes)",
     )
     parser.add_argument(
         "--level",
@@ -86,48 +129,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="level of onnxruntime's graph optimization (default: %(default)s)",
     )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--runs",
-        type=whole_number("runs", _MOST_RUNS),
-        metavar="N",
-        help="timed runs of each model",
-    )
-    length.add_argument(
-        "--seconds",
-        type=seconds(_MOST_SECONDS),
-        default=3.0,
-        metavar="S",
-        help="time for the timed runs of each model (default: %(default).0f)",
-    )
-    parser.add_argument(
-        "--warmup",
-        type=whole_number("runs", _MOST_RUNS),
-        default=3,
-        metavar="N",
-        help="runs before (default: %(default)s)",
-    )
     parser.add_argument(
         "--custom-ops",
         action="append",
         default=[],
         metavar="LIBRARY",
         help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
-    )
-    parser.add_argument(
-        "--layers",
-        action="store_true",
-        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
-    )
-    parser.add_argument(
-        "--top",
-        type=whole_number("nodes", _MOST_RUNS),
-        default=10,
-        metavar="N",
-        help="nodes of each model in tables (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
     )
     parser.add_argument(
         "--record",
@@ -156,10 +163,14 @@ def _is_script(model: str) -> bool:
 
 
 def _run_script(options: argparse.Namespace) -> int:
+    import time
     from importlib.util import find_spec
 
+    from otel_quant.inference.measurement import measurement_of
     from otel_quant.inference.pytorch.script import measure_script
     from otel_quant.inference.variants import VariantsError
+    from otel_quant.recordings.layout import INFERENCE
+    from otel_quant.sending.inference import send_inference
 
     [script, *others] = sorted(options.models, key=_is_script, reverse=True)
     if others:
@@ -177,16 +188,20 @@ def _run_script(options: argparse.Namespace) -> int:
             )
     if find_spec("torch") is None:
         raise UserError("PyTorch is not installed; expected: pip install otel-quant[torch]")
-    recording = None if options.record is None else _recording(options.record)
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
+    began_ns = time.time_ns()
     try:
         result = measure_script(script, _asked(options))
     except VariantsError as error:
         raise UserError(printable(str(error)), FAILED) from error
+    measurement = measurement_of(result, began_ns, time.time_ns(), library=result.runtime)
     problems = [f"{each.path}: {each.problem}" for each in result.models if each.problem]
     if len(problems) < len(result.models):
         _print(result, options)
         if recording is not None:
-            _write(recording, result.to_json(), "--record")
+            write_for(recording, result.to_json(), "--record")
+    sys.stdout.flush()
+    send_inference(measurement, None if recording is None else recording.parent)
     if problems:
         raise UserError("\notel-quant: ".join(problems), FAILED)
     return 0
@@ -196,26 +211,33 @@ def _run(options: argparse.Namespace) -> int:
     if any(map(_is_script, options.models)):
         return _run_script(options)
     # Only now: the other commands are not to wait for these.
+    import time
     from importlib.util import find_spec
 
     from otel_quant.inference.chrome import chrome_trace
     from otel_quant.inference.measure import measure
+    from otel_quant.inference.measurement import measurement_of
+    from otel_quant.recordings.layout import INFERENCE
+    from otel_quant.sending.inference import send_inference
 
     if find_spec("onnxruntime") is None:
         raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
-    recording = None if options.record is None else _recording(options.record)
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
     asked = _asked(options)
     models, problems = _models(options)
-    result = None
     if models:
+        unreadable, began_ns = dict(problems), time.time_ns()
         result = measure(models, asked)
+        measurement = measurement_of(result, began_ns, time.time_ns(), unreadable)
         problems |= {each.path: each.problem for each in result.models if each.problem}
         if any(not each.problem for each in result.models):
             _print(result, options)
             if options.chrome is not None:
-                _write(Path(options.chrome), chrome_trace(models), "--chrome")
+                write_for(Path(options.chrome), chrome_trace(models), "--chrome")
             if recording is not None:
-                _write(recording, result.to_json(), "--record")
+                write_for(recording, result.to_json(), "--record")
+        sys.stdout.flush()
+        send_inference(measurement, None if recording is None else recording.parent)
     if problems:
         failed = [path for path in dict.fromkeys(options.models) if path in problems]
         lines = [f"{printable(path)}: {problems[path]}" for path in failed]
@@ -224,17 +246,28 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _asked(options: argparse.Namespace) -> Options:
+    return replace(
+        session_options(options),
+        runs=options.runs,
+        seconds=options.seconds,
+        warmup=options.warmup,
+        layers=options.layers,
+    )
+
+
+def session_options(options: argparse.Namespace) -> Options:
+    """Returns how sessions are made, of the options of :func:`add_model_arguments`.
+
+    Raises:
+        UserError: A provider has an option without a value.
+    """
     from otel_quant.inference.options import Options
 
     return Options(
         providers=tuple(_provider(text) for text in options.providers),
         threads=options.threads,
         level=options.level,
-        runs=options.runs,
-        seconds=options.seconds,
-        warmup=options.warmup,
         custom_ops=tuple(options.custom_ops),
-        layers=options.layers,
     )
 
 
@@ -257,14 +290,9 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]]:
     """Returns the models that can be read, and what is wrong with the others."""
-    from otel_quant.cost import CostError, parse_dims, parse_inputs
     from otel_quant.inference.subjects import UnreadableError, measured_model
 
-    try:
-        inputs, dims = parse_inputs(options.inputs, option="--input"), parse_dims(options.dims)
-    except CostError as error:
-        wanted = f"; expected {error.expected}" if error.expected else ""
-        raise UserError(printable(error.problem + wanted), MISUSED) from error
+    inputs, dims = shapes_of(options)
     models: list[Measured] = []
     problems: dict[str, str] = {}
     for path in options.models:
@@ -273,6 +301,23 @@ def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]
         except UnreadableError as error:
             problems[path] = printable(str(error).removeprefix(f"{path}: "))
     return models, problems
+
+
+def shapes_of(
+    options: argparse.Namespace,
+) -> tuple[Mapping[str, InputSpec], Mapping[str, int]]:
+    """Returns the shapes of inputs and the lengths of dimensions that the user gives.
+
+    Raises:
+        UserError: One of them makes no sense.
+    """
+    from otel_quant.cost import CostError, parse_dims, parse_inputs
+
+    try:
+        return parse_inputs(options.inputs, option="--input"), parse_dims(options.dims)
+    except CostError as error:
+        wanted = f"; expected {error.expected}" if error.expected else ""
+        raise UserError(printable(error.problem + wanted), MISUSED) from error
 
 
 def _print(result: InferenceResult, options: argparse.Namespace) -> None:
@@ -286,9 +331,17 @@ def _print(result: InferenceResult, options: argparse.Namespace) -> None:
     sys.stdout.writelines(report(result, options.format, options.top))
 
 
-def _recording(path: str) -> Path:
-    """Returns where a result goes in a recording."""
-    from otel_quant.recordings.layout import INFERENCE, MANIFEST
+def path_in_recording(path: str, name: str) -> Path:
+    """Returns where a result goes in a recording.
+
+    Args:
+        path: The recording, as the user gave it.
+        name: Of the file.
+
+    Raises:
+        UserError: It is no recording.
+    """
+    from otel_quant.recordings.layout import MANIFEST
 
     folder = Path(path)
     if not (folder / MANIFEST).is_file():
@@ -296,10 +349,15 @@ def _recording(path: str) -> Path:
             f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
             MISUSED,
         )
-    return folder / INFERENCE
+    return folder / name
 
 
-def _write(path: Path, text: str, option: str) -> None:
+def write_for(path: Path, text: str, option: str) -> None:
+    """Writes a file that an option asks for.
+
+    Raises:
+        UserError: It cannot be written.
+    """
     from otel_quant.report.file import write
 
     try:

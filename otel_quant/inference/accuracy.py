@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 from otel_quant.inference.results import Accuracy, OutputError, TensorError
 
+Saved: TypeAlias = Path | BinaryIO
+"""A file that the process of a model has saved."""
 
-def compared(first: tuple[Sequence[str], Path], other: tuple[Sequence[str], Path]) -> Accuracy:
+
+def compared(first: tuple[Sequence[str], Saved], other: tuple[Sequence[str], Saved]) -> Accuracy:
     """Compares outputs, by their places if no name is the same.
 
     Args:

@@ -63,7 +63,9 @@ class _Model:
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")
+        began = time.perf_counter_ns()
         self._session = self._new_session(self._plain())
+        made = time.perf_counter_ns() - began
         grown = _difference(status("VmRSS"), before)
         try:
             self._feeds = feeds(self._session.get_inputs(), subject, np)
@@ -76,6 +78,7 @@ class _Model:
             "version": onnxruntime.__version__,
             "providers": self._session.get_providers(),
             "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
+            "made": made,
             "first": first[0],
             "warm": sorted(warm)[len(warm) // 2],
             "grown": grown,

@@ -57,6 +57,11 @@ def feeds(inputs: Sequence[Any], subject: Mapping[str, Any], np: Any) -> dict[st
     return found
 
 
+def tensor_text(dtype: object, shape: Sequence[int]) -> str:
+    """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
+    return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+
+
 def _loaded(path: str, np: Any) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from otel_quant.cost.errors import printable
 from otel_quant.inference.accuracy import compared, tensor_errors
+from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph, contents_of
 from otel_quant.inference.findings.record import Evidence
 from otel_quant.inference.findings.table import findings
@@ -82,7 +83,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
                 model.ask(
                     "load",
                     path=model.subject.path,
-                    options=asdict(_options_of(model, options)),
+                    options=asdict(options_of(model, options)),
                     subject=asdict(model.subject),
                 )
                 or {}
@@ -105,7 +106,7 @@ def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
     )
 
 
-def _options_of(model: Measured, options: Options) -> Options:
+def options_of(model: Measured, options: Options) -> Options:
     """Returns a model's options: Quark's library takes 700 MB, which others need not have."""
     if any(op.kind.startswith("com.amd.quark:") for op in model.file.ops):
         return options
@@ -203,7 +204,7 @@ def _result(model: Measured, first: Measured | None, options: Options) -> ModelR
     return replace(
         result,
         inputs={
-            printable(name, _LONGEST): f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+            printable(name, _LONGEST): tensor_text(dtype, shape)
             for name, (dtype, *shape) in loaded["inputs"].items()
         },
         providers=tuple(loaded["providers"]),

@@ -115,6 +115,12 @@ class RanKernel:
     macs_per_second: float | None
     allocated: int | None = None
 
+    @property
+    def types(self) -> str:
+        """Types and shapes of the first operands, without scalars, and of the first results."""
+        taken = [each for each in self.inputs if not each.endswith(" scalar")]
+        return f"{', '.join(taken[:3])} -> {', '.join(self.outputs[:2])}"
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
@@ -353,16 +359,16 @@ def _shortened(model: ModelResult, most: int) -> ModelResult:
 
 
 def _plain(result: InferenceResult) -> dict[str, Any]:
-    return {"schema": SCHEMA, **_without_none(asdict(result)), "noise": result.noise}
+    return {"schema": SCHEMA, **without_none(asdict(result)), "noise": result.noise}
 
 
-def _without_none(value: Any) -> Any:
+def without_none(value: Any) -> Any:
     """Leaves out what is not known, and numbers that JSON does not have."""
     if isinstance(value, dict):
-        found = {key: _without_none(each) for key, each in value.items()}
+        found = {key: without_none(each) for key, each in value.items()}
         return {key: each for key, each in found.items() if each is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(each) for each in value]
+        return [without_none(each) for each in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

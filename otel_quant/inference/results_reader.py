@@ -6,9 +6,11 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from otel_quant.inference.results import SCHEMA, InferenceResult
+
+_Record = TypeVar("_Record")
 
 
 def read_result(text: str) -> InferenceResult:
@@ -17,11 +19,25 @@ def read_result(text: str) -> InferenceResult:
     Raises:
         ValueError: It is no such text, or of another schema.
     """
+    return read_record(text, InferenceResult, SCHEMA)
+
+
+def read_record(text: str, kind: type[_Record], schema: int) -> _Record:
+    """Returns the record of a JSON text.
+
+    Args:
+        text: The text.
+        kind: The class of the record.
+        schema: Version of the JSON that is expected.
+
+    Raises:
+        ValueError: It is no such text, or of another schema.
+    """
     document = json.loads(text)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f"the schema is not {SCHEMA}")
-    found = _made(InferenceResult, document)
-    assert isinstance(found, InferenceResult)
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise ValueError(f"the schema is not {schema}")
+    found = _made(kind, document)
+    assert isinstance(found, kind)
     return found
 
 

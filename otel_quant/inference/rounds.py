@@ -87,25 +87,35 @@ def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latenc
     middle = median(times)
     ratio = apart = None
     if first is not None:
-        ratios = [own / median(other) for own, other in zip(medians, first.rounds, strict=False)]
-        ratio = median(ratios)
-        noise = max(_noise(medians), _noise([median(each) for each in first.rounds]))
-        all_agree = _quantile(ratios, 1) > 1 or _quantile(ratios, 9) < 1
-        apart = all_agree and (len(ratios) >= _FEWEST or abs(ratio - 1) > noise)
+        ratio, apart = compared(medians, [median(each) for each in first.rounds])
     return Latency(
         median=middle * _NANO,
         p10=_quantile(times, 1) * _NANO,
         p90=_quantile(times, 9) * _NANO,
         runs=len(times),
         first=timed.first,
-        noise=_noise(medians),
+        noise=noise(medians),
         ratio=ratio,
         is_apart=apart,
         profiled=profiled,
     )
 
 
-def _noise(medians: Sequence[float]) -> float:
+def compared(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:
+    """Returns the ratio of a model's times to another's, and whether the two can be told apart.
+
+    Args:
+        medians: Its own, by round.
+        others: The other's in the same rounds.
+    """
+    ratios = [own / other for own, other in zip(medians, others, strict=False)]
+    ratio = median(ratios)
+    all_agree = _quantile(ratios, 1) > 1 or _quantile(ratios, 9) < 1
+    spread = max(noise(medians), noise(others))
+    return ratio, all_agree and (len(ratios) >= _FEWEST or abs(ratio - 1) > spread)
+
+
+def noise(medians: Sequence[float]) -> float:
     """Returns half the distance of the quartiles as a share of the median."""
     if len(medians) < 2:
         return 0.0

@@ -133,9 +133,10 @@ def onnx_path(model: object) -> str | None:
 
 
 def error_text(error: BaseException) -> str:
-    """Returns an error's class and its first line."""
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {_cut(line)}" if line else type(error).__name__
+    """Returns an error's class and its first line, with the next where that only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    return f"{type(error).__name__}: {_cut(said)}" if said else type(error).__name__
 
 
 def _line_of(error: Exception, path: str) -> str:

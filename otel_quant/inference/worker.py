@@ -143,23 +143,25 @@ class ModelProcess:
         """
         if self.problem:
             return None
-        if self._worker is None:
-            # Ctrl-C in the middle would leave a process that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            self._worker = Worker(self._module)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
-            return self._worker.ask(request, **arguments)
+            return self._started().ask(request, **arguments)
         except ModelError as error:
             self.problem = printable(str(error), 600)
             self.close()
             return None
 
+    def _started(self) -> Worker:
+        if self._worker is None:
+            # Ctrl-C in the middle would leave a process that nobody knows.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            self._worker = Worker(self._module)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self._worker
+
     @property
     def folder(self) -> Path:
         """Where files of its process go."""
-        assert self._worker is not None
-        return self._worker.folder
+        return self._started().folder
 
     def close(self) -> None:
         """Ends its process."""

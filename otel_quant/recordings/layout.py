@@ -17,6 +17,9 @@ OUTPUT: Final = "output.log"
 INFERENCE: Final = "inference.json"
 """What `otel-quant inference --record` adds."""
 
+BENCH: Final = "bench.json"
+"""What `otel-quant bench --record` adds."""
+
 _EVENTS: Final = "events.{}.jsonl"
 _CURVE: Final = "curve.{}.jsonl"
 _STATE: Final = "state.{}.json"

@@ -362,9 +362,8 @@ def _node_cells(kernels: Sequence[RanKernel]) -> tuple[str, ...]:
 
 
 def types_text(kernel: RanKernel) -> str:
-    """Returns the types and shapes of a kernel, without its scalars."""
-    taken = [each for each in kernel.inputs if not each.endswith(" scalar")]
-    return shortened(f"{', '.join(taken[:3])} -> {', '.join(kernel.outputs[:2])}", 2 * _LONGEST)
+    """Returns the types and shapes of a kernel."""
+    return shortened(kernel.types, 2 * _LONGEST)
 
 
 def findings_text(model: ModelResult) -> Sequence[str]:

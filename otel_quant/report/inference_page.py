@@ -107,38 +107,48 @@ def part_of(result: InferenceResult) -> InferencePart:
 
 
 def _side_by_side(models: Sequence[ModelResult]) -> Iterator[PageTable]:
-    yield _page_table("latency", "Latency, without the profiler", latency_table(models))
-    yield _page_table("memory", "Memory", memory_table(models))
+    yield page_table("latency", "Latency, without the profiler", latency_table(models))
+    yield page_table("memory", "Memory", memory_table(models))
     if others := [model for model in models if model.accuracy is not None]:
-        yield _page_table("error", "How far off", error_table(others))
+        yield page_table("error", "How far off", error_table(others))
 
 
 def _model(number: int, model: ModelResult, unit: Unit) -> ModelPart:
     if model.ran is None:
         return ModelPart(model.path, model.problem)
     tables = [
-        _page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran, unit)),
-        _page_table(
+        page_table(f"operators-{number}", "Kernels by operator", operator_table(model.ran, unit)),
+        page_table(
             f"nodes-{number}", f"By {unit.node}", *node_table(model.ran.kernels, _MOST, unit)
         ),
     ]
     if model.conversions:
         table = conversion_table(model)
-        tables.append(_page_table(f"conversions-{number}", "Changes of type", table))
+        tables.append(page_table(f"conversions-{number}", "Changes of type", table))
     if model.backend:
         table = backend_table(model.backend)
-        tables.append(_page_table(f"backend-{number}", "Kernels below the operators", table))
+        tables.append(page_table(f"backend-{number}", "Kernels below the operators", table))
     if model.accuracy is not None and model.accuracy.layers:
         layers = layer_table(model, len(model.accuracy.layers))
-        tables.append(_page_table(f"layers-{number}", "Error of each tensor", layers))
+        tables.append(page_table(f"layers-{number}", "Error of each tensor", layers))
     findings, more = sentences(model, _MOST)
     if more:
         findings = [*findings, (f"and {more:,} more, which took less time", "")]
     return ModelPart(model.path, "", between_text(model.ran), tuple(findings), tuple(tables))
 
 
-def _page_table(name: str, caption: str, table: Table, left_out: int = 0) -> PageTable:
-    """Returns a table without its last column if that has nothing."""
+def page_table(
+    name: str, caption: str, table: Table, left_out: int = 0, of: str = "inference"
+) -> PageTable:
+    """Returns a table of a page, without its last column if that has nothing.
+
+    Args:
+        name: Its own part of its identifier.
+        caption: What it shows.
+        table: The table.
+        left_out: Rows that are missing already.
+        of: The section that it stands in.
+    """
     width = len(table.header) - (not any(row[-1] for row in table.rows))
     columns = tuple(
         Column(heading, unit, is_text=i in (0, len(table.header) - 1))
@@ -146,7 +156,7 @@ def _page_table(name: str, caption: str, table: Table, left_out: int = 0) -> Pag
     )
     left_out += max(0, len(table.rows) - _MOST)
     return PageTable(
-        f"inference-{name}",
+        f"{of}-{name}",
         caption,
         columns[:width],
         tuple(Row(row[:width]) for row in table.rows[:_MOST]),

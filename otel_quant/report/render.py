@@ -5,6 +5,7 @@ from __future__ import annotations
 from otel_quant.recordings.model import Recording
 from otel_quant.report.answer import answer_of, began_text, program_of
 from otel_quant.report.bands import most_telling
+from otel_quant.report.bench_page import bench_of
 from otel_quant.report.charts import band_data, chart_data
 from otel_quant.report.inference_page import inference_of
 from otel_quant.report.models import models_of
@@ -47,6 +48,7 @@ def render(recording: Recording) -> str:
         steps=step_table(recording, subject) if subject is not None and subject.steps else None,
         models=models_of(recording),
         inference=inference_of(recording.path),
+        bench=bench_of(recording.path),
         origin=origin_of(recording, subject),
         problems=recording.problems[:_MOST_PROBLEMS],
         more_problems=max(0, len(recording.problems) - _MOST_PROBLEMS),

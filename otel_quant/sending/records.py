@@ -38,7 +38,8 @@ class Records:
         self._made: list[Any] = []
         # The type that exporters take has changed between versions of the SDK: it makes them.
         provider = LoggerProvider(resource_of(run), shutdown_on_exit=False)
-        provider.add_log_record_processor(SimpleLogRecordProcessor(_Kept(self._made)))  # type: ignore[arg-type]
+        kept: Any = Kept(self._made)
+        provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
         self._logger = provider.get_logger(SCOPE.name, SCOPE.version, SCOPE.schema_url)
 
     def all(self) -> list[Any]:
@@ -157,7 +158,7 @@ class Records:
         return self._began_ns + round(time * 1e9)
 
 
-class _Kept:
+class Kept:
     """An exporter that keeps what it gets.
 
     Args:
@@ -168,6 +169,7 @@ class _Kept:
         self._made = made
 
     def export(self, batch: Iterable[Any]) -> None:
+        """Keeps a batch."""
         self._made.extend(batch)
 
     def shutdown(self) -> None:

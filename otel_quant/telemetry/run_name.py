@@ -37,14 +37,25 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
 
     path = text(semconv.INPUT_PATH)
     model = model_name(path) if path is not None else None
-    words = (service_name(), model, _instant(info.launched_ns or time_ns))
     return replace(
         info,
-        name=info.name or " ".join(word for word in words if word),
+        name=info.name or made_name(model, info.launched_ns or time_ns),
         model=model,
         method=text(semconv.CALIBRATION_METHOD),
         config=text(semconv.CONFIG_NAME),
     )
+
+
+def made_name(model: str | None, time_ns: int, service: str | None = None) -> str:
+    """Returns a name for what has none.
+
+    Args:
+        model: Name of its model; None without one.
+        time_ns: When it began, in nanoseconds since the epoch.
+        service: The service; None for that of this process.
+    """
+    words = (service or service_name(), model, _instant(time_ns))
+    return " ".join(word for word in words if word)
 
 
 def model_name(path: str) -> str | None:

@@ -26,7 +26,8 @@ SCOPE: Final = "otel_quant"
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending", "metric"
+    "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending", "inference",
+    "measured model", "operator", "finding", "metric",
 ]  # fmt: skip
 
 
@@ -41,7 +42,8 @@ class Attribute:
         brief: Meaning of the value.
         places: Where it is used: the run's root span, a step's span, a model cost span, a
             checkpoint log record, a log record of a reading, of a forecast, of one device or of the
-            end of a program, metric points.
+            end of a program, the span of an inference or of a model in it, a log record of an
+            operator or of what went wrong in it, metric points.
         example: An example value.
     """
 
@@ -156,6 +158,27 @@ MAJOR_FAULTS: Final = "quant.page_faults.major"
 
 MODEL_ROLE: Final = "quant.model.role"
 MODEL_PATH: Final = "quant.model.path"
+MODEL_NAME: Final = "quant.model.name"
+
+INFERENCE_PROVIDER: Final = "quant.inference.provider"
+INFERENCE_MODELS: Final = "quant.inference.models"
+INFERENCE_NOISE: Final = "quant.inference.noise"
+INFERENCE_RUNS: Final = "quant.inference.runs"
+INFERENCE_WEIGHTS: Final = "quant.inference.weights"
+INFERENCE_KERNEL_TIME: Final = "quant.inference.kernel_time"
+INFERENCE_PROBLEM: Final = "quant.inference.problem"
+
+OPERATOR_TYPE: Final = "quant.inference.operator.type"
+OPERATOR_NAME: Final = "quant.inference.operator.name"
+OPERATOR_KERNELS: Final = "quant.inference.operator.kernels"
+OPERATOR_DURATION: Final = "quant.inference.operator.duration"
+OPERATOR_SHARE: Final = "quant.inference.operator.share"
+OPERATOR_TYPES: Final = "quant.inference.operator.types"
+OPERATOR_MAC_RATE: Final = "quant.inference.operator.mac_rate"
+
+FINDING_KIND: Final = "quant.inference.finding.kind"
+FINDING_NODE: Final = "quant.inference.finding.node"
+FINDING_SHARE: Final = "quant.inference.finding.share"
 
 CHECKPOINT_PREFIX: Final = "quant.checkpoint."
 
@@ -207,9 +230,35 @@ _CUSTOM: Final = (
     "a metric's name, what an instrument's name may not have is `_`."
 )
 
+INFERENCE_START: Final = "quant.inference.start"
+INFERENCE_MEDIAN: Final = "quant.inference.duration.median"
+INFERENCE_P10: Final = "quant.inference.duration.p10"
+INFERENCE_P90: Final = "quant.inference.duration.p90"
+INFERENCE_MEMORY_PEAK: Final = "quant.inference.memory.peak"
+INFERENCE_SPEEDUP: Final = "quant.inference.speedup"
+INFERENCE_SQNR: Final = "quant.inference.sqnr"
+INFERENCE_FINDINGS: Final = "quant.inference.findings"
+INFERENCE_CONVERSIONS: Final = "quant.inference.conversions"
+
+_MODEL_LABELS: Final = (RUN_NAME, MODEL_NAME, MODEL_ROLE, INFERENCE_PROVIDER)
+_OF_MODELS: Final = tuple(
+    (Metric(name, "gauge", unit, brief, _MODEL_LABELS), example)
+    for name, unit, brief, example in (
+        (INFERENCE_MEDIAN, "s", "Time of a run of the model without the profiler: half of the runs were faster.", "0.0112"),
+        (INFERENCE_P10, "s", "The same: a tenth of the runs was faster.", "0.0109"),
+        (INFERENCE_P90, "s", "The same: nine tenths of the runs were faster.", "0.0131"),
+        (INFERENCE_MEMORY_PEAK, "By", "Highest RSS of the model's process while the model ran; on a GPU, the most that its allocator held.", "183500800"),
+        (INFERENCE_SPEEDUP, "1", "How many times as fast as the first model, the baseline; absent where the machine was too noisy to tell.", "2.7"),
+        (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs against those of the first model, the worst of them; absent where they are equal.", "31.4"),
+        (INFERENCE_FINDINGS, "{finding}", "What went wrong: kernels and conversions that ran otherwise than the model promises.", "3"),
+        (INFERENCE_CONVERSIONS, "1", "Share of the time of all kernels in those that only convert: quantize, dequantize, cast, reorder or copy.", "0.12"),
+    )
+)  # fmt: skip
+"""The gauges of a model at work, which are attributes of its span as well, each with an example."""
+
 ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(RUN_ID, "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device"), "3f2a9c0e5b7d4a16"),
-    Attribute(RUN_NAME, "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z"),
+    Attribute(RUN_NAME, "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run, an inference that of the run or the recording that it belongs to.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z"),
     Attribute(RUN_TRACE_ID, "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c"),
     Attribute(RUN_RANK, "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "checkpoint", "reading", "metric"), "0"),
     Attribute(RUN_WORLD_SIZE, "int", "", "Number of processes that the launcher started.", ("run",), "8"),
@@ -218,8 +267,8 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(STEP_NAME, "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration"),
     Attribute(STEP_KIND, "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration"),
     Attribute(STEP_INDEX, "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "device"), "3"),
-    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one.", ("run", "step", "checkpoint", "reading", "forecast", "device", "metric"), "amd-quark"),
-    Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step",), "0.13"),
+    Attribute(LIBRARY_NAME, "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "metric"), "amd-quark"),
+    Attribute(LIBRARY_VERSION, "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13"),
     Attribute(CODE_FUNCTION_NAME, "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration"),
     Attribute(ERROR_TYPE, "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError"),
     Attribute(PROCESS_PID, "int", "", "Process id of the run.", ("run", "checkpoint", "reading"), "4711"),
@@ -271,8 +320,9 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(MEMORY_PEAK_RATIO, "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073"),
     Attribute(GPU_COUNT, "int", "{gpu}", "GPUs that the process can see.", ("run",), "1"),
     Attribute(GPU_MEMORY_LIMIT, "int", "By", "Size of the memory of all visible GPUs.", ("run",), "150754820096"),
-    Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`.", ("cost", "metric"), "quantized"),
-    Attribute(MODEL_PATH, "string", "", "File that was costed. Absent when OTEL_QUANT_PATHS is off.", ("cost",), "models/resnet50_int8.onnx"),
+    Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`. At work a model is quantized if it converts to or from integers, or multiplies numbers of 8 bits or fewer.", ("cost", "measured model", "operator", "finding", "metric"), "quantized"),
+    Attribute(MODEL_PATH, "string", "", "File that was costed or measured. Absent when OTEL_QUANT_PATHS is off.", ("cost", "measured model"), "models/resnet50_int8.onnx"),
+    Attribute(MODEL_NAME, "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off.", ("measured model", "operator", "finding", "metric"), "resnet50_int8"),
     Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
     Attribute("quant.model.<role>.sha256", "string", "", "SHA-256 of the model's file, without external data, if OTEL_QUANT_HASH asks for it.", ("run", "cost"), "e3b0c44298fc1c14..."),
     Attribute("quant.model.<role>.params", "int", "{element}", "Elements of the model's static tensors, each counted once.", ("run", "cost"), "25557032"),
@@ -314,6 +364,24 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600"),
     Attribute(FORECAST_GPU_MEMORY_LIMIT, "int", "By", "Size of that GPU's memory.", ("step", "forecast", "reading"), "85899345920"),
     Attribute(FORECAST_TIME_LEFT, "double", "s", "Estimate of the time until the last calibration sample of the step.", ("forecast", "reading"), "1830.5"),
+    Attribute(INFERENCE_PROVIDER, "string", "", "What ran the model for most of the time, or the operator: an execution provider of onnxruntime, an engine of PyTorch.", ("measured model", "operator", "metric"), "CPUExecutionProvider"),
+    Attribute(INFERENCE_MODELS, "int", "{model}", "Models that were to be measured.", ("inference",), "2"),
+    Attribute(INFERENCE_NOISE, "double", "1", "Noise of the machine: half the distance between the quartiles of the rounds' medians, as a share of the median; of the noisiest model.", ("inference",), "0.012"),
+    Attribute(INFERENCE_RUNS, "int", "{run}", "Runs of the model that were timed.", ("measured model",), "300"),
+    Attribute(INFERENCE_WEIGHTS, "int", "By", "Bytes of the model's weights as its file has them.", ("measured model",), "25557032"),
+    Attribute(INFERENCE_KERNEL_TIME, "double", "s", "Time of all kernels in a run, by the profiler.", ("measured model",), "0.0119"),
+    Attribute(INFERENCE_PROBLEM, "string", "", "Why the model could not be measured. Absent when OTEL_QUANT_PATHS is off.", ("measured model",), "crashed with SIGSEGV"),
+    *(Attribute(metric.name, "int" if metric.unit in ("By", "{finding}") else "double", metric.unit, metric.brief, ("measured model",), example) for metric, example in _OF_MODELS),
+    Attribute(OPERATOR_TYPE, "string", "", "The operator.", ("operator",), "QLinearConv"),
+    Attribute(OPERATOR_NAME, "string", "", "Node of the model that the kernel does the work of; the kernel's own name where the runtime has put it in. Absent where the record is of all kernels of the operator.", ("operator",), "/layer1/conv1/Conv"),
+    Attribute(OPERATOR_KERNELS, "int", "{kernel}", "Kernels that the record is of.", ("operator",), "53"),
+    Attribute(OPERATOR_DURATION, "double", "s", "Their time in a run, by the profiler.", ("operator",), "0.0081"),
+    Attribute(OPERATOR_SHARE, "double", "1", "Their share of the time of all kernels.", ("operator",), "0.68"),
+    Attribute(OPERATOR_TYPES, "string", "", "Types and shapes of the kernel's operands, without scalars, and of its results.", ("operator",), "uint8 1x64x56x56 -> uint8 1x64x56x56"),
+    Attribute(OPERATOR_MAC_RATE, "double", "{mac}/s", "MACs per second.", ("operator",), "145000000000"),
+    Attribute(FINDING_KIND, "string", "", "Kind of what went wrong: see [inference](inference.md).", ("finding",), "unfused"),
+    Attribute(FINDING_NODE, "string", "", "Node of the model.", ("finding",), "/layer1/exp/Exp"),
+    Attribute(FINDING_SHARE, "double", "1", "Share of the time of all kernels.", ("finding",), "0.13"),
     Attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8"),
     Attribute(HW_ID, "string", "", "Stable identifier of the GPU: its UUID or PCI address.", ("step", "forecast", "reading", "device", "metric"), "GPU-8f6d7a52-..."),
     Attribute(HW_NAME, "string", "", "Product name of the GPU.", ("device",), "NVIDIA H200"),
@@ -344,6 +412,9 @@ DEVICE_EVENT: Final = "quant.device.used"
 IMPAIRED_EVENT: Final = "quant.device.impaired"
 MODEL_COST_EVENT: Final = "quant.model.cost"
 COST_FAILED_EVENT: Final = "quant.model.cost_failed"
+OPERATOR_EVENT: Final = "quant.inference.operator.timed"
+FINDING_EVENT: Final = "quant.inference.finding.made"
+INFERENCE_FAILED_EVENT: Final = "quant.inference.failed"
 
 EVENTS: Final[tuple[Event, ...]] = (
     Event(RUN_STARTED_EVENT, "The run's span has started: its ids, and the attributes that it has by then."),
@@ -354,6 +425,9 @@ EVENTS: Final[tuple[Event, ...]] = (
     Event(IMPAIRED_EVENT, "A warning: something has begun to slow a GPU down, or its memory has failed."),
     Event(MODEL_COST_EVENT, "The nodes of a costed model with the most MACs, and those with the largest memory."),
     Event(ENDING_EVENT, "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open."),
+    Event(OPERATOR_EVENT, "One of the operators, or of the kernels, that a model at work spends most time in: of each the ten slowest."),
+    Event(FINDING_EVENT, "Something that went wrong while a model was at work: of each model the twenty that take most time."),
+    Event(INFERENCE_FAILED_EVENT, "A warning: a model could not be measured, and why."),
     Event(COST_FAILED_EVENT, "A warning: why a model could not be costed (`message`). The model's span has an event of that name too."),
 )  # fmt: skip
 """Every kind of log record, in the order of the documentation."""
@@ -406,6 +480,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(MODEL_SIZE, "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,)),
     Metric(MODEL_PARAMS, "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,)),
     Metric(MODEL_MACS_CONTRACTION, "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,)),
+    Metric(INFERENCE_START, "gauge", "s", "When models at work began to be measured, in seconds since the epoch.", (RUN_NAME,)),
+    *(metric for metric, _ in _OF_MODELS),
     Metric(CUSTOM_PREFIX + "<name>", "gauge", "", _CUSTOM, (STEP_KIND, STEP_NAME)),
 )  # fmt: skip
 """Metrics that do not come from a resource, in the order of the documentation."""
@@ -415,3 +491,8 @@ ROOT_SPAN: Final = "quantization"
 
 COST_SPAN: Final = "model cost"
 """Name of the span of one model's costing; it is a child of the root span, never of a step."""
+
+INFERENCE_SPAN: Final = "inference"
+BENCHMARK_SPAN: Final = "benchmark"
+MODEL_SPAN: Final = "model inference"
+"""Names of the span of models that were measured beside each other, and of its child for each."""

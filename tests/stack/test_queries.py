@@ -1,8 +1,8 @@
 """Every query of every dashboard and alert, asked of real servers after real runs.
 
 Four quantizations with AMD Quark (one good, one of another model with another method, one
-that fails, one that is killed) and one artificial run, since it uses a GPU and more memory
-than it may, and there is neither here.
+that fails, one that is killed), one artificial run, since it uses a GPU and more memory
+than it may, and there is neither here, and one `otel-quant inference`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.stack.artificial_run import READ_BETWEEN
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun, tempo_binary
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
 from tests.stack.grafana_panels import TIME_RANGE, Shown, show
+from tests.stack.models_at_work import SHOWN, measure, rows_in
 from tests.stack.processes import (
     CONFIGS,
     PATIENCE,
@@ -96,6 +97,7 @@ def world(
             server.start()
         sent = None if binary else instead.spans
         before = World(ports, time.time() - 1, sent, webhook=webhook)
+        measure(made.environment, folder)
         yield run_all(before, made, quantize, send_run)
     finally:
         for server in servers:
@@ -366,6 +368,8 @@ def shown(world: World, binaries: dict[str, str]) -> dict[str, dict[str, Shown]]
         "compare": {**of_run, "baseline": run_named(world, JOB, "narrow", last=False)},
     }
     eventually(lambda: len(costed(world)) == 3, "the models of the three runs that ended well")
+    for query in (query for query in QUERIES if query.place[0] == "Inference"):
+        eventually(lambda query=query: world.ask(query), f"{query}: {query.text}", 30)
     found = {}
     for file in FILES:
         chosen = variables.get(file.stem, {})
@@ -427,13 +431,21 @@ def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
     assert {name for (name,) in table.rows("Run")} == set(world.names.values())
 
 
+def test_models_at_work_stand_side_by_side(shown: dict[str, dict[str, Shown]]) -> None:
+    assert rows_in(shown["Inference"]) == SHOWN
+
+
 def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
     runs = shown["Quantization runs"]["Runs"]
     linked = {column.name: column.links for column in runs.columns if column.links}
     start = f"/d/quant-run/run?{TIME_RANGE}&var-job={JOB}"
-    assert linked == {"Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")]}
+    at_work = f"/d/quant-inference/inference?{TIME_RANGE}"
+    assert linked == {
+        "Run": [[f"{start}&var-run={name}"] for (name,) in runs.rows("Run")],
+        "Model": [[f"{at_work}&var-run={name}"] for (name,) in runs.rows("Run")],
+    }
     steps = shown["Quantization run"]["Steps"]
     name = run_named(world, JOB, "wide")
     starts = Query(

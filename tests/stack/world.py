@@ -87,10 +87,11 @@ class World:
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
         text = query.text
-        every = dict.fromkeys(("job", "run", "instance", "step", "baseline"), ".+")
+        every = dict.fromkeys(("job", "run", "instance", "step", "baseline", "model"), ".+")
         given = {**every, **variables}
         for name, value in {
             "$__rate_interval": RATE_INTERVAL,
+            "$__interval": "5s",
             "$__range": "1h",
             # Loki's is the whole range in a query for one moment.
             "$__auto": "1h" if query.instant else "1m",

@@ -39,7 +39,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "probes": SHARED,
     "forecast": SHARED,
     "recording": SHARED | {"forecast", "probes"},
-    "telemetry": SHARED | {"environment", "forecast", "probes", "recording"},
+    "telemetry": SHARED | {"environment", "forecast", "inference", "probes", "recording"},
     "profile": SHARED | {"environment", "recording"},
     "recordings": SHARED
     | {"environment", "forecast", "probes", "profile", "recording", "telemetry"},
@@ -82,7 +82,8 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "on_pythonpath": frozenset({"launched"}),
     "report": SHARED | {"comparison", "inference", "recordings", "rendering", "telemetry"},
     "runs": SHARED | {"comparison", "profile", "recordings", "rendering", "report", "telemetry"},
-    "sending": SHARED | {"probes", "recordings", "rendering", "telemetry"},
+    "sending": SHARED
+    | {"environment", "inference", "probes", "recordings", "rendering", "telemetry"},
     "watch": SHARED | {"recordings", "rendering", "telemetry"},
     "cli": SHARED
     | {

@@ -156,5 +156,7 @@ def test_only_a_path_is_an_onnx_file() -> None:
 
 def test_an_error_is_its_class_and_its_first_line_that_says_something() -> None:
     assert error_text(RuntimeError("\n  no compiler\nmore")) == "RuntimeError: no compiler"
+    announced = RuntimeError("backend raised:\nNoCompiler: none\n\nmore")
+    assert error_text(announced) == "RuntimeError: backend raised: NoCompiler: none"
     assert error_text(KeyError()) == "KeyError"
     assert error_text(ValueError("x" * 300)) == f"ValueError: {'x' * 200}..."

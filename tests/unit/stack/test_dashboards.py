@@ -17,7 +17,7 @@ from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, SOURCES, load, 
 ids = [file.stem for file in FILES]
 UNITS = {
     "none", "short", "bytes", "s", "ns", "percentunit", "cps", "Bps", "dateTimeAsIso", "watt", "celsius",
-    "hertz",
+    "hertz", "dB",
 }  # fmt: skip
 LINT = yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
 
@@ -156,7 +156,7 @@ def test_no_dashboard_can_be_edited(dashboard: dict[str, Any]) -> None:
 def test_links_lead_to_dashboards_that_exist() -> None:
     uids = {load(file)["uid"] for file in FILES}
     linked = {uid for file in FILES for uid in re.findall(r'"/d/([\w-]+)/', file.read_text())}
-    assert linked == {"quant-run"}
+    assert linked == {"quant-run", "quant-inference"}
     assert linked <= uids
 
 

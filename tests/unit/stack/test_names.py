@@ -20,6 +20,7 @@ LOKI_LABELS = {"service_name", "service_instance_id", "severity_text", "trace_id
 
 UNITS = {
     "By": "_bytes", "s": "_seconds", "1": "_ratio", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
+    "dB": "_dB",
 }  # fmt: skip
 ENDINGS = {
     "histogram": ("_bucket", "_sum", "_count"),
@@ -38,6 +39,10 @@ ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in 
 ON_CHECKPOINTS = {a.name.replace(".", "_") for a in catalog.attributes_on("checkpoint")}
 ON_READINGS = {a.name.replace(".", "_") for a in catalog.attributes_on("reading")}
 ON_COSTS = {a.name.replace(".", "_") for a in catalog.attributes_on("cost")}
+ON_MODELS_AT_WORK = {
+    a.name.replace(".", "_")
+    for a in (*catalog.attributes_on("operator"), *catalog.attributes_on("finding"))
+}
 
 WORDS = {
     "by", "on", "or", "and", "unless", "offset", "group_left", "group_right", "ignoring", "bool",
@@ -70,13 +75,13 @@ def test_every_attribute_of_a_span_is_in_the_contract(query: Query) -> None:
     assert unknown == set()
     assert set(re.findall(r"resource\.([\w.]+)", query.text)) <= RESOURCE
     named = set(re.findall(r'\bname = "([^"]*)"', query.text))
-    assert named <= {semconv.ROOT_SPAN, semconv.COST_SPAN}
+    assert named <= {semconv.ROOT_SPAN, semconv.COST_SPAN, semconv.MODEL_SPAN}
 
 
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "loki"], ids=str)
 def test_every_label_of_a_record_is_in_the_contract(query: Query) -> None:
-    known = LOKI_LABELS | ON_CHECKPOINTS | ON_READINGS | ON_COSTS
-    made = {"unwrap", "json", "node", "macs", "label_format", "memory"}
+    known = LOKI_LABELS | ON_CHECKPOINTS | ON_READINGS | ON_COSTS | ON_MODELS_AT_WORK
+    made = {"unwrap", "json", "node", "macs", "label_format", "memory", "finding"}
     assert names_of(query) - known - made == set()
     in_templates = re.findall(r"\.(\w+)", "".join(re.findall(r"\{\{([^}]*)\}\}", query.text)))
     assert set(in_templates) - known == set()
@@ -89,7 +94,7 @@ def test_every_name_outside_of_queries_is_in_the_contract(file: Path) -> None:
     assert [n for n in attributes if not any(a.fullmatch(n) for a in ATTRIBUTES)] == []
     labels = set(re.findall(r'"(quant_\w+)"', text))
     assert attributes | labels
-    assert labels - LABELS - ON_CHECKPOINTS - ON_COSTS == set()
+    assert labels - LABELS - ON_CHECKPOINTS - ON_COSTS - ON_MODELS_AT_WORK == set()
 
 
 def test_the_check_finds_a_name_that_is_never_sent() -> None:

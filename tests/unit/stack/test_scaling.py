@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from otel_quant.inference.measurement import MOST_FINDINGS, MOST_OPERATORS
+from otel_quant.telemetry import catalog, semconv
+
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = " ".join((ROOT / "docs" / "scaling.md").read_text().split())
 DAY_MS = 86_400_000
@@ -74,6 +77,17 @@ def test_the_runs_of_a_day_follow_from_the_memory_of_their_series() -> None:
     assert float(stored[2]) == pytest.approx(day * TRACES / 1e9, rel=0.15)
     assert float(stored[3]) == pytest.approx(day * LOGS / 1e9, rel=0.15)
     assert number("# for each run a day, in 3 hours") == pytest.approx(SERIES / 8, rel=0.02)
+
+
+def test_the_series_of_an_inference_are_those_of_the_contract() -> None:
+    of_a_model = [each for each in catalog.METRICS if semconv.MODEL_NAME in each.attributes]
+    against_the_first = {semconv.INFERENCE_SPEEDUP, semconv.INFERENCE_SQNR}
+    of_the_first = [each for each in of_a_model if each.name not in against_the_first]
+    series = number("of two models is # series in Prometheus")
+    assert series == 1 + len(of_the_first) + len(of_a_model)
+    assert "an inference is a thirtieth of a run" in TEXT
+    assert SERIES / series == pytest.approx(30, rel=0.1)
+    assert f"{MOST_OPERATORS * 2} records of operators and {MOST_FINDINGS} of findings" in TEXT
 
 
 def test_the_settings_for_other_stores_are_those_of_the_files() -> None:

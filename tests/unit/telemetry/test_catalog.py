@@ -55,13 +55,19 @@ def test_a_metric_of_a_model_is_the_attribute_of_its_name() -> None:
     of_models = {
         metric.name: METRICS[metric.name]
         for metric in catalog.METRICS
-        if semconv.MODEL_ROLE in metric.attributes
+        if metric.name.startswith("quant.model.")
     }
     assert set(of_models) == {
         "quant.model.size",
         "quant.model.params",
         "quant.model.macs_contraction",
     }
+    of_inference = {
+        metric.name: METRICS[metric.name]
+        for metric in catalog.METRICS
+        if semconv.MODEL_ROLE in metric.attributes and metric.name not in of_models
+    }
+    assert of_inference == {name: ATTRIBUTES[name] for name in of_inference}
     assert of_models == {
         name: ATTRIBUTES[name.replace("quant.model.", "quant.model.<role>.")] for name in of_models
     }

@@ -1,0 +1,144 @@
+"""``otel-quant bench``: variants of a model side by side."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cli.argument_types import seconds
+from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.inference import (
+    FAILED,
+    MISUSED,
+    add_model_arguments,
+    path_in_recording,
+    session_options,
+    shapes_of,
+    write_for,
+)
+from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.inference.bench.results import BenchResult
+
+_MOST_SECONDS: Final = 86_400.0
+_REPEATED: Final = {"--baseline": "baseline", "--data": "data", "--threads": "threads"}
+_LISTS: Final = {
+    "--input": "inputs",
+    "--dim": "dims",
+    "--provider": "providers",
+    "--custom-ops": "custom_ops",
+}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "variants",
+        nargs="+",
+        metavar="VARIANTS",
+        help="script.py:function that returns models and inputs, and ONNX files",
+    )
+    parser.add_argument(
+        "--baseline", metavar="NAME", help="compare the others with this one (default: the first)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=seconds(_MOST_SECONDS),
+        default=20.0,
+        metavar="S",
+        help="time for the timed calls of each variant, at most (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="end a variant's process before the next one begins, where memory does not suffice for "
+        "all of them; a busy machine then hits some more than others",
+    )
+    add_model_arguments(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
+    from otel_quant.inference.bench.entries import Fed
+    from otel_quant.inference.bench.measure import BenchOptions, bench
+    from otel_quant.inference.bench.measurement import measurement_of_bench
+    from otel_quant.inference.variants import VariantsError
+    from otel_quant.recordings.layout import BENCH
+    from otel_quant.sending.inference import send_inference
+
+    files = [each for each in options.variants if each.endswith(".onnx")]
+    for name in ("numpy", "onnxruntime") if files else ("numpy",):
+        if find_spec(name) is None:
+            raise UserError(f"{name} is not installed; expected: pip install otel-quant[inference]")
+    for option, given in (("--input", options.inputs), ("--data", options.data)):
+        if given and len(files) < len(options.variants):
+            raise UserError(
+                f"{option}: a script gives the inputs itself; expected ONNX files alone", MISUSED
+            )
+    recording = None if options.record is None else path_in_recording(options.record, BENCH)
+    inputs, dims = shapes_of(options)
+    asked = BenchOptions(
+        options.baseline,
+        options.seconds,
+        options.one_by_one,
+        session_options(options),
+        Fed(inputs, dims, options.data),
+    )
+    began_ns = time.time_ns()
+    try:
+        result = bench(options.variants, asked, _command(options))
+    except VariantsError as error:
+        raise UserError(printable(str(error)), FAILED) from error
+    measurement = measurement_of_bench(result, began_ns, time.time_ns())
+    _print(result, options.format)
+    if recording is not None:
+        write_for(recording, result.to_json(), "--record")
+    sys.stdout.flush()
+    send_inference(measurement, None if recording is None else recording.parent)
+    return FAILED if any(each.problem for each in result.variants) else 0
+
+
+def _command(options: argparse.Namespace) -> str:
+    """Returns the command line that measures the same again."""
+    words = ["otel-quant", "bench", *options.variants]
+    for option, name in _REPEATED.items():
+        if (value := getattr(options, name)) is not None:
+            words += [option, str(value)]
+    words += ["--seconds", f"{options.seconds:g}"]
+    if options.one_by_one:
+        words.append("--one-by-one")
+    if options.level != "all":
+        words += ["--level", options.level]
+    for option, name in _LISTS.items():
+        for value in getattr(options, name):
+            words += [option, value]
+    return shlex.join(words)
+
+
+def _print(result: BenchResult, form: str) -> None:
+    if form == "html":
+        from otel_quant.report.bench_page import render
+
+        sys.stdout.write(render(result))
+        return
+    from otel_quant.rendering.bench_report import bench_report
+
+    sys.stdout.writelines(bench_report(result, form))
+
+
+COMMAND: Final = Command(
+    name="bench",
+    brief="measure variants of a model side by side: time, memory, size, error",
+    description=(
+        "Runs variants of a model, each in a process of its own, and says side by side how fast they "
+        "are, in how much memory, how large, how long they took to quantize and to compile, and how "
+        "far off their outputs are from the baseline's. Exit codes: 0 all were measured, "
+        f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,264 @@
+"""The parent's side of a variant: what its process is asked, and what it has answered."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil
+from statistics import median
+from typing import Any, Final
+
+from otel_quant.cost import CostError, InputSpec
+from otel_quant.cost.errors import printable
+from otel_quant.cost.file_size import file_bytes
+from otel_quant.inference.feeds import tensor_text
+from otel_quant.inference.file_graph import FileGraph
+from otel_quant.inference.measure import options_of
+from otel_quant.inference.options import Options
+from otel_quant.inference.subjects import UnreadableError, measured_model
+from otel_quant.inference.worker import ModelProcess
+
+TORCH_PROCESS: Final = "otel_quant.inference.bench.torch_process"
+_MOST_RUNS: Final = 1000
+_NANO: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What ONNX files are fed.
+
+    Attributes:
+        inputs: Shapes, and perhaps values, of inputs.
+        dims: Lengths of dimensions.
+        data: File of numpy with the inputs; None for random ones.
+    """
+
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    data: str | None = None
+
+
+class Entry(ABC):
+    """A variant while it is measured.
+
+    Args:
+        name: Its name.
+        process: Its process.
+
+    Attributes:
+        name: See there.
+        process: See there.
+        kind: What runs it.
+        problem: What failed; empty as long as nothing has.
+        provider: What it runs on.
+        fed: Its inputs in words, by which they are compared with another's too.
+        facts: Names and values for the settings.
+        quantize: Seconds of the function that made it, if one did.
+        compile: Seconds that are compilation without doubt.
+        first: Seconds of the first calls, one by one.
+        rounds: Seconds of a call in each block of each round.
+        marks: Bytes: the marks of memory until the calls are timed, and while they are.
+        disk: Bytes that it takes on disk.
+        outputs: Names of the outputs, and the file that has them.
+        no_outputs: Why there are none; empty if there are.
+    """
+
+    kind: str
+
+    def __init__(self, name: str, process: ModelProcess) -> None:
+        self.name, self.process = name, process
+        self.problem = self.provider = self.no_outputs = ""
+        self.fed: Sequence[str] = ()
+        self.facts: Mapping[str, str] = {}
+        self.quantize: float | None = None
+        self.compile = 0.0
+        self.first: Sequence[float] = ()
+        self.rounds: list[Sequence[float]] = []
+        self.marks: list[Mapping[str, int | None]] = []
+        self.disk: int | None = None
+        self.outputs: tuple[Sequence[str], bytes] | None = None
+
+    def medians(self) -> Sequence[float]:
+        """Returns the seconds of a call in each round."""
+        return [median(each) for each in self.rounds]
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Makes the variant and calls it for the first times."""
+
+    @abstractmethod
+    def time(self, seconds: float) -> None:
+        """Adds a round of about so many seconds."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Takes what is to be known after the rounds."""
+
+    def ask(self, doing: str, request: str, **arguments: Any) -> Any:
+        """Asks the process; None if something has failed, or does now.
+
+        Args:
+            doing: What it is to do, for the problem.
+            request: Its name.
+            **arguments: Its arguments.
+        """
+        if self.problem:
+            return None
+        found = self.process.ask(request, **arguments)
+        if self.process.problem:
+            self.problem = f"{doing} failed: {self.process.problem}"
+        return found
+
+    def take_outputs(self) -> None:
+        """Takes the outputs of a call; if that fails, the times stand all the same."""
+        if self.problem:
+            return
+        path = self.process.folder / "outputs.npz"
+        names = self.process.ask("outputs", path=str(path))
+        self.no_outputs = self.process.problem
+        if names is not None:
+            self.outputs = names, path.read_bytes()
+
+
+class TorchEntry(Entry):
+    """A variant of a script that torch runs.
+
+    Args:
+        name: Its name.
+        reference: The script with its function.
+        threads: Threads within an operator; None for what the script or torch has.
+        process: A process that has loaded the script; None for a new one.
+        fed: The inputs of that script in words.
+    """
+
+    kind = "torch"
+
+    def __init__(
+        self,
+        name: str,
+        reference: str,
+        threads: int | None,
+        process: ModelProcess | None,
+        fed: Sequence[str],
+    ) -> None:
+        super().__init__(name, process or ModelProcess(TORCH_PROCESS))
+        self._needs_script = process is None
+        self._reference, self._threads, self.fed = reference, threads, fed
+
+    def prepare(self) -> None:  # noqa: D102  # as in the base class; so below
+        if self._needs_script:
+            loaded = self.ask("loading the script", "load", reference=self._reference)
+            self.fed = loaded["fed"] if loaded is not None else ()
+        made = self.ask("making it", "make", name=self.name, threads=self._threads)
+        first = self.ask("its first call", "first")
+        marks = self.ask("its first call", "marks", resets=True)
+        if made is None or first is None or marks is None:
+            return
+        self.quantize, self.first, self.marks = made["took"], first, [marks]
+        self.provider = "cuda" if made["gpu"] else "cpu"
+        self.facts = {
+            "torch": made["version"],
+            "threads of torch": str(made["threads"]),
+            "GPU": made["gpu"],
+        }
+
+    def time(self, seconds: float) -> None:  # noqa: D102
+        times = self.ask("timing it", "time", seconds=seconds)
+        if times is not None:
+            self.rounds.append(times)
+
+    def finish(self) -> None:  # noqa: D102
+        marks = self.ask("timing it", "marks", resets=False)
+        if marks is None:
+            return
+        self.marks.append(marks)
+        self.take_outputs()
+        self.disk = self.process.ask("size")
+
+
+class OnnxEntry(Entry):
+    """A variant that is an ONNX file.
+
+    Args:
+        name: Its name.
+        path: The file.
+        fed: What it is fed.
+        options: How its session is made.
+    """
+
+    kind = "onnx"
+
+    def __init__(self, name: str, path: str, fed: Fed, options: Options) -> None:
+        super().__init__(name, ModelProcess())
+        self._path, self._fed, self._options = path, fed, options
+        self._warm = 1.0
+        self._has_mark = False
+
+    def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
+        """Has the process of a script leave its inputs for the file.
+
+        Args:
+            script: The process.
+            fed: The inputs in words.
+        """
+        path = str(self.process.folder / "inputs.npz")
+        try:
+            names = list(FileGraph(self._path, {}, self._fed.dims).bound.values)
+        except CostError as error:
+            self._cannot_load(str(error))
+            return
+        problem = script.ask("save_inputs", path=path, names=names)
+        if problem:
+            self._cannot_load(problem)
+        self._fed, self.fed = replace(self._fed, data=path), fed
+
+    def _cannot_load(self, why: str) -> None:
+        self.problem = f"loading it failed: {printable(why.removeprefix(f'{self._path}: '), 600)}"
+        self.process.close()
+
+    def prepare(self) -> None:  # noqa: D102
+        if self.problem:
+            return
+        try:
+            model = measured_model(self._path, self._fed.inputs, self._fed.dims, self._fed.data)
+        except UnreadableError as error:
+            self._cannot_load(str(error))
+            return
+        loaded = self.ask(
+            "loading it",
+            "load",
+            path=self._path,
+            options=asdict(options_of(model, self._options)),
+            subject=asdict(model.subject),
+        )
+        if loaded is None:
+            return
+        self.first, self.compile = [loaded["first"] * _NANO], loaded["made"] * _NANO
+        self._warm, self._has_mark = loaded["warm"] * _NANO, loaded["mark_reset"]
+        self.marks = [{"process": loaded["load_peak"]}]
+        self.provider = loaded["providers"][0]
+        self.facts = {
+            "onnxruntime": loaded["version"],
+            "threads of onnxruntime": str(self._options.threads or "its choice"),
+            "providers": ", ".join(loaded["providers"]),
+            "assumed": ", ".join(model.subject.assumed),
+        }
+        self.fed = self.fed or [
+            f"{name} {tensor_text(dtype, shape)}"
+            for name, (dtype, *shape) in loaded["inputs"].items()
+        ]
+        values = [value for op in model.file.ops for value in op.inputs if value is not None]
+        self.disk = file_bytes(model.file.model, values)
+
+    def time(self, seconds: float) -> None:  # noqa: D102
+        times = min(_MOST_RUNS, ceil(seconds / self._warm))
+        found = self.ask("timing it", "run", times=times)
+        if found is not None:
+            self.rounds.append([each * _NANO for each in found])
+
+    def finish(self) -> None:  # noqa: D102
+        memory = self.ask("timing it", "memory")
+        if memory is not None:
+            self.marks.append({"process": memory["peak"] if self._has_mark else None})
+            self.take_outputs()

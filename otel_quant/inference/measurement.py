@@ -1,0 +1,254 @@
+"""What telemetry and comparisons need of models at work, whatever has measured them.
+
+Times are in seconds, sizes in bytes, shares from 0 to 1. What is not known is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from otel_quant.inference.join import CONVERSIONS, DEQUANTIZES, QUANTIZES
+from otel_quant.inference.results import InferenceResult, ModelResult, Ran, RanKernel
+
+Role = Literal["float", "quantized"]
+
+MOST_OPERATORS: Final = 10
+"""Operators, and kernels, of a model that are told: the slowest."""
+
+MOST_FINDINGS: Final = 20
+"""Findings of a model that are told: those that take most time."""
+
+_BY_NAME: Final = re.compile(r"quantize|int[248]|_int_mm", re.IGNORECASE)
+"""Operators of ONNX and of PyTorch that only quantized models have."""
+
+_EIGHT_BITS: Final = ("int8", "uint8", "int4", "uint4", "int2", "uint2", "float8", "float4")
+"""Beginnings of the names of types in which the numbers of a float model are not."""
+
+_QUANTIZES: Final = (
+    QUANTIZES
+    | DEQUANTIZES
+    | {
+        "DynamicQuantizeLinear",
+        "ExtendedQuantizeLinear",
+        "ExtendedDequantizeLinear",
+        "BFPQuantizeDequantize",
+        "MXQuantizeDequantize",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOperator:
+    """A kernel, or all kernels of an operator.
+
+    Attributes:
+        operator: The operator.
+        provider: Who ran it.
+        seconds: Time in a run.
+        share: Part of the time of all kernels.
+        name: Node of the model, or the kernel; None for all kernels of the operator.
+        kernels: How many kernels.
+        types: Types and shapes of operands and results of a kernel: ``uint8 8x64 -> float32 8x64``.
+        macs_per_second: MACs per second.
+    """
+
+    operator: str
+    provider: str | None
+    seconds: float
+    share: float
+    name: str | None = None
+    kernels: int = 1
+    types: str = ""
+    macs_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that went wrong: kind, node of the model, sentence and share of the time."""
+
+    kind: str
+    node: str
+    sentence: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredModel:
+    """One model at work.
+
+    Attributes:
+        name: What the program calls it; None for one that is known by its path.
+        path: Its file; None for one that has none.
+        role: What it is: by what ran, not by its place; None if nothing did.
+        provider: Execution provider or engine that took most of the time.
+        median: Time of a run.
+        p10: A tenth of the runs was faster.
+        p90: A tenth of the runs was slower.
+        runs: Timed runs.
+        speedup: Times as fast as the first model; None where the two cannot be told apart.
+        memory_peak: Highest memory while it ran.
+        weights: Size of its weights.
+        kernel_time: Time of all kernels in a run.
+        conversions: Share of it that only converts.
+        findings: What went wrong, what takes longest first; None if nobody has looked.
+        sqnr: Of the worst output against the first model's, in dB.
+        problem: Why it could not be measured; empty if it could.
+        slowest: Its slowest operators and then its slowest kernels.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    role: Role | None = None
+    provider: str | None = None
+    median: float | None = None
+    p10: float | None = None
+    p90: float | None = None
+    runs: int | None = None
+    speedup: float | None = None
+    memory_peak: int | None = None
+    weights: int | None = None
+    kernel_time: float | None = None
+    conversions: float | None = None
+    findings: tuple[Fault, ...] | None = None
+    sqnr: float | None = None
+    problem: str = ""
+    slowest: tuple[TimedOperator, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Models that were measured beside each other.
+
+    Attributes:
+        kind: What has measured them.
+        models: The first is the baseline.
+        library: The runtime, as its distribution is called; empty if it is not known.
+        version: Its version; empty if it is not known.
+        began_ns: When it began, in nanoseconds since the epoch.
+        ended_ns: When it ended.
+        noise: Of the noisiest model, as a share of its median.
+    """
+
+    kind: Literal["inference", "benchmark"]
+    models: tuple[MeasuredModel, ...]
+    library: str
+    version: str
+    began_ns: int
+    ended_ns: int
+    noise: float | None = None
+
+
+def measurement_of(
+    result: InferenceResult,
+    began_ns: int,
+    ended_ns: int,
+    unreadable: Mapping[str, str] | None = None,
+    library: str = "onnxruntime",
+) -> Measurement:
+    """Returns what telemetry needs of a result.
+
+    Args:
+        result: The result.
+        began_ns: When it began, in nanoseconds since the epoch.
+        ended_ns: When it ended.
+        unreadable: Why models are not in the result, by path.
+        library: The runtime. Models of another one than onnxruntime have names and no files.
+    """
+    known = [_model(model) for model in result.models]
+    if library != "onnxruntime":
+        known = [replace(each, name=each.path, path=None) for each in known]
+    failed = (MeasuredModel(path=path, problem=why) for path, why in (unreadable or {}).items())
+    return Measurement(
+        "inference",
+        (*known, *failed),
+        library,
+        result.version,
+        began_ns,
+        ended_ns,
+        result.noise,
+    )
+
+
+def role_of(kernels: Iterable[RanKernel]) -> Role:
+    """Returns what a model is by the kernels that ran.
+
+    Args:
+        kernels: The kernels. One that only converts its input, as of an image, does not count.
+    """
+    for kernel in kernels:
+        if _BY_NAME.search(kernel.op_type):
+            return "quantized"
+        if kernel.macs and kernel.op_type not in CONVERSIONS:
+            types = (operand.split(" ")[0] for operand in kernel.inputs)
+            if any(each.startswith(_EIGHT_BITS) for each in types):
+                return "quantized"
+    return "float"
+
+
+def _model(model: ModelResult) -> MeasuredModel:
+    latency, memory, ran = model.latency, model.memory, model.ran
+    if latency is None or memory is None or ran is None:
+        return MeasuredModel(path=model.path, problem=model.problem)
+    errors = () if model.accuracy is None else model.accuracy.outputs
+    return MeasuredModel(
+        path=model.path,
+        role=role_of(ran.kernels),
+        provider=_provider(ran) or next(iter(model.providers), None),
+        median=latency.median,
+        p10=latency.p10,
+        p90=latency.p90,
+        runs=latency.runs,
+        speedup=1 / latency.ratio if latency.ratio and latency.is_apart else None,
+        memory_peak=memory.peak,
+        weights=memory.weights_on_disk or memory.weights_in_memory,
+        kernel_time=ran.kernel_micros / 1e6,
+        conversions=sum((each.share for each in ran.kernels if _converts(each)), 0.0),
+        findings=tuple(
+            Fault(each.kind, each.node, each.sentence, each.share) for each in model.findings
+        ),
+        sqnr=min((each.sqnr for each in errors if each.sqnr is not None), default=None),
+        slowest=_slowest(ran),
+    )
+
+
+def _provider(ran: Ran) -> str | None:
+    times: dict[str, float] = {}
+    for operator in ran.operators:
+        times[operator.provider] = times.get(operator.provider, 0.0) + operator.micros
+    return max(times, key=lambda provider: times[provider], default=None)
+
+
+def _converts(kernel: RanKernel) -> bool:
+    # A Transpose of the file is the model's own work.
+    is_put_in = kernel.op_type != "Transpose" or kernel.node is None
+    return kernel.op_type in _QUANTIZES or (kernel.op_type in CONVERSIONS and is_put_in)
+
+
+def _slowest(ran: Ran) -> tuple[TimedOperator, ...]:
+    operators = (
+        TimedOperator(
+            each.op_type,
+            each.provider,
+            each.micros / 1e6,
+            each.share,
+            kernels=each.kernels,
+            macs_per_second=each.macs_per_second,
+        )
+        for each in ran.operators[:MOST_OPERATORS]
+    )
+    kernels = (
+        TimedOperator(
+            each.op_type,
+            each.provider,
+            each.micros / 1e6,
+            each.share,
+            each.node or each.name,
+            types=each.types,
+            macs_per_second=each.macs_per_second,
+        )
+        for each in ran.kernels[:MOST_OPERATORS]
+    )
+    return (*operators, *kernels)

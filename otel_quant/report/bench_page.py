@@ -1,0 +1,56 @@
+"""Variants side by side as a page of their own, or as a section of a recording's report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_quant.inference.bench.results import BenchResult, read_bench
+from otel_quant.recordings.layout import BENCH
+from otel_quant.rendering.bench_report import bench_settings, variant_notes, variant_table
+from otel_quant.report.inference_page import page_table
+from otel_quant.report.page import page
+from otel_quant.report.tables import FactList, PageTable
+from otel_quant.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPart:
+    """What is shown of a result.
+
+    Attributes:
+        table: The variants side by side; None if the file of the result cannot be read.
+        notes: What numbers cannot say.
+        settings: How they were measured.
+    """
+
+    table: PageTable | None
+    notes: tuple[str, ...]
+    settings: FactList
+
+
+def render(result: BenchResult) -> str:
+    """Returns a result as one HTML page that needs no network."""
+    return page("bench.html.j2", version=VERSION, bench=_part_of(result))
+
+
+def bench_of(recording: Path) -> BenchPart | None:
+    """Returns what was measured beside a recording; None if nothing was."""
+    try:
+        return _part_of(read_bench((recording / BENCH).read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError):
+        damaged = f"{BENCH} is damaged, or of another version of otel-quant"
+        return BenchPart(None, (damaged,), FactList(""))
+
+
+def _part_of(result: BenchResult) -> BenchPart:
+    return BenchPart(
+        page_table("variants", "Time, memory, size and error", variant_table(result), of="bench"),
+        variant_notes(result),
+        FactList(
+            "How they were measured",
+            (*bench_settings(result).items(), ("to repeat", result.command)),
+        ),
+    )

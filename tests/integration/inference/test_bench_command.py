@@ -1,0 +1,317 @@
+"""`otel-quant bench`: variants of real torch and onnxruntime side by side, and those that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.recorded import RecordedFolder
+from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
+
+SCRIPT = Path(__file__).with_name("bench_script.py")
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+
+
+def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> tuple[str, str]:
+    """Runs the command with a folder for temporary files; nothing may be left in it."""
+    temporary = folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "bench", "--seconds", "0.2", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(temporary), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, list(temporary.iterdir())) == (code, []), done.stderr
+    return done.stdout, done.stderr
+
+
+def variants_of(folder: Path, *arguments: str, **keywords: Any) -> dict[str, dict[str, Any]]:
+    float_matmuls().save(folder / "float.onnx")
+    out, _ = run(folder, *arguments, "--format", "json", **keywords)
+    return {each["name"]: each for each in json.loads(out)["variants"]}
+
+
+@needs_torch
+def test_variants_of_torch_and_onnx_stand_side_by_side_and_one_that_fails_is_a_row(
+    tmp_path: Path,
+) -> None:
+    found = variants_of(tmp_path, f"{SCRIPT}:variants", "--threads", "1", code=1)
+    assert list(found) == ["fp32", "ready", "bf16", "crashing", "file"]
+    assert {name: each["problem"] for name, each in found.items()} == {
+        "fp32": "",
+        "ready": "its first call failed: ValueError: no weights",
+        "bf16": "",
+        "crashing": "making it failed: the process that ran it was ended by SIGSEGV",
+        "file": "",
+    }
+    fp32, bf16, file = found["fp32"], found["bf16"], found["file"]
+    for each in (fp32, bf16, file):
+        assert each["call"]["rounds"] >= 5
+        assert each["call"]["median"] > 0
+        assert each["call"]["iqr"] >= 0
+        assert each["memory"]["process"] > 10_000_000
+        assert each["memory"]["until_timed"] > 10_000_000
+        assert "gpu" not in each["memory"]
+        assert each["compile"] >= 0
+    assert fp32["quantize"] > 0
+    assert "quantize" not in file
+    assert "speedup" not in fp32["call"]
+    assert "ratio" not in fp32["memory"]
+    assert "error" not in fp32
+    assert file["disk"] == (tmp_path / "float.onnx").stat().st_size
+    weights = 2 * 64 * 64 * 4
+    assert weights < fp32["disk"] < weights + 4096
+    assert weights / 2 < bf16["disk"] < weights / 2 + 4096
+    assert bf16["memory"]["ratio"] == pytest.approx(
+        bf16["memory"]["process"] / fp32["memory"]["process"], rel=1e-4
+    )
+    assert 30 < bf16["error"]["sqnr"] < 80
+    assert file["error"].get("sqnr", 999) > 100
+    assert file["error"]["max_abs"] < 1e-3
+    assert {each["call"]["is_apart"] for each in (bf16, file)} <= {True, False}
+
+
+@needs_torch
+def test_without_a_compiler_a_compiled_variant_is_a_row_that_says_so(tmp_path: Path) -> None:
+    found = variants_of(
+        tmp_path, f"{SCRIPT}:without_a_compiler", code=1, CXX=str(tmp_path / "no-compiler")
+    )
+    assert found["compiled"]["problem"].startswith(
+        "its first call failed: InductorError: InvalidCxxCompiler: No working C++ compiler found"
+    )
+    assert "call" not in found["compiled"]
+    fp32 = found["fp32"]
+    assert fp32["call"]["median"] > 0
+    assert "quantize" not in fp32  # the script has the module, and no function that makes it
+    assert "speedup" not in fp32["call"]  # the baseline has failed
+    assert fp32["error_problem"] == "compiled was not measured"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    float_matmuls().save(tmp_path / "float.onnx")
+    quantized_matmuls().save(tmp_path / "int8.onnx")
+    return "float.onnx", "int8.onnx"
+
+
+def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    out, err = run(tmp_path, *files, "--baseline", "int8.onnx", "--threads", "1")
+    lines = out.splitlines()
+    assert err == ""
+    assert lines[-1] == (
+        "to repeat: otel-quant bench float.onnx int8.onnx --baseline int8.onnx --threads 1 "
+        "--seconds 0.2"
+    )
+    settings = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[1 : lines.index("")])
+    assert settings["baseline"] == "int8.onnx"
+    assert settings["inputs"] == "x float32 8x64"
+    assert settings["threads of onnxruntime"] == "1"
+    [of_float, of_int8] = [line for line in lines if line.startswith(("float.onnx ", "int8.onnx "))]
+    assert of_float.split()[0] == "float.onnx"
+    assert re.search(r"x \d+\.\d\d|within noise", of_float)
+    assert " x " not in of_int8
+
+
+def test_a_result_joins_a_recording_and_its_report(files: tuple[str, str], tmp_path: Path) -> None:
+    RecordedFolder(tmp_path / "recording")
+    page, _ = run(tmp_path, *files, "--record", "recording", "--format", "html")
+    assert "Variants side by side" in page
+    assert (tmp_path / "recording" / "bench.json").exists()
+    made = [sys.executable, "-m", "otel_quant", "report", "recording", "-o", "report.html"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    report = (tmp_path / "report.html").read_text()
+    assert "Variants side by side" in report
+    assert "otel-quant bench float.onnx int8.onnx" in report
+
+
+def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "damaged.onnx").write_bytes(b"\x00" * 64)
+    dynamic_shape().save(tmp_path / "other.onnx")
+    found = variants_of(
+        tmp_path, "damaged.onnx", "float.onnx", "other.onnx", "missing.onnx",
+        "--baseline", "float.onnx", "--one-by-one", code=1,
+    )  # fmt: skip
+    assert found["damaged.onnx"]["problem"].startswith("loading it failed: ")
+    assert found["missing.onnx"]["problem"].startswith("loading it failed: ")
+    assert found["float.onnx"]["call"]["median"] > 0
+    assert found["other.onnx"]["call"]["median"] > 0
+    assert found["other.onnx"]["error_problem"] == "its inputs are not those of float.onnx"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "code"),
+    [
+        (
+            ("nothing.py:variants",),
+            "nothing.py: no such file; expected path/to/script.py:function",
+            1,
+        ),
+        (
+            ("script.py:variants",),
+            "script.py:variants raised ValueError: no weights (line 2)",
+            1,
+        ),
+        (("script.py:a", "script.py:b"), "script.py:b is a second script; expected one", 1),
+        (
+            ("float.onnx", "float.onnx"),
+            "'float.onnx' stands for two variants; expected each name once",
+            1,
+        ),
+        (
+            ("float.onnx", "--baseline", "int8"),
+            "--baseline 'int8' is none of the variants; expected one of float.onnx",
+            1,
+        ),
+        (
+            ("script.py:variants", "--data", "inputs.npz"),
+            "--data: a script gives the inputs itself; expected ONNX files alone",
+            2,
+        ),
+        (
+            ("float.onnx", "--record", "."),
+            "--record: . is no recording; expected a folder that `otel-quant run` made",
+            2,
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(
+    files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("def variants():\n    raise ValueError('no weights')\n")
+    assert run(tmp_path, *arguments, code=code) == ("", f"otel-quant: {problem}\n")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_command_that_is_stopped(
+    stop: signal.Signals, files: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import subprocess, tempfile, pathlib\n"
+        "def variants():\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        "    pathlib.Path('child').write_text(str(child.pid))\n"
+        "    tempfile.mkdtemp()\n"
+        "    child.wait()\n"
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "otel_quant", "bench", "script.py:variants"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+    mark = tmp_path / "child"
+    _until(lambda: mark.exists() and mark.read_text() != "")
+    os.kill(parent.pid, stop)
+    assert parent.wait(60) == (130 if stop is signal.SIGINT else -signal.SIGKILL)
+    _until(lambda: not Path(f"/proc/{mark.read_text()}").exists())
+    _until(lambda: not list(temporary.iterdir()))
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    last = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < last
+        time.sleep(0.01)
+
+
+def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
+    files: tuple[str, str], otlp: OtlpReceiver, tmp_path: Path
+) -> None:
+    arguments = (*files, "missing.onnx", "--baseline", "int8.onnx", "--format", "json")
+    environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": "nightly 17"}
+    out, _ = run(tmp_path, *arguments, code=1, **environment)
+    result = json.loads(out)
+    known = {each["name"]: each for each in result["variants"]}
+    span = otlp.span("benchmark")
+    library = {
+        "quant.run.name": "nightly 17",
+        "quant.library.name": "onnxruntime",
+        "quant.library.version": result["settings"]["onnxruntime"],
+    }
+    assert span.attributes == {
+        **library,
+        "quant.inference.models": 3,
+        "quant.inference.noise": pytest.approx(
+            max(each["call"]["noise"] for each in known.values() if "call" in each), rel=1e-4
+        ),
+    }
+    baseline, other, failed = otlp.children(span)
+    figures = known["int8.onnx"]
+    assert baseline.attributes == {
+        **library,
+        "quant.model.name": "int8",
+        "quant.model.path": "int8.onnx",
+        "quant.inference.provider": "CPUExecutionProvider",
+        "quant.inference.duration.median": pytest.approx(figures["call"]["median"], rel=1e-4),
+        "quant.inference.memory.peak": figures["memory"]["process"],
+        "quant.inference.weights": figures["disk"],
+    }
+    assert other.attributes["quant.inference.sqnr"] == pytest.approx(
+        known["float.onnx"]["error"]["sqnr"], rel=1e-4
+    )
+    assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
+
+
+@pytest.mark.slow
+@needs_torch
+def test_inputs_that_differ_between_processes_are_not_compared(tmp_path: Path) -> None:
+    found = variants_of(tmp_path, f"{SCRIPT}:random_inputs", code=1)
+    assert found["killed"]["problem"] == (
+        "making it failed: the process that ran it was ended by SIGKILL (probably for want of memory)"
+    )
+    assert found["again"]["error_problem"] == "its inputs are not those of fp32"
+    assert found["again"]["call"]["median"] > 0
+
+
+@pytest.mark.slow
+@needs_torch
+def test_every_kind_of_quantization_that_torch_has_is_measured(tmp_path: Path) -> None:
+    found = variants_of(tmp_path, f"{SCRIPT}:of_every_kind", "--one-by-one")
+    assert set(found) >= {"fp32", "x86", "int8", "int8 dynamic", "int4", "pt2e", "compiled"}
+    assert {each["problem"] for each in found.values()} == {""}
+    for name, each in found.items():
+        assert each["disk"] > 0, name
+        assert name == "fp32" or each["error"]["max_abs"] < 10, name
+    assert found["compiled"]["error"].get("sqnr", 999) > 100
+    assert all(20 < found[name]["error"]["sqnr"] < 80 for name in ("x86", "int8", "pt2e"))
+    assert found["int8"]["disk"] < found["fp32"]["disk"] / 2
+
+
+@pytest.mark.slow
+@needs_torch
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parents[3] / "examples" / "variants.py"
+    found = variants_of(tmp_path, f"{example}:variants")
+    assert list(found) == ["fp32", "bf16", "compiled", "int8", "int8 compiled"]
+    assert {each["problem"] for each in found.values()} == {""}
+
+
+@needs_torch
+def test_on_a_gpu_the_mark_of_the_allocator_counts(tmp_path: Path) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    found = variants_of(tmp_path, f"{SCRIPT}:on_a_gpu")
+    assert 2 * 64 * 64 * 4 < found["fp32"]["memory"]["gpu"] < 100_000_000

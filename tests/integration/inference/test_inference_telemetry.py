@@ -1,0 +1,313 @@
+"""`otel-quant inference` sends what it measured where an endpoint is configured, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.instrumented import Workshop
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+from tests.fixtures.recorded import RecordedFolder
+from tests.integration.inference.planted import (
+    float_matmuls,
+    quantized_matmuls,
+    unsupported_operator_between,
+)
+
+RUN = "nightly 17"
+ID = {"quant.run.name": RUN}
+LIBRARY = "onnxruntime"
+CPU = "CPUExecutionProvider"
+TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+def inherited() -> dict[str, str]:
+    ours = "OTEL_", "QUARK_", "TRACEPARENT", "TRACESTATE", "BAGGAGE"
+    return {name: each for name, each in os.environ.items() if not name.startswith(ours)}
+
+
+def run(
+    folder: Path, environment: dict[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command; what the environment of the tests says of OpenTelemetry is not passed on."""
+    return subprocess.run(
+        [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments],
+        cwd=folder,
+        env=inherited() | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    float_matmuls().save(tmp_path / "float.onnx")
+    quantized_matmuls().save(tmp_path / "int8.onnx")
+    unsupported_operator_between().save(tmp_path / "exp.onnx")
+    return tmp_path
+
+
+def known(found: dict[str, Any]) -> dict[str, Any]:
+    """Returns what is there, with numbers as precise as in the JSON."""
+    return {
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def figures(model: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the gauges of a model show, from the command's JSON."""
+    latency = model["latency"]
+    kernels = model["ran"]["kernels"]
+    converting = [
+        each["share"]
+        for each in kernels
+        if each["op_type"] in ("QuantizeLinear", "DequantizeLinear")
+        or (each["op_type"] == "Transpose" and "node" not in each)
+    ]
+    errors = model.get("accuracy", {}).get("outputs", [])
+    return {
+        "quant.inference.duration.median": latency["median"],
+        "quant.inference.duration.p10": latency["p10"],
+        "quant.inference.duration.p90": latency["p90"],
+        "quant.inference.memory.peak": model["memory"]["peak"],
+        "quant.inference.findings": len(model["findings"]),
+        "quant.inference.conversions": pytest.approx(sum(converting), rel=1e-4),
+        **({"quant.inference.sqnr": errors[0]["sqnr"]} if errors else {}),
+        **(
+            {"quant.inference.speedup": pytest.approx(1 / latency["ratio"], rel=1e-4)}
+            if latency.get("is_apart")
+            else {}
+        ),
+    }
+
+
+def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpReceiver) -> None:
+    environment = otlp.environment() | {
+        "OTEL_QUANT_RUN_NAME": RUN,
+        "TRACEPARENT": f"00-{TRACE}-{ABOVE}-01",
+    }
+    arguments = ("float.onnx", "int8.onnx", "exp.onnx", "none.onnx", "--format", "json")
+    done = run(folder, environment, *arguments)
+    problem = "cannot be opened: No such file or directory; expected an ONNX file"
+    assert (done.returncode, done.stderr) == (1, f"otel-quant: none.onnx: {problem}\n")
+    result = json.loads(done.stdout)
+    of_all = {**ID, "quant.library.name": LIBRARY, "quant.library.version": result["version"]}
+
+    span = otlp.span("inference")
+    assert (span.trace_id, span.parent_id, span.status) == (TRACE, ABOVE, "UNSET")
+    assert known(span.attributes) == {
+        **of_all,
+        "quant.inference.models": 4,
+        "quant.inference.noise": pytest.approx(result["noise"], rel=1e-4),
+    }
+    spans = {each.attributes["quant.model.name"]: each for each in otlp.children(span)}
+    assert sorted(otlp.span_names()) == ["inference", *["model inference"] * 4]
+    labels = {
+        name: {**ID, "quant.model.name": name, "quant.model.role": role}
+        for name, role in (("float", "float"), ("int8", "quantized"), ("exp", "quantized"))
+    }
+    points: dict[str, dict[str, Any]] = {}
+    for point in otlp.points:
+        if point.metric == "quant.inference.start":
+            assert (point.attributes, point.value) == (ID, span.start_ns / 1e9)
+        else:
+            name = point.attributes["quant.model.name"]
+            assert point.attributes == {**labels[name], "quant.inference.provider": CPU}
+            points.setdefault(name, {})[point.metric] = point.value
+            assert [each.span_id for each in point.exemplars] == [spans[name].span_id]
+    types = {
+        "float": "float32 8x64 -> float32 8x64",
+        "int8": "uint8 8x64 -> uint8 8x64",
+        "exp": "uint8 1x32x32x16 -> uint8 1x32x32x16",
+    }
+    for model in result["models"]:
+        name = model["path"].removesuffix(".onnx")
+        ran = model["ran"]
+        assert known(points[name]) == figures(model)
+        assert known(spans[name].attributes) == {
+            **of_all,
+            **labels[name],
+            **figures(model),
+            "quant.inference.provider": CPU,
+            "quant.model.path": model["path"],
+            "quant.inference.runs": 4,
+            "quant.inference.weights": model["memory"]["weights_on_disk"],
+            "quant.inference.kernel_time": pytest.approx(ran["kernel_micros"] / 1e6, rel=1e-4),
+        }
+        records = [each for each in otlp.records if each.span_id == spans[name].span_id]
+        assert [(each.event_name, each.body) for each in records] == [
+            *(("quant.inference.operator.timed", each["op_type"]) for each in ran["operators"]),
+            *(
+                ("quant.inference.operator.timed", each.get("node", each["name"]))
+                for each in ran["kernels"]
+            ),
+            *(("quant.inference.finding.made", each["sentence"]) for each in model["findings"]),
+        ]
+        kernel, record = ran["kernels"][0], records[len(ran["operators"])]
+        assert known(record.attributes) == {
+            **labels[name],
+            "quant.inference.provider": CPU,
+            "quant.inference.operator.type": kernel["op_type"],
+            "quant.inference.operator.name": kernel["node"],
+            "quant.inference.operator.kernels": 1,
+            "quant.inference.operator.duration": pytest.approx(kernel["micros"] / 1e6, rel=1e-4),
+            "quant.inference.operator.share": kernel["share"],
+            "quant.inference.operator.types": types[name],
+            "quant.inference.operator.mac_rate": kernel["macs_per_second"],
+        }
+    (finding,) = result["models"][2]["findings"]
+    assert known(otlp.records_of("quant.inference.finding.made")[0].attributes) == {
+        **labels["exp"],
+        "quant.inference.finding.kind": "unfused",
+        "quant.inference.finding.node": "exp",
+        "quant.inference.finding.share": finding["share"],
+    }
+    failed = spans["none"]
+    assert (failed.status, failed.status_message) == ("ERROR", problem)
+    assert failed.attributes == {
+        **of_all,
+        "quant.model.name": "none",
+        "quant.model.path": "none.onnx",
+        "quant.inference.problem": problem,
+    }
+    (record,) = otlp.records_of("quant.inference.failed")
+    assert (record.body, record.severity, record.span_id) == (problem, "WARN", failed.span_id)
+
+
+def test_a_result_that_joins_a_recording_is_below_its_run(folder: Path, otlp: OtlpReceiver) -> None:
+    recorded = RecordedFolder(folder / "recording")
+    process = recorded.process().begin(
+        trace_id=TRACE, span_id=ABOVE, attributes={"quant.run.name": "quantize float"}
+    )
+    process.end(2.0)
+    process.gone()
+    done = run(folder, otlp.environment(), "float.onnx", "--record", "recording")
+    assert (done.returncode, done.stderr) == (0, "")
+    span = otlp.span("inference")
+    assert (span.trace_id, span.parent_id) == (TRACE, ABOVE)
+    assert span.attributes["quant.run.name"] == "quantize float"
+
+
+def test_a_command_that_an_instrumented_program_starts_is_below_its_step(
+    folder: Path, workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    script = workshop.script(
+        """
+        import subprocess, sys
+        import otel_quant
+
+        with otel_quant.step("Evaluate"):
+            command = [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", "float.onnx"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        """
+    )
+    done = script.run(otlp.environment())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert otlp.tree() == [
+        ("quantization", [("Evaluate", [("inference", [("model inference", [])])])])
+    ]
+    assert len({span.attributes["quant.run.name"] for span in otlp.spans}) == 1
+
+
+def test_without_a_name_the_run_is_called_after_service_model_and_time(
+    folder: Path, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment()
+    del environment["OTEL_SERVICE_NAME"]
+    assert run(folder, environment, "float.onnx").returncode == 0
+    span = otlp.span("inference")
+    service, model, time = span.attributes["quant.run.name"].split(" ")
+    assert (service, model, time[-1], span.parent_id) == ("otel-quant", "float", "Z", "")
+    assert span.resource["service.name"] == "otel-quant"
+
+
+def test_no_path_and_no_text_that_may_name_one_leaves_the_process_if_that_is_off(
+    folder: Path, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment() | {"OTEL_QUANT_PATHS": "false"}
+    assert run(folder, environment, "float.onnx", "int8.onnx", "none.onnx").returncode == 1
+    names = [span.attributes["quant.model.name"] for span in otlp.spans_named("model inference")]
+    assert sorted(names) == ["model 1", "model 2", "model 3"]
+    assert ".onnx" not in str([otlp.spans, otlp.records, otlp.points])
+
+
+def test_of_a_trace_that_is_sampled_out_records_and_metrics_are_sent(
+    folder: Path, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment() | {"TRACEPARENT": f"00-{TRACE}-{ABOVE}-00"}
+    done = run(folder, environment, "float.onnx")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert otlp.spans == []
+    assert {record.trace_id for record in otlp.records} == {TRACE}
+    assert "quant.inference.duration.median" in otlp.metric_names()
+
+
+@pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.HANG, Mode.ERROR])
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_an_endpoint_that_is_away_costs_a_line_and_nothing_else(
+    folder: Path, otlp: OtlpReceiver, protocol: Any, mode: Mode
+) -> None:
+    environment = otlp.environment(protocol) | {"OTEL_QUANT_EXIT_TIMEOUT": "1000"}
+    otlp.become(mode)
+    done = run(folder, environment, "float.onnx", "--format", "json")
+    assert done.returncode == 0
+    assert [model["path"] for model in json.loads(done.stdout)["models"]] == ["float.onnx"]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("the telemetry of the inference was not sent: ")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1", "OTEL_SDK_DISABLED": "true"}],
+    ids=["nothing is configured", "the SDK is switched off"],
+)
+def test_nothing_of_opentelemetry_is_loaded_where_nothing_is_sent(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    code = (
+        "import sys; from otel_quant.cli import main; code = main(sys.argv[1:]);"
+        "print(*[name for name in sys.modules if name.startswith('opentelemetry')], file=sys.stderr);"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "inference", "--runs", "2", "float.onnx"],
+        cwd=folder,
+        env=inherited() | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "\n")
+
+
+def test_models_of_a_script_are_sent_too(folder: Path, otlp: OtlpReceiver) -> None:
+    (folder / "script.py").write_text(
+        "import torch\n"
+        "def variants():\n"
+        "    return {'float': torch.nn.Linear(8, 8)}, torch.ones(1, 8)\n"
+    )
+    environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": RUN}
+    done = run(folder, environment, "script.py:variants", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    [model] = result["models"]
+    [span] = otlp.children(otlp.span("inference"))
+    assert (
+        span.attributes.items()
+        >= {
+            **ID,
+            "quant.library.name": "torch",
+            "quant.library.version": result["version"],
+            "quant.model.name": "float",
+            "quant.inference.provider": "cpu",
+        }.items()
+    )
+    median = span.attributes["quant.inference.duration.median"]
+    assert median == pytest.approx(model["latency"]["median"], rel=1e-4)

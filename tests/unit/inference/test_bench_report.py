@@ -1,0 +1,149 @@
+"""What is shown of variants: each as a row, one that failed with its error, no number from noise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from otel_quant.inference.bench.results import (
+    BenchResult,
+    CallTime,
+    PeakMemory,
+    VariantResult,
+    read_bench,
+)
+from otel_quant.inference.results import OutputError
+from otel_quant.recordings.reader import read
+from otel_quant.rendering.bench_report import bench_report
+from otel_quant.report.bench_page import render as render_page
+from otel_quant.report.render import render
+from tests.fixtures.recorded import RecordedFolder
+
+FLOAT = VariantResult(
+    "fp32",
+    "torch",
+    call=CallTime(0.0201, 0.0004, 120, 10, 0.004),
+    memory=PeakMemory(600_000_000, None, 580_000_000),
+    disk=14_200_000,
+    quantize=0.012,
+    compile=0.0,
+)
+INT8 = VariantResult(
+    "int8",
+    "torch",
+    call=CallTime(0.0099, 0.0002, 240, 10, 0.005, 2.03, True),
+    memory=PeakMemory(450_000_000, None, 700_000_000, 0.75),
+    disk=3_630_000,
+    quantize=3.25,
+    compile=12.5,
+    error=OutputError("output", 47.31, 0.99999, 0.0203),
+)
+AGAIN = VariantResult(
+    "again",
+    "torch",
+    call=CallTime(0.0202, 0.0004, 120, 10, 0.0061, 0.995, False),
+    memory=PeakMemory(600_000_000, None, 580_000_000, 1.0),
+    disk=14_200_000,
+    error=OutputError("output", None, 1.0, 0.0),
+)
+GPU = VariantResult(
+    "on a GPU",
+    "torch",
+    call=CallTime(0.001, 0.0, 9, 10, 0.001, 20.1, True),
+    memory=PeakMemory(900_000_000, 2_240_000_000, 700_000_000),
+    error_problem="its inputs are not those of fp32",
+)
+FAILED = VariantResult("compiled", "torch", "its first call failed: InductorError: no compiler")
+RESULT = BenchResult(
+    (FLOAT, INT8, AGAIN, GPU, FAILED),
+    "fp32",
+    {"torch": "2.13.0", "GPU": "", "rounds": "10 of 0.2 s or longer, the variants in turn"},
+    0.25,
+    2,
+    "otel-quant bench models.py:variants --seconds 20",
+)
+
+
+def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeats_it() -> None:
+    assert "".join(bench_report(RESULT, "table")).splitlines() == [
+        "measured",
+        "baseline  fp32",
+        "torch     2.13.0",
+        "rounds    10 of 0.2 s or longer, the variants in turn",
+        "machine   2 cores, load 0.25 before",
+        "noise     0.61 % between rounds at most",
+        "",
+        "variant   median  IQR      speed-up     peak memory   ratio  on disk  to quantize  to compile   SQNR  largest difference",
+        "              ms   ms                                                           s           s     dB",
+        "--------  ------  ---  ------------  --------------  ------  -------  -----------  ----------  -----  ------------------  -------------------------------------------------",
+        "fp32        20.1  0.4             -          600 MB       -  14.2 MB         0.01        0.00      -                   -",
+        "int8        9.90  0.2        x 2.03          450 MB  x 0.75  3.63 MB         3.25        12.5   47.3              0.0203",
+        "again       20.2  0.4  within noise          600 MB  x 1.00  14.2 MB            -           -  equal                   0",
+        "on a GPU    1.00    0       x 20.10  2.24 GB of GPU       -        -            -           -      -                   -",
+        "compiled       -    -             -               -       -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
+        "",
+        "again: its time cannot be told apart from that of fp32: its rounds differ by 0.61 %",
+        "on a GPU: its error is not known: its inputs are not those of fp32",
+        "",
+        "to repeat: otel-quant bench models.py:variants --seconds 20",
+    ]
+
+
+def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
+    assert "".join(bench_report(RESULT, "csv")).splitlines() == [
+        "variant,kind,median_seconds,iqr_seconds,noise,speedup,process_peak_bytes,gpu_peak_bytes,"
+        "memory_ratio,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,problem",
+        "fp32,torch,0.0201,0.0004,0.004,,600000000,,,14200000,0.012,0,,,",
+        "int8,torch,0.0099,0.0002,0.005,2.03,450000000,,0.75,3630000,3.25,12.5,47.31,0.0203,",
+        "again,torch,0.0202,0.0004,0.0061,,600000000,,1,14200000,,,,0,",
+        "on a GPU,torch,0.001,0,0.001,20.1,900000000,2240000000,,,,,,,its inputs are not those of fp32",
+        "compiled,torch,,,,,,,,,,,,,its first call failed: InductorError: no compiler",
+    ]
+
+
+def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
+    text = "".join(bench_report(RESULT, "json"))
+    assert read_bench(text) == RESULT
+    assert json.loads(text)["variants"][4] == {
+        "name": "compiled",
+        "kind": "torch",
+        "problem": "its first call failed: InductorError: no compiler",
+        "provider": "",
+        "error_problem": "",
+    }
+
+
+def test_markdown_is_a_table_too() -> None:
+    lines = "".join(bench_report(RESULT, "markdown")).splitlines()
+    assert (
+        "| int8 | 9.90 | 0.2 | x 2.03 | 450 MB | x 0.75 | 3.63 MB | 3.25 | 12.5 | 47.3 | 0.0203 |  |"
+        in lines
+    )
+    assert lines[-1] == "to repeat: otel-quant bench models.py:variants --seconds 20"
+
+
+def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_of_their_texts(
+    tmp_path: Path,
+) -> None:
+    script = "<script>alert(1)</script>"
+    result = BenchResult(
+        (FLOAT, VariantResult(script, "torch", f"its first call failed: {script}")),
+        "fp32", {}, 0.25, 2, "otel-quant bench",
+    )  # fmt: skip
+    RecordedFolder(tmp_path / "recording")
+    (tmp_path / "recording" / "bench.json").write_text(result.to_json())
+    for page in (render(read(tmp_path / "recording")), render_page(result)):
+        assert "Variants side by side" in page
+        assert "its first call failed: &lt;script&gt;" in page
+        assert script not in page
+        assert "2 cores, load 0.25 before" in page
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"schema": 9}', '{"schema": 1}'])
+def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(text: str, tmp_path: Path) -> None:
+    RecordedFolder(tmp_path / "recording")
+    (tmp_path / "recording" / "bench.json").write_text(text)
+    page = render(read(tmp_path / "recording"))
+    assert "bench.json is damaged, or of another version of otel-quant" in page

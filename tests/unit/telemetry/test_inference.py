@@ -1,0 +1,182 @@
+"""Models measured within a program: the span belongs to the trace that the program is in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_quant.inference.measurement import Fault, MeasuredModel, Measurement, TimedOperator
+from otel_quant.telemetry.inference import Belongs, report
+from otel_quant.telemetry.providers import Providers
+
+MODELS = (
+    MeasuredModel("fp32", role="float", median=0.4, memory_peak=900),
+    MeasuredModel(
+        "int8", role="quantized", provider="fbgemm", median=0.1, speedup=4.0, memory_peak=300,
+        findings=(Fault("unfused", "fc", "quantize `fc` ...", 0.5),),
+        slowest=(TimedOperator("quantized::linear", "fbgemm", 0.05, 0.5, "fc"),),
+    ),
+)  # fmt: skip
+MEASURED = Measurement("benchmark", MODELS, "torch", "2.9.0", 10, 20)
+RUN = {"quant.run.name": "my run"}
+LABELS = [
+    {**RUN, "quant.model.name": "fp32", "quant.model.role": "float"},
+    {**RUN, "quant.model.name": "int8", "quant.model.role": "quantized"},
+]
+FBGEMM = {"quant.inference.provider": "fbgemm"}
+
+
+class Program:
+    """A program with providers of its own."""
+
+    def __init__(self) -> None:
+        self.spans, self.records = InMemorySpanExporter(), InMemoryLogRecordExporter()
+        self.reader = InMemoryMetricReader()
+        self.tracers = TracerProvider(shutdown_on_exit=False)
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.loggers = LoggerProvider(shutdown_on_exit=False)
+        self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.records))
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    @property
+    def providers(self) -> Providers:
+        return Providers(self.tracers, self.meters, self.loggers)
+
+    def points(self) -> list[tuple[str, float, dict[str, Any]]]:
+        data = self.reader.get_metrics_data()
+        return sorted(
+            (
+                (metric.name, point.value, dict(point.attributes))
+                for resource in (data.resource_metrics if data is not None else ())
+                for scope in resource.scope_metrics
+                for metric in scope.metrics
+                for point in metric.data.data_points
+            ),
+            key=str,
+        )
+
+
+def test_a_measurement_is_a_span_of_the_current_trace_with_one_below_it_for_each_model() -> None:
+    program = Program()
+    with program.tracers.get_tracer("program").start_as_current_span("evaluate") as outer:
+        report(MEASURED, Belongs(run="my run"), program.providers)
+    *models, benchmark, _ = program.spans.get_finished_spans()
+    assert benchmark.parent is not None
+    assert benchmark.parent.span_id == outer.get_span_context().span_id
+    versions = {"quant.library.name": "torch", "quant.library.version": "2.9.0"}
+    assert (benchmark.name, benchmark.start_time, benchmark.end_time) == ("benchmark", 10, 20)
+    assert dict(benchmark.attributes or {}) == {**RUN, **versions, "quant.inference.models": 2}
+    assert [model.parent and model.parent.span_id for model in models] == [
+        benchmark.context.span_id
+    ] * 2
+    assert [(model.name, dict(model.attributes or {})) for model in models] == [
+        (
+            "model inference",
+            {
+                **LABELS[0],
+                **versions,
+                "quant.inference.duration.median": 0.4,
+                "quant.inference.memory.peak": 900,
+            },
+        ),
+        (
+            "model inference",
+            {
+                **LABELS[1],
+                **versions,
+                **FBGEMM,
+                "quant.inference.duration.median": 0.1,
+                "quant.inference.memory.peak": 300,
+                "quant.inference.speedup": 4.0,
+                "quant.inference.findings": 1,
+            },
+        ),
+    ]
+    assert program.points() == [
+        ("quant.inference.duration.median", 0.1, {**LABELS[1], **FBGEMM}),
+        ("quant.inference.duration.median", 0.4, LABELS[0]),
+        ("quant.inference.findings", 1, {**LABELS[1], **FBGEMM}),
+        ("quant.inference.memory.peak", 300, {**LABELS[1], **FBGEMM}),
+        ("quant.inference.memory.peak", 900, LABELS[0]),
+        ("quant.inference.speedup", 4.0, {**LABELS[1], **FBGEMM}),
+        ("quant.inference.start", 1e-8, RUN),
+    ]
+    records = [item.log_record for item in program.records.get_finished_logs()]
+    assert [(each.event_name, each.body, dict(each.attributes or {})) for each in records] == [
+        (
+            "quant.inference.operator.timed",
+            "fc",
+            {
+                **LABELS[1],
+                **FBGEMM,
+                "quant.inference.operator.type": "quantized::linear",
+                "quant.inference.operator.name": "fc",
+                "quant.inference.operator.kernels": 1,
+                "quant.inference.operator.duration": 0.05,
+                "quant.inference.operator.share": 0.5,
+            },
+        ),
+        (
+            "quant.inference.finding.made",
+            "quantize `fc` ...",
+            {
+                **LABELS[1],
+                "quant.inference.finding.kind": "unfused",
+                "quant.inference.finding.node": "fc",
+                "quant.inference.finding.share": 0.5,
+            },
+        ),
+    ]
+    assert [each.span_id for each in records] == [models[1].context.span_id] * 2
+
+
+def test_a_measurement_within_a_step_belongs_to_its_run() -> None:
+    program = Program()
+    step = program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN)
+    with step:
+        report(MEASURED, None, program.providers)
+    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {"my run"}
+
+
+def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:
+    program = Program()
+    report(MEASURED, None, program.providers)
+    before = program.points()
+    faster = (replace(MODELS[0], median=0.2), MODELS[1])
+    report(replace(MEASURED, models=faster, began_ns=30), None, program.providers)
+    changed = {"quant.inference.start": 3e-8, "quant.inference.duration.median": 0.2}
+    assert sorted(program.points(), key=_place) == sorted(
+        (
+            (name, changed.get(name, value) if value in (0.4, 1e-8) else value, labels)
+            for name, value, labels in before
+        ),
+        key=_place,
+    )
+    (run,) = {labels["quant.run.name"] for _, _, labels in before}
+    assert run.endswith("Z")
+
+
+def _place(point: tuple[str, float, dict[str, Any]]) -> str:
+    return str((point[0], point[2]))
+
+
+def test_models_of_one_name_are_told_apart() -> None:
+    program = Program()
+    paths = ("a/model.onnx", "b/model.onnx", None)
+    models = tuple(MeasuredModel(path=path, median=1.0) for path in paths)
+    report(Measurement("inference", models, "", "", 10, 20), None, program.providers)
+    spans = program.spans.get_finished_spans()[:3]
+    names = [(span.attributes or {})["quant.model.name"] for span in spans]
+    assert names == ["model", "model (2)", "model 3"]
+
+
+def test_without_a_provider_nothing_is_sent_and_nothing_raised() -> None:
+    report(MEASURED)

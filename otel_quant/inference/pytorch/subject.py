@@ -157,7 +157,8 @@ class Subject:
             self.gpu_memory = torch.cuda.max_memory_allocated(), before
         self.outputs = dict(_arrays(self.call(), "output"))
         self.profile = profile(self.model, self.call, fitting, self.on_gpu)
-        self.copied = run_in_copy(self.model, self.call, self.warm * _NANO, self.on_gpu)
+        if not self.on_gpu:
+            self.copied = run_in_copy(self.model, self.call, self.warm * _NANO)
         self.facts = {"quantized engine": self.engine}
         self.facts |= self.copied.said.facts
         if self.copied.problem:

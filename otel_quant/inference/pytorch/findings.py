@@ -113,7 +113,7 @@ def _within(evidence: Evidence) -> Iterator[Met]:
     for place, dequantized in evidence.flow.within.items():
         kernel = evidence.kernels[place]
         dtype = evidence.kernels[dequantized].inputs[0].tensor.dtype
-        why = f"has no kernel for {dtype}: it dequantizes and runs in float"
+        why = f"takes {dtype}, dequantizes it and runs in float"
         yield Met(kernel.module, [kernel], f"{_name(kernel)} {why}", "", f"{kernel.name} {why}")
 
 
@@ -132,10 +132,11 @@ def _between(evidence: Evidence) -> Iterator[Met]:
 
 
 def _converted(evidence: Evidence) -> Iterator[Met]:
-    dequantized = {place for found in evidence.flow.in_float for place in found.dequantized}
-    known = {id(evidence.kernels[place]) for place in dequantized}
-    for kind, types, kernel in changes_of_type(evidence.kernels):
-        if kind == CONVERT and id(kernel) not in known:
+    kernels = evidence.kernels
+    named = {id(kernels[place]) for found in evidence.flow.in_float for place in found.dequantized}
+    for kind, types, kernel in changes_of_type(kernels):
+        within = kernel if kernel.parent is None else kernels[kernel.parent]
+        if kind == CONVERT and named.isdisjoint({id(kernel), id(within)}):
             yield Met(
                 kernel.module,
                 [kernel],

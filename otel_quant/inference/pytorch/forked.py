@@ -8,6 +8,7 @@ model in a thread of its own: OpenMP's threads are not copied, and a new thread 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import io
 import json
@@ -122,10 +123,14 @@ def _end(pid: int) -> None:
 
 def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
     """Is the copy: nothing of it reaches the program's output, its handlers or its exit."""
+    import resource  # Windows has none
+
     import torch
 
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, target in ((0, nothing), (1, said), (2, nothing)):
             os.dup2(target, number)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -351,3 +352,72 @@ def test_operators_of_graphs_belong_to_the_modules_that_their_nodes_name() -> No
         ("exported.inner", "aten::linear"),
         ("exported", "aten::mul"),
     }
+
+
+class _Wrapped(nn.Module):
+    """A model with one defect."""
+
+    def __init__(self, planted: Callable[[_Wrapped, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.planted = planted
+        self.register_buffer("weights", torch.ones(10, 3 * 32 * 32, dtype=torch.int8))
+        self.convolution = nn.Conv2d(3, 4, 3)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.planted(self, image)
+
+
+def _quantized(image: torch.Tensor) -> torch.Tensor:
+    return torch.quantize_per_tensor(image, 0.01, 128, torch.quint8)
+
+
+def _scaled_weights(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    assert isinstance(model.weights, torch.Tensor)
+    return image.flatten(1) @ (model.weights * torch.ones(10, 1)).t()
+
+
+def _mean_of_integers(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    return torch.mean(_quantized(image), dim=(1,)).dequantize()
+
+
+def _float_between(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    return _quantized(torch.softmax(_quantized(image).dequantize(), dim=1)).dequantize()
+
+
+def _casts(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    return image.to(torch.bfloat16).tanh().float()
+
+
+def _own_convolution(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    with torch.backends.mkldnn.flags(enabled=False):
+        result: torch.Tensor = model.convolution(image)
+    return result
+
+
+def _clean(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = _quantized(model.convolution(image)).dequantize().relu()
+    return result
+
+
+PLANTED: dict[str, tuple[Any, list[tuple[str, str]]]] = {
+    "weights": (_scaled_weights, [("in_float", "aten::matmul of `(model)` ran in float32 although its weights are int8")]),
+    "mean": (_mean_of_integers, [("in_float", "aten::mean of `(model)` takes quint8, dequantizes it and runs in float (")]),
+    "between": (_float_between, [("unfused", "aten::softmax of `(model)` ran in float between")]),
+    "casts": (_casts, [
+        ("inserted", "aten::to of `(model)` converts bfloat16 -> float32"),
+        ("inserted", "aten::to of `(model)` converts float32 -> bfloat16"),
+    ]),
+    "own": (_own_convolution, [("fallback", "aten::_slow_conv2d_forward of `convolution` is torch's own")]),
+    "clean": (_clean, []),
+}  # fmt: skip
+
+
+def test_planted_defects_are_named_and_no_others() -> None:
+    models = {name: _Wrapped(forward) for name, (forward, _) in PLANTED.items()}
+    for name, model in named(measure_inference(models, IMAGE, runs=1)).items():
+        expected = PLANTED[name][1]
+        sentences = sorted((each.kind, each.sentence) for each in model.findings)
+        assert [kind for kind, _ in sentences] == [kind for kind, _ in expected]
+        for (_, sentence), (_, begin) in zip(sentences, expected, strict=True):
+            assert sentence.startswith(begin)
+        assert all(0 < each.share < 1.01 for each in model.findings)

@@ -235,8 +235,7 @@ def test_an_operator_that_dequantizes_within_itself_is_named() -> None:
         (
             "in_float",
             "fc",
-            "aten::mean of `fc` has no kernel for quint8: it dequantizes and runs in float "
-            "(100.0 % of the time)",
+            "aten::mean of `fc` takes quint8, dequantizes it and runs in float (100.0 % of the time)",
             ("fc: aten::mean",),
         )
     ]

@@ -23,6 +23,7 @@ from typing import Final
 from otel_quant.probes.amd_activity import read_activity
 from otel_quant.probes.amd_processes import vram_by_device
 from otel_quant.probes.amd_smi import AmdSmi, AmdSmiUnavailableError
+from otel_quant.probes.kernel_files import read_proc
 from otel_quant.probes.visible_devices import select_visible
 from otel_quant.records import GpuActivity, GpuReading
 
@@ -120,7 +121,7 @@ class AmdDevices:
         try:
             if self._smi is not None and self._smi.has_device(device.address):
                 return self._smi.used(device.address)
-            return int((device.folder / "mem_info_vram_used").read_text())
+            return int(read_proc(f"{device.folder}/mem_info_vram_used"))
         except (AmdSmiUnavailableError, OSError, ValueError) as error:
             if device.address not in self._logged:
                 self._logged.add(device.address)

@@ -9,6 +9,8 @@ import os
 import threading
 from typing import Final
 
+from otel_quant.descriptors import open_apart
+
 SELF: Final = 0
 """Process id that means this process."""
 
@@ -47,7 +49,7 @@ def read_proc(path: str) -> bytes:
     Raises:
         OSError: The file does not exist or may not be read.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = open_apart(path, os.O_RDONLY)
     try:
         content = os.read(handle, _CHUNK)
         while chunk := os.read(handle, _CHUNK) if len(content) % 4096 == 0 and content else b"":

@@ -14,6 +14,7 @@ from typing import Final
 
 import psutil
 
+from otel_quant.descriptors import open_apart
 from otel_quant.probes.kernel_files import SELF, read_process
 from otel_quant.probes.tree import descendants
 from otel_quant.records import MemoryReading
@@ -121,7 +122,7 @@ def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
 
 
 def _reset(pid: int) -> None:
-    handle = os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+    handle = open_apart(f"/proc/{pid}/clear_refs", os.O_WRONLY)
     try:
         os.write(handle, b"5")  # proc(5): reset the peak resident set size
     finally:

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from otel_quant.descriptors import open_apart
 from otel_quant.profile import file_placement
 
 _PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
@@ -248,7 +249,7 @@ def _mode(path: Path) -> int | None:
 def _open_device(target: Path, mode: int, text: str) -> ProfileFile:
     if not stat.S_ISCHR(mode):
         raise OSError(errno.EINVAL, "not a regular file; give the path of a file")
-    file = ProfileFile(os.open(target, _FLAGS), target)
+    file = ProfileFile(open_apart(target, _FLAGS), target)
     file.append(text)
     return file
 
@@ -260,7 +261,7 @@ def _create_file(target: Path, text: str) -> ProfileFile:
         return file
     # Under a hidden name until it is locked and has its first piece.
     hidden = target.with_name(f".otel-quant-{secrets.token_hex(8)}")
-    descriptor = os.open(hidden, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = open_apart(hidden, _FLAGS | os.O_CREAT | os.O_EXCL)
     moved = False
     try:
         file = ProfileFile(descriptor, hidden)

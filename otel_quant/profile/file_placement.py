@@ -17,6 +17,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from otel_quant.descriptors import open_apart
 from otel_quant.profile.path import beside
 
 try:
@@ -101,7 +102,7 @@ def create_unlocked(target: Path, flags: int) -> tuple[int, Path]:
     """
     for _ in range(_TRIES):
         try:
-            return os.open(target, flags | os.O_CREAT | os.O_EXCL, 0o666), target
+            return open_apart(target, flags | os.O_CREAT | os.O_EXCL), target
         except FileExistsError:
             try:
                 target.rename(_free_number_1(target))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from otel_quant.descriptors import open_apart
 from otel_quant.profile.columns import checkpoint_columns
 from otel_quant.profile.last_reading import SUFFIX
 from otel_quant.profile.program_metrics import ProgramMetrics
@@ -160,7 +161,7 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def _write(path: Path, flags: int, data: bytes) -> None:
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = open_apart(path, flags)
     try:
         os.write(descriptor, data)
     finally:

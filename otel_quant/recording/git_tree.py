@@ -15,8 +15,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
+from otel_quant.descriptors import open_apart
 from otel_quant.fault_boundary import FAULTS
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -74,6 +75,8 @@ class GitTree:
         commit = self._commit_of(name) if name is not None else head
         self.ref = name.removeprefix("refs/heads/") if name is not None else None
         self.revision = commit if _COMMIT.fullmatch(commit) else None
+        # Here and not in `look`: to list a folder opens it, under a number that the program may close.
+        self._packs = tuple((self._shared / "objects" / "pack").glob("*.idx"))
 
     def look(self) -> None:
         """Finds out whether the tree is dirty. It may take a second: for a thread of its own."""
@@ -84,7 +87,7 @@ class GitTree:
 
     def _is_dirty(self, revision: str) -> bool | None:
         try:
-            index = (self._git / "index").read_bytes()
+            index = _content(self._git / "index")
             files, tree = _read_index(index)
             if any(self._differs(file) for file in files):
                 return True
@@ -106,9 +109,9 @@ class GitTree:
 
     def _differs(self, file: _File) -> bool:
         assert self._work_tree is not None
-        path = os.path.join(os.fsencode(self._work_tree), file.path)  # noqa: PTH118 - bytes
+        path = self._work_tree / os.fsdecode(file.path)
         try:
-            found = os.lstat(path)
+            found = path.lstat()
         except OSError:
             return True
         kind = file.mode >> 12
@@ -126,10 +129,9 @@ class GitTree:
         if found.st_size > _LARGEST:
             raise ValueError("too large to be compared")
         if kind == _LINK:
-            content = os.readlink(path)  # noqa: PTH115 - bytes
+            content = os.fsencode(path.readlink())
         else:
-            with open(path, "rb") as opened:  # noqa: PTH123 - bytes
-                content = opened.read()
+            content = _content(path)
         found_hash = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
         return found_hash.digest() != file.hash
 
@@ -138,11 +140,11 @@ class GitTree:
         objects = self._shared / "objects"
         loose = objects / commit[:2] / commit[2:]
         if loose.exists():
-            return _tree_in(zlib.decompress(loose.read_bytes()).partition(b"\0")[2])
-        for index in (objects / "pack").glob("*.idx"):
-            offset = _offset_in_pack(index.read_bytes(), bytes.fromhex(commit))
+            return _tree_in(zlib.decompress(_content(loose)).partition(b"\0")[2])
+        for index in self._packs:
+            offset = _offset_in_pack(_content(index), bytes.fromhex(commit))
             if offset is not None:
-                with index.with_suffix(".pack").open("rb") as pack:
+                with _opened(index.with_suffix(".pack")) as pack:
                     pack.seek(offset)
                     data = pack.read(4096)
                 if (data[0] >> 4) & 7 != _IN_PACK:
@@ -157,6 +159,15 @@ def _git_folder(path: Path) -> Path:
     if path.is_dir():
         return path
     return path.parent / _text(path).removeprefix("gitdir: ")
+
+
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(open_apart(path, os.O_RDONLY), "rb")
+
+
+def _content(path: Path) -> bytes:
+    with _opened(path) as file:
+        return file.read()
 
 
 def _text(path: Path) -> str:

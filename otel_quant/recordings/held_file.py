@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from otel_quant.descriptors import open_apart
+
 try:
     import fcntl
 except ImportError:  # Windows: whether a process still writes is told by the age of its files
@@ -48,7 +50,7 @@ class HeldFile:
     def __init__(self, path: Path, *, appends: bool = True, replaces: bool = False) -> None:
         self.path = path
         flags = _FLAGS | (os.O_TRUNC if replaces else os.O_EXCL)
-        self._descriptor = os.open(path, flags | (os.O_APPEND if appends else 0), 0o666)
+        self._descriptor = open_apart(path, flags | (os.O_APPEND if appends else 0))
         status = os.fstat(self._descriptor)
         self._identity = status.st_dev, status.st_ino
         self._is_open = True

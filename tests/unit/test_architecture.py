@@ -19,12 +19,22 @@ MODULES: Final = {
 """Every module by its name below the package; the package itself is ``__init__``."""
 
 SHARED: Final = frozenset(
-    {"fault_boundary", "records", "resources", "steps", "threads", "uncounted_frames", "version"}
+    {
+        "descriptors",
+        "fault_boundary",
+        "records",
+        "resources",
+        "steps",
+        "threads",
+        "uncounted_frames",
+        "version",
+    }
 )
 """What every part but ``cost`` may import."""
 
 PARTS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
+    "descriptors": frozenset(),
     "fault_boundary": frozenset(),
     "records": frozenset(),
     "resources": frozenset(),

@@ -128,10 +128,7 @@ class GitTree:
             return False
         if found.st_size > _LARGEST:
             raise ValueError("too large to be compared")
-        if kind == _LINK:
-            content = os.fsencode(path.readlink())
-        else:
-            content = _content(path)
+        content = os.fsencode(path.readlink()) if kind == _LINK else _content(path)
         found_hash = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
         return found_hash.digest() != file.hash
 

@@ -47,7 +47,8 @@ TESTED: Final = {
     # It loads a model that torchao quantizes.
     "transformers": Tested(("transformers", "torch", "torchao"), f"{_FOLDER}/test_torchao.py"),
     "optimum-onnx": Tested(
-        ("optimum-onnx[onnxruntime]", "datasets", _NBITS), f"{_FOLDER}/test_optimum_onnx.py"
+        ("optimum-onnx[onnxruntime]", "accelerate", "datasets", _NBITS),
+        f"{_FOLDER}/test_optimum_onnx.py",
     ),
     "nncf": Tested(("nncf", "onnxruntime", _NBITS), f"{_FOLDER}/test_nncf.py"),
     "optimum-quanto": Tested(("optimum-quanto",), f"{_FOLDER}/test_quanto.py"),

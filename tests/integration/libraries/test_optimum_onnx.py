@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 
 import pytest
 
+from otel_quant.recordings.reader import read
+from tests.fixtures.launched import Launched
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below
+from tests.integration.libraries.conftest import PROGRAMS, Program, steps_below
 
 pytest.importorskip("optimum.onnxruntime")
 
@@ -105,3 +108,35 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     for span in otlp.spans_named("model cost"):
         role = span.attributes["quant.model.role"]
         assert span.attributes[f"quant.model.{role}.input_shapes"] == ("x=1x64",)
+
+
+def test_accelerate_launch_and_optimum_cli_are_recorded(launched: Launched) -> None:
+    pytest.importorskip("accelerate")
+    script = PROGRAMS / "optimum_onnx_all.py"
+    static = ["static", "Calibration", "Quantization (Static)", "Post-process"]
+    dynamic = ["Quantization (Dynamic)", "Post-process"]
+    ours = launched.run(["accelerate", "launch", "--cpu", str(script)], "--out", "accelerate")
+    assert steps_of(launched.folder / "accelerate") == [*static, "dynamic", *dynamic]
+
+    (launched.folder / "model").mkdir()
+    (launched.folder / "float.onnx").rename(launched.folder / "model" / "model.onnx")
+    (launched.folder / "model" / "config.json").write_text('{"model_type": "bert"}')
+    quantize = ["optimum-cli", "onnxruntime", "quantize", "--onnx_model", "model", "--avx2"]
+    cli = launched.run([*quantize, "-o", "made"], "--out", "cli")
+    assert steps_of(launched.folder / "cli") == dynamic
+    assert (launched.folder / "made" / "model_quantized.onnx").exists()
+
+    # What each of them ends with is the program's own.
+    failed = launched.run(["accelerate", "launch", "--cpu", "missing.py"], "--out", "failed")
+    bare = launched.run_bare(["accelerate", "launch", "--cpu", "missing.py"])
+    assert [ours.returncode, cli.returncode, failed.returncode] == [0, 0, bare.returncode]
+    assert "CalledProcessError" in failed.stderr
+
+
+def steps_of(folder: Path) -> list[str]:
+    """Returns the names of the steps in the only run of a recording that has ended well."""
+    recording = read(folder)
+    assert recording.ending is not None
+    assert recording.ending.exit_code == 0
+    [run] = recording.runs
+    return [step.name for step in run.steps]

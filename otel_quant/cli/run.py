@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,12 @@ _NOT_FOUND: Final = 127
 
 _VIEW_ENDS: Final = 10.0
 """Seconds that the live view has for its last look."""
+
+_MOST_STEPS: Final = 50
+"""Steps that are printed at the end, of all processes together."""
+
+_FEWEST_STEPS: Final = 5
+"""Steps that are printed of each of many processes."""
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
@@ -199,7 +206,10 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         # What models cost is in the report: of many models it would take the steps off the screen.
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
-        lines = [report({folder: recording}, "table")]
+        most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
+        lines = [report({folder: recording}, "table", most)]
+        if any(len(run.steps) > most for run in runs):
+            lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:
         why = printable(why_no_step(notes))
         ending = recording.ending

@@ -50,9 +50,14 @@ _LIMITS: Final[Mapping[str, str]] = {
 }
 
 
-def parts_of(profile: Profile) -> list[Part]:
-    """Returns the parts that are printed of a profile."""
-    return list(_parts(profile))
+def parts_of(profile: Profile, most_steps: int | None = None) -> list[Part]:
+    """Returns the parts that are printed of a profile.
+
+    Args:
+        profile: The profile.
+        most_steps: Steps in the table: those that did not end well, then the longest; None for all.
+    """
+    return list(_parts(profile, most_steps))
 
 
 def run_facts(profile: Profile) -> Record:
@@ -80,11 +85,14 @@ def run_facts(profile: Profile) -> Record:
     }  # fmt: skip
 
 
-def _parts(profile: Profile) -> Iterator[Part]:
+def _parts(profile: Profile, most_steps: int | None) -> Iterator[Part]:
     steps = steps_of(profile.records)
     if steps:
-        table = _steps_table(profile, steps)
+        shown = _most_telling(profile, steps, most_steps)
+        table = _steps_table(profile, shown)
         yield table
+        if len(shown) < len(steps):
+            yield Lines((f"(shorter steps that are left out: {len(steps) - len(shown):,})",))
         if any(heading.endswith(" SEEN") for heading in table.header):
             yield Lines((_SEEN_AND_READ if profile.last_reading else _SEEN,))
     else:
@@ -118,6 +126,19 @@ def _steps_table(profile: Profile, steps: Sequence[Step]) -> Table:
             for step in steps
         ),
     )
+
+
+def _most_telling(profile: Profile, steps: Sequence[Step], most: int | None) -> Sequence[Step]:
+    if most is None or len(steps) <= most:
+        return steps
+
+    def rank(step: Step) -> tuple[bool, float]:
+        first, last = profile.records[step.first], profile.records[step.last]
+        ended_well = step.state != "open" and "error" not in last
+        return ended_well, (number(first, TIME) or 0.0) - (number(last, TIME) or 0.0)
+
+    shown = {id(step) for step in sorted(steps, key=rank)[:most]}
+    return [step for step in steps if id(step) in shown]
 
 
 def _status_cell(profile: Profile, step: Step) -> str:

@@ -14,18 +14,22 @@ from otel_quant.rendering.recorded_profile import profiles_of
 from otel_quant.rendering.recording_summary import summary_data, summary_parts
 
 
-def report(shown: Mapping[str, Profile | Recording], form: str) -> str:
+def report(
+    shown: Mapping[str, Profile | Recording], form: str, most_steps: int | None = None
+) -> str:
     """Renders profiles and recordings.
 
     Args:
         shown: At least one, by the name of its file or folder.
         form: ``table``, ``markdown``, ``json`` or ``csv``.
+        most_steps: Steps of one profile in a form for people, those that did not end well and the
+            longest; None for all.
 
     Returns:
         Text that ends with a line break.
     """
     if form in _FOR_PEOPLE:
-        return _FOR_PEOPLE[form](_parts(shown))
+        return _FOR_PEOPLE[form](_parts(shown, most_steps))
     profiles: dict[str, Profile] = {}
     recordings: dict[str, Mapping[str, object]] = {}
     for name, each in shown.items():
@@ -36,7 +40,7 @@ def report(shown: Mapping[str, Profile | Recording], form: str) -> str:
     return as_csv(profiles) if form == "csv" else as_json(profiles, recordings)
 
 
-def _parts(shown: Mapping[str, Profile | Recording]) -> Iterable[Part]:
+def _parts(shown: Mapping[str, Profile | Recording], most_steps: int | None) -> Iterable[Part]:
     for name, each in shown.items():
         if isinstance(each, Recording):
             yield from summary_parts(each)
@@ -44,7 +48,7 @@ def _parts(shown: Mapping[str, Profile | Recording]) -> Iterable[Part]:
         for title, profile in profiles.items():
             if len(shown) > 1 or len(profiles) > 1:
                 yield Lines((title,))
-            yield from parts_of(profile)
+            yield from parts_of(profile, most_steps)
 
 
 _FOR_PEOPLE: Final[Mapping[str, Callable[[Iterable[Part]], str]]] = {

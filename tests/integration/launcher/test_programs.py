@@ -187,6 +187,32 @@ def test_otlp_files_are_those_of_opentelemetrys_own_exporter(launched: Launched)
     assert sorted(spans) == ["A step", "quantization"]
 
 
+MANY = """
+import time
+import otel_quant
+with otel_quant.step("All"):
+    for number in range(60):
+        try:
+            with otel_quant.step(f"Layer {number}"):
+                time.sleep(0.05 * (number in (7, 40)))
+                assert number != 20
+        except AssertionError:
+            pass
+"""
+
+
+def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: Launched) -> None:
+    ours = launched.run([sys.executable, "-c", MANY])
+    rows = [line.split() for line in ours.stderr.splitlines() if line.startswith("  Layer")]
+    assert len(rows) == 49
+    assert {"7", "20", "40"} <= {row[1] for row in rows}
+    assert "(shorter steps that are left out: 11)" in ours.stderr
+    name = launched.recording.name
+    assert f"\nall steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
+    every = launched.run_bare(["otel-quant", "show", name])
+    assert every.stdout.count("\n  Layer") == 60
+
+
 @pytest.mark.slow
 def test_ranks_of_torchrun_are_runs_of_one_recording(launched: Launched) -> None:
     (launched.folder / "rank.py").write_text(

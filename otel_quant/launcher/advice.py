@@ -146,7 +146,7 @@ ROWS: Final = (
     ),
     _Row(
         lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
-        lambda s: f"Give it more memory: all {s.step.expected_samples if s.step else 0} samples need about {size((s.expected or 0) * _SPARE)} (estimated).",
+        lambda s: f"Give it more memory: about {size((s.expected or 0) * _SPARE)} for all {s.step.expected_samples if s.step else 0} samples, with a tenth to spare (estimated).",
         _RECORDING,
     ),
     _Row(

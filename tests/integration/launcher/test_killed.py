@@ -182,7 +182,7 @@ def test_an_out_of_memory_kill_is_known_and_told(
     # Pages of files that others have read count for the process and not for the group.
     assert ending.memory == pytest.approx(size, abs=80 * MB)
     assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
-    assert ending.advice[0].text.startswith("Give it more memory: all 512 samples need about ")
+    assert "for all 512 samples, with a tenth to spare" in ending.advice[0].text
 
 
 def test_one_out_of_memory_kill_is_known_and_told(launched: Launched, group: Path) -> None:

@@ -129,7 +129,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         disk=(("written by the program", 3100 * MB),),
         advice=(
             Advice(
-                text="Give it more memory: all 512 samples need about 113 GB (estimated).",
+                text="Give it more memory: about 113 GB for all 512 samples, with a tenth to spare (estimated).",
                 source="this recording: growth of memory with each sample",
             ),
             Advice(
@@ -213,7 +213,7 @@ def test_what_would_have_sufficed_is_what_the_forecast_said() -> None:
     killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
     ending = ending_of(killed, recording(run(calibration(), last=last)))
     assert ending.advice[0] == Advice(
-        text="Give it more memory: all 512 samples need about 22.0 GB (estimated).",
+        text="Give it more memory: about 22.0 GB for all 512 samples, with a tenth to spare (estimated).",
         source="this recording: growth of memory with each sample",
     )
 

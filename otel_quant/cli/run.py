@@ -114,10 +114,9 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.launcher.launched_recording import LaunchedRecording
 
     # What we have to say waits for the end, not to stand within the program's output.
-    held: list[logging.LogRecord] = []
     log = logging.getLogger("otel_quant")
-    hold = held.append  # returns nothing, so that the record goes no further
-    log.addFilter(hold)  # type: ignore[arg-type]
+    held = _Held()
+    log.addFilter(held)
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
@@ -134,13 +133,26 @@ def _run(options: argparse.Namespace) -> int:
             if not options.no_report:
                 text += _report(recorded)
             if not options.quiet:
-                log.removeFilter(hold)  # type: ignore[arg-type]
-                for record in held:
+                log.removeFilter(held)
+                for record in held.records:
                     log.handle(record)
                 print(text, file=sys.stderr)
         except (KeyboardInterrupt, BrokenPipeError):
             pass  # the program is over; what is missing can be had from the recording later
     return end_as(ending)
+
+
+class _Held(logging.Filter):
+    """Keeps log records, which go no further."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keeps a record."""
+        self.records.append(record)
+        return False
 
 
 @contextmanager

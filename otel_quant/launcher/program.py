@@ -160,7 +160,7 @@ def _become(
         import shutil  # rarely needed
 
         found = shutil.which(arguments[0], path=environ.get("PATH")) or arguments[0]
-        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)  # noqa: S606
+        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)  # noqa: S606 # the same, by the shell
     except OSError as error:
         os.write(failure, str(error.errno).encode())
     finally:

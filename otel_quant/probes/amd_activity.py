@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from otel_quant.probes.kernel_files import read_proc
 from otel_quant.records import GpuActivity
 
 _FILES: Final = (
@@ -33,8 +34,20 @@ def read_activity(folder: Path) -> GpuActivity | None:
     for field, pattern, factor in _FILES:
         for path in folder.glob(pattern):
             try:
-                value = int(path.read_text())
+                value = int(read_proc(str(path)))
             except (OSError, ValueError):
                 continue  # the device sleeps, or does not have it
-            found.setdefault(field, value if factor == 1 else value * factor)
-    return GpuActivity(**found) if found else None  # type: ignore[arg-type]
+            found.setdefault(field, value * factor)
+    if not found:
+        return None
+    return GpuActivity(
+        utilization=found.get("utilization"),
+        power=found.get("power"),
+        temperature=found.get("temperature"),
+        clock=_whole(found.get("clock")),
+        memory_clock=_whole(found.get("memory_clock")),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -23,7 +23,7 @@ from otel_quant.profile.path import beside
 try:
     import fcntl
 except ImportError:  # Windows: whether a living run writes a file cannot be known
-    fcntl = None  # type: ignore[assignment]  # the module is an object or None
+    fcntl = None  # type: ignore[assignment]  # mypy has no type "this module or None"
 
 _TRIES: Final = 100
 _NO_LINKS: Final = frozenset(

@@ -18,7 +18,7 @@ from otel_quant.descriptors import open_apart
 try:
     import fcntl
 except ImportError:  # Windows: whether a process still writes is told by the age of its files
-    fcntl = None  # type: ignore[assignment]  # the module is an object or None
+    fcntl = None  # type: ignore[assignment]  # mypy has no type "this module or None"
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _TRIES: Final = 5

@@ -300,6 +300,8 @@ class RecordingSink(Sink):
         ]
         self._write("models.costed", None, {"models": present})
         for cost in costs:
+            if cost.role == "float" and cost.path is not None:
+                self._copy_to_run({semconv.INPUT_PATH: cost.path})
             self._of_models[cost.role] = {
                 f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()
             }

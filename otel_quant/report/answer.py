@@ -106,7 +106,9 @@ def program_of(recording: Recording) -> str:
     """Returns the name of the program, or of the recording where its command is not known."""
     for name in ("process.command_args", "process.command_line", "command"):
         command = recording.origin.get(name)
-        words = command.split() if isinstance(command, str) else list(map(str, command or ()))  # type: ignore[arg-type]
+        words = command.split() if isinstance(command, str) else []
+        if isinstance(command, list | tuple):
+            words = list(map(str, command))
         scripts = [word for word in words if word.endswith((".py", ".sh"))]
         if words:
             return cut(PurePath((scripts or words)[0]).name, _LONGEST_NAME)

@@ -75,7 +75,11 @@ def _each(read_one: partial[Row | Unreadable], paths: Sequence[str]) -> Iterator
     if workers > 1:
         try:
             pool = ProcessPoolExecutor(workers, None, signal.signal, _IGNORE_INTERRUPT)
-        except (ImportError, NotImplementedError, OSError):  # a system without semaphores
+        except (
+            ImportError,
+            NotImplementedError,
+            OSError,
+        ):  # as multiprocessing says "no semaphores"
             pass
         else:
             with pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
@@ -36,9 +36,10 @@ class Records:
         self._cut = cut_of(run, recording)
         self._steps = {step.index: step for step in run.steps}
         self._made: list[Any] = []
-        # The type that exporters take has changed between versions of the SDK: it makes them.
+        # The type that exporters take has changed between versions of the SDK: it makes them. So has
+        # the name of their base class.
         provider = LoggerProvider(resource_of(run), shutdown_on_exit=False)
-        provider.add_log_record_processor(SimpleLogRecordProcessor(_Kept(self._made)))  # type: ignore[arg-type]
+        provider.add_log_record_processor(SimpleLogRecordProcessor(cast("Any", _Kept(self._made))))
         self._logger = provider.get_logger(SCOPE.name, SCOPE.version, SCOPE.schema_url)
 
     def all(self) -> list[Any]:

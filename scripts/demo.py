@@ -49,9 +49,9 @@ def main() -> int:
     print("$", " ".join([*options, *script]).replace(f"{ROOT}{os.sep}", ""))
     print(f"  (Quark says a lot; it goes to {log.relative_to(ROOT)})", flush=True)
     # In OUT, because Quark writes a table of its own into the current folder.
-    quietly = ["sh", "-c", f'exec "$@" >{shlex.quote(str(log))} 2>&1', "-"]
+    quietly = ["sh", "-c", f'cd {shlex.quote(str(OUT))} && exec "$@" >{log.name} 2>&1', "-"]
     code = subprocess.run(
-        [programs / options[0], *options[1:], *quietly, *script], cwd=OUT, env=env
+        [programs / options[0], *options[1:], *quietly, *script], cwd=ROOT, env=env
     ).returncode
     if code:
         print(*log.read_text().splitlines()[-15:], sep="\n", file=sys.stderr)

@@ -210,6 +210,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     import dataclasses
 
     from otel_quant.launcher.python_notes import why_no_step
+    from otel_quant.recordings.layout import processes_in
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
 
@@ -223,7 +224,9 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         if any(len(run.steps) > most for run in runs):
             lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:
-        why = printable(why_no_step(notes))
+        # A process that has begun a run makes its file before it writes the first event.
+        is_lost = not recording.runs and bool(processes_in(recording.path))
+        why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
         ending = recording.ending
         lines = [
             f"otel-quant: no step was recorded: {why}",

@@ -101,9 +101,13 @@ def _facts(recording: Recording, run: RecordedRun) -> Record:
             value = known[name]
             facts[key] = list(value) if isinstance(value, tuple) else value
     facts |= _in_mib(known, {semconv.MEMORY_LIMIT: "memory_limit_mb"})
-    samples = [step.samples for step in run.steps if step.samples]
-    if samples:
-        facts["calibration_samples"] = sum(samples)
+    calibrations = [step for step in run.steps if step.samples]
+    if calibrations:
+        facts["calibration_samples"] = sum(step.samples or 0 for step in calibrations)
+        items = [step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in calibrations]
+        told = [count for count in items if isinstance(count, int)]
+        if len(told) == len(items):
+            facts["calibration_items"] = sum(told)
     seen = _seen_by_launcher(recording)
     if run.end is None and seen is not None and len(recording.runs) == 1:
         limit = known.get(semconv.MEMORY_LIMIT)

@@ -82,15 +82,22 @@ def test_options_of_the_program_are_its_own_with_and_without_dashes(launched: La
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "--quiet --out -- x\n", "")
 
 
-def test_a_full_disk_costs_the_recording_and_not_the_program(launched: Launched) -> None:
+@pytest.mark.parametrize("kibibytes", [0, 1])
+def test_a_full_disk_costs_the_recording_and_not_the_program(
+    launched: Launched, kibibytes: int
+) -> None:
     code = "import otel_quant\nwith otel_quant.step('A'): print('done')"
-    limited = 'trap "" XFSZ; ulimit -f 1; exec "$@"'
+    limited = f'trap "" XFSZ; ulimit -f {kibibytes}; exec "$@"'
     (launched.folder / "p.py").write_text(code)
     ended = launched.run_bare(
         ["bash", "-c", limited, "-", *launcher(), "python", "p.py"],
         variables={"PYTHONDONTWRITEBYTECODE": "1"},  # of ours, cut, which later runs would load
     )
     assert (ended.returncode, ended.stdout) == (0, "done\n")
+    is_lost = (
+        "otel-quant: no step was recorded: the recording could not be written\n" in ended.stderr
+    )
+    assert is_lost is (kibibytes == 0)
 
 
 def test_the_recording_that_is_removed_meanwhile_costs_the_program_nothing(

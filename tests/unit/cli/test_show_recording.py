@@ -104,6 +104,25 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
     ]
 
 
+def test_items_of_calibrations_are_shown_if_every_sample_has_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process()
+    for run, items in (("a" * 16, (8, 16)), ("b" * 16, (8, None))):
+        process.begin(0, run)
+        for at, count in enumerate(items):
+            told = {} if count is None else {"quant.calibration.item_count": count}
+            index = process.step("Calibration", at)
+            process.close(index, at + 0.5, samples=2, attributes=told)
+        process.end(3)
+    lines = show(capsys, str(folder.path)).splitlines()
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("calibration ")] == [
+        "4 samples (batches), 24 items",
+        "4 samples (batches)",
+    ]
+
+
 def test_programs_get_the_same_as_json_and_csv(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

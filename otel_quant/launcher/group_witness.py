@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from typing import Final
 
 _ON_ITS_WAY: Final = 0.02
@@ -26,6 +27,7 @@ class GroupWitness:
     def __init__(self) -> None:
         questions, self._questions = os.pipe()
         self._answers, answers = os.pipe()
+        self._asked = 0
         self._pid = os.fork()
         if self._pid == 0:
             _be_witness(questions, answers)
@@ -38,12 +40,19 @@ class GroupWitness:
         Args:
             number: The signal.
         """
+        self._asked = (self._asked + 1) % 256
         try:
-            os.write(self._questions, bytes([number]))
+            os.write(self._questions, bytes([number, self._asked]))
         except BrokenPipeError:
             return False  # it was killed
-        readable, _, _ = select.select([self._answers], [], [], _ANSWERS)
-        return bool(readable) and os.read(self._answers, 1) == b"\1"
+        ends = time.monotonic() + _ANSWERS
+        while select.select([self._answers], [], [], max(0.0, ends - time.monotonic()))[0]:
+            answer = os.read(self._answers, 2)
+            if not answer:
+                break  # it was killed
+            if answer[1] == self._asked:  # else one that came late
+                return answer[0] == 1
+        return False
 
     def end(self) -> None:
         """Ends the process."""
@@ -59,10 +68,10 @@ def _be_witness(questions: int, answers: int) -> None:
     low, high = sorted((questions, answers))
     for first, end in ((0, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, end)
-    while question := os.read(questions, 1):
+    while question := os.read(questions, 2):
         has_it = signal.sigtimedwait([question[0]], _ON_ITS_WAY) is not None
         try:
-            os.write(answers, b"\1" if has_it else b"\0")
+            os.write(answers, bytes([has_it, question[1]]))
         except BrokenPipeError:
             break
     os._exit(0)

@@ -92,9 +92,11 @@ class Program:
         """
         while (ending := self._ending(while_stopped)) is None:
             arrived = signal.sigwaitinfo(self._taken)
-            if arrived.si_signo == signal.SIGCHLD or arrived.si_pid in (self.pid, os.getpid()):
+            if arrived.si_signo == signal.SIGCHLD:
                 continue
-            if not self._witness.has(arrived.si_signo):
+            # Asked of the program's own too: what it keeps would hide the next.
+            was_for_all = self._witness.has(arrived.si_signo)
+            if not was_for_all and arrived.si_pid not in (self.pid, os.getpid()):
                 self._pass_on(arrived.si_signo)
         while signal.sigtimedwait(self._taken, 0) is not None:
             pass  # the Ctrl-C that has ended the program is not to end what comes after it

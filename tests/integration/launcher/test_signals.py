@@ -97,6 +97,39 @@ def test_a_signal_to_all_processes_reaches_the_program_once(
     assert told_of(process, numbers, lambda number: send(process, pid, number)) == numbers
 
 
+def test_a_signal_that_the_program_sent_to_its_group_hides_no_later_one(launched: Launched) -> None:
+    numbers = [int(signal.SIGUSR1), int(signal.SIGUSR2)]
+    code = TELLING.format(numbers=numbers).replace(
+        "sys.stdin.read()", "[os.killpg(0, signal.SIGUSR1) for line in sys.stdin]"
+    )
+    process, _ = start(launched, code)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.send_signal(signal.SIGUSR2)  # passed on: the launcher waits for signals by now
+    assert int(process.stdout.readline()) == signal.SIGUSR2
+    process.stdin.write("one\n")
+    process.stdin.flush()
+    assert int(process.stdout.readline()) == signal.SIGUSR1
+    time.sleep(0.5)  # two of a kind that wait for the launcher at once are one
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)
+    assert told_of(process, [], process.send_signal) == [signal.SIGUSR1]
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_the_next(launched: Launched) -> None:
+    process, pid = start(launched, TELLING.format(numbers=[int(signal.SIGUSR1)]))
+    (witness,) = set(in_group(process.pid)) - {process.pid, pid}
+    os.kill(witness, signal.SIGSTOP)
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == signal.SIGUSR1  # after a second
+    os.kill(witness, signal.SIGCONT)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGUSR1)
+    time.sleep(0.5)
+    assert told_of(process, [], process.send_signal) == [signal.SIGUSR1]
+
+
 DEADLY = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT,
           signal.SIGABRT, signal.SIGSEGV, signal.SIGPIPE, signal.SIGRTMIN + 1]  # fmt: skip
 

@@ -56,7 +56,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     limit, source = _limit(seen, shortage)
     growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
     if growth is None and step is not None:
-        growth = _growth(step, memory, recording)
+        growth = _growth(step, _first(step, victim, seen, recording), memory, recording)
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
@@ -219,11 +219,26 @@ def _limit(seen: Observation, shortage: Where | None) -> tuple[int | None, str |
     return limit, source
 
 
-def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
+def _first(
+    step: RecordedStep, victim: Victim, seen: Observation, recording: Recording
+) -> int | None:
+    """Returns RSS at the beginning of a step, if its process is the whole program; else None."""
+    run = victim.run
+    if run is None or victim.pid != seen.pid or len(recording.runs) > 1:
+        return None
+    found = (each for each in run.checkpoints if (each.step, each.time) == (step.index, step.start))
+    memory = next((each.attributes.get(semconv.CHECKPOINT_MEMORY) for each in found), None)
+    return memory if isinstance(memory, int) else None
+
+
+def _growth(
+    step: RecordedStep, first: int | None, memory: int | None, recording: Recording
+) -> int | None:
     """Returns the growth of memory with each sample: the median slope between any two readings.
 
     Args:
         step: A step that has consumed samples.
+        first: RSS of the process tree at its beginning, in bytes; None for that of the curve.
         memory: RSS of the process tree at its end, in bytes.
         recording: The recording.
     """
@@ -239,7 +254,9 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     for time, count in ((step.start, 0), *known[::every]):
         while position + 1 < len(curve) and curve[position + 1][0] <= time:
             position += 1
-        points.append((count, float(curve[position][1].last)))
+        # The curve's reading at the beginning may be one of 50 ms later.
+        at_start = first if count == 0 and first is not None else curve[position][1].last
+        points.append((count, float(at_start)))
     points.append((samples, float(memory)))
     slopes = [
         (after[1] - before[1]) / (after[0] - before[0])

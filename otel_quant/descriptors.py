@@ -55,8 +55,8 @@ def open_apart(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> i
     if _LIBC is None:
         return os.open(path, flags, mode)
     least = min(_LEAST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-    # Iterators, because `next` runs them in one go: between two lines of Python another thread might
-    # close the first number and open a file of its own.
+    # Iterators, because `next` runs them in one go, without giving the GIL away: between two lines of
+    # Python another thread might close the first number and open a file of its own.
     opened = map(_LIBC.open, (os.fsencode(path),), (flags | os.O_CLOEXEC,), (mode,))
     low, to_move, to_close = itertools.tee(opened, 3)
     moved = map(_LIBC.fcntl, to_move, (_DUPLICATE_ABOVE,), (least,))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from otel_quant.environment import settings_from
+from otel_quant.inference.measurement import measurement_of
 from otel_quant.inference.options import Options
 from otel_quant.inference.pytorch.measure import measure_models
 from otel_quant.inference.results import InferenceResult
@@ -16,6 +20,8 @@ from otel_quant.rendering.html import as_html
 from otel_quant.rendering.inference_report import parts, report
 from otel_quant.report.file import write
 from otel_quant.report.inference_page import render
+from otel_quant.telemetry.inference import Belongs
+from otel_quant.telemetry.inference import report as report_telemetry
 
 _TOP: Final = 10
 """Modules of each model in tables."""
@@ -76,7 +82,8 @@ def measure_inference(
 
     Each model runs in turn with the others, without a profiler, and then under torch's profiler.
     Models are as they were afterwards: modules are in eval mode and without gradients meanwhile,
-    and what runs change in buffers is set back.
+    and what runs change in buffers is set back. In a program that sends telemetry, spans, log
+    records and metrics of the models belong to the current span.
 
     Args:
         models: A module; or a mapping of names to modules, or to functions without arguments that
@@ -107,5 +114,10 @@ def measure_inference(
             "0 s, and no less than 0 runs before"
         )
     options = Options(runs=runs, seconds=seconds, warmup=warmup)
+    began_ns = time.time_ns()
     found = measure_models({str(name): each for name, each in models.items()}, inputs, options)
+    settings = settings_from(os.environ, warn=False)
+    if not settings.sdk_disabled:
+        measurement = measurement_of(found, began_ns, time.time_ns(), library=found.runtime)
+        report_telemetry(measurement, Belongs(paths=settings.paths))
     return MeasuredInference(*(getattr(found, each.name) for each in fields(InferenceResult)))

@@ -28,7 +28,7 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
 )
-from otel_quant.inference.rounds import Timed, in_turn, latency
+from otel_quant.inference.rounds import Timed, in_turn, latency, usual
 from otel_quant.inference.worker import ModelProcess
 
 _FEWEST_RUNS: Final = 2
@@ -145,7 +145,7 @@ def _look_at(model: Measured, options: Options) -> None:
     ran = ran_graph(found["graph"])
     model.weights_in_memory = None if ran is None else ran.weight_bytes
     model.profile, model.kernels = profile, joined(profile, model.file, ran)
-    model.profiled = _usual(found["profiled"]) / _usual(found["plain"])
+    model.profiled = usual(found["profiled"]) / usual(found["plain"])
     if found["assigned"] is not None:
         model.assigned = dict(Counter(provider for provider, _, _ in found["assigned"]))
 
@@ -181,11 +181,6 @@ def _compare_layers(first: Measured, other: Measured, outputs: Accuracy) -> None
         other.accuracy = replace(outputs, problem=why)
     else:
         other.accuracy = replace(outputs, layers=tensor_errors(found))
-
-
-def _usual(values: Sequence[float]) -> float:
-    """Returns a time that a quarter of the runs was faster than: what is slow is the machine."""
-    return sorted(values)[len(values) // 4]
 
 
 def _result(model: Measured, first: Measured | None, options: Options) -> ModelResult:

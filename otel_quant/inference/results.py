@@ -99,7 +99,6 @@ class RanKernel:
         macs: Of one run.
         macs_per_second: MACs per second.
         allocated: Bytes that it allocates in a run.
-        on_device: Kernels of a GPU that it starts.
     """
 
     name: str
@@ -115,7 +114,6 @@ class RanKernel:
     macs: int | None
     macs_per_second: float | None
     allocated: int | None = None
-    on_device: tuple[str, ...] = ()
 
     @property
     def types(self) -> str:
@@ -135,6 +133,7 @@ class OperatorTime:
     share: float
     macs: int | None
     macs_per_second: float | None
+    allocated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

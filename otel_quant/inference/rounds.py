@@ -123,5 +123,10 @@ def noise(medians: Sequence[float]) -> float:
     return (high - low) / 2 / middle
 
 
+def usual(times: Sequence[float]) -> float:
+    """Returns a time that a quarter of the runs was faster than: what is slow is the machine."""
+    return sorted(times)[len(times) // 4]
+
+
 def _quantile(values: Sequence[float], tenth: int) -> float:
     return values[0] if len(values) < 2 else quantiles(values, n=10, method="inclusive")[tenth - 1]

@@ -23,6 +23,7 @@ from otel_quant.rendering.units import counted, digits_text, share_text, size
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20
 _MOST_OPERATORS: Final = 20
+_MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _MICRO: Final = 1e-6
 
@@ -112,6 +113,8 @@ def settings(result: InferenceResult) -> Mapping[str, str]:
     facts = dict.fromkeys(name for model in measured for name in model.facts)
     for name, shown in {**_PER_MODEL, **{name: _fact(name) for name in facts}}.items():
         texts = {model.path: shown(model) for model in measured}
+        if name in facts:  # of what a model does not use nothing is known
+            texts = {path: text for path, text in texts.items() if text}
         if len(set(texts.values())) == 1:
             found[name] = next(iter(texts.values()))
         else:
@@ -196,7 +199,7 @@ _SIZES: Final[Sequence[tuple[str, Callable[[MemoryUse], int | None]]]] = (
     ("arena", lambda memory: memory.arena_held),
     ("arena in use", lambda memory: memory.arena_used),
     ("weights on disk", lambda memory: memory.weights_on_disk),
-    ("in memory", lambda memory: memory.weights_in_memory),
+    ("weights in memory", lambda memory: memory.weights_in_memory),
 )
 
 
@@ -263,6 +266,7 @@ def operator_table(ran: Ran, unit: Unit) -> Table:
             _micros(each.micros),
             share_text(each.share),
             rate_text(each.macs_per_second),
+            _size_text(each.allocated),
             each.provider,
         )
         for each in ran.operators[:_MOST_OPERATORS]
@@ -275,19 +279,24 @@ def operator_table(ran: Ran, unit: Unit) -> Table:
                 _micros(sum(each.micros for each in rest)),
                 share_text(sum(each.share for each in rest)),
                 "-",
+                _size_text(_sum_of([each.allocated for each in rest])),
                 "",
             )
         )
-    header = ("operator", unit.kernels, "time", "share", "rate", "provider")
-    return _with_rate(header, ("", "", "us", "", "GMAC/s", ""), rows)
+    header = ("operator", unit.kernels, "time", "share", "rate", "allocated", "provider")
+    return _of_what_is_known(header, ("", "", "us", "", "GMAC/s", "", ""), rows)
 
 
-def _with_rate(
+def _sum_of(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+def _of_what_is_known(
     header: tuple[str, ...], units: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 ) -> Table:
-    """Returns a table without its rate if no rate is known."""
-    at = header.index("rate")
-    kept = [i for i in range(len(header)) if i != at or any(row[at] != "-" for row in rows)]
+    """Returns a table without the columns of which nothing is known."""
+    kept = [i for i in range(len(header)) if not rows or any(row[i] != "-" for row in rows)]
     return Table(
         tuple(header[i] for i in kept),
         tuple(units[i] for i in kept),
@@ -332,7 +341,7 @@ def node_table(kernels: Sequence[RanKernel], top: int, unit: Unit) -> tuple[Tabl
     slowest = sorted(groups.items(), key=lambda group: -sum(each.micros for each in group[1]))
     rows = [(shortened(name, _LONGEST), *_node_cells(group)) for name, group in slowest[:top]]
     header = (unit.node, "kernel", "time", "share", "rate", "operands and results")
-    table = _with_rate(header, ("", "", "us", "", "GMAC/s", ""), rows)
+    table = _of_what_is_known(header, ("", "", "us", "", "GMAC/s", ""), rows)
     return table, max(0, len(slowest) - top)
 
 
@@ -340,9 +349,11 @@ def _node_cells(kernels: Sequence[RanKernel]) -> tuple[str, ...]:
     micros = sum(each.micros for each in kernels)
     macs = max((each.macs or 0 for each in kernels), default=0)
     names = list(dict.fromkeys(each.op_type for each in kernels))
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
     more = f" x {len(kernels)}" if len(kernels) > 1 else ""
     return (
-        shortened(f"{', '.join(names)}{more}", _LONGEST),
+        f"{', '.join(names)}{more}",
         _micros(micros),
         share_text(sum(each.share for each in kernels)),
         rate_text(1e6 * macs / micros if macs and micros else None),

@@ -71,7 +71,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "instrumentor": SHARED | {"environment", "instruments", "telemetry"},
     "measured_run": SHARED
     | {"instrumentor", "profile", "recording", "rendering", "runtime", "scope"},
-    "measured_inference": SHARED | {"inference", "rendering", "report"},
+    "measured_inference": SHARED | {"environment", "inference", "rendering", "report", "telemetry"},
     "quark": SHARED
     | {"environment", "instrumentor", "probes", "profile", "recording", "runtime", "scope"},
     "inference": SHARED | {"cost"},

@@ -113,7 +113,7 @@ def _within(evidence: Evidence) -> Iterator[Met]:
     for place, dequantized in evidence.flow.within.items():
         kernel = evidence.kernels[place]
         dtype = evidence.kernels[dequantized].inputs[0].tensor.dtype
-        why = f"has no kernel for {dtype}: it dequantizes and runs in float"
+        why = f"takes {dtype}, dequantizes it and runs in float"
         yield Met(kernel.module, [kernel], f"{_name(kernel)} {why}", "", f"{kernel.name} {why}")
 
 
@@ -132,16 +132,33 @@ def _between(evidence: Evidence) -> Iterator[Met]:
 
 
 def _converted(evidence: Evidence) -> Iterator[Met]:
-    dequantized = {place for found in evidence.flow.in_float for place in found.dequantized}
-    known = {id(evidence.kernels[place]) for place in dequantized}
-    for kind, types, kernel in changes_of_type(evidence.kernels):
-        if kind == CONVERT and id(kernel) not in known:
+    kernels = evidence.kernels
+    named = {id(kernels[place]) for found in evidence.flow.in_float for place in found.dequantized}
+    for kind, types, kernel in changes_of_type(kernels):
+        within = kernel if kernel.parent is None else kernels[kernel.parent]
+        if kind == CONVERT and named.isdisjoint({id(kernel), id(within)}):
             yield Met(
                 kernel.module,
                 [kernel],
                 f"{_name(kernel)} converts {types}",
                 "",
                 f"{kernel.name} {types}",
+            )
+
+
+def _reordered(evidence: Evidence) -> Iterator[Met]:
+    for kernel in evidence.kernels:
+        outer = kernel
+        while outer.parent is not None:
+            outer = evidence.kernels[outer.parent]
+        if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
+            why = "copies what it takes to another layout, channels last"
+            yield Met(
+                kernel.module,
+                [kernel],
+                f"{_name(outer)} {why}",
+                "inputs of the model in torch.channels_last",
+                f"{outer.name} {why}",
             )
 
 
@@ -218,6 +235,11 @@ DEFECTS: Final[Sequence[tuple[str, Callable[[Evidence], Iterator[Met]], str]]] =
     ("in_float", _within, "aten/src/ATen/native/quantized, of PyTorch's repository"),
     ("unfused", _between, _X86_GUIDE),
     ("inserted", _converted, "torch.profiler"),
+    (
+        "inserted",
+        _reordered,
+        "aten/src/ATen/native/quantized/cpu/qconv.cpp, of PyTorch's repository",
+    ),
     ("observed", _observed, "torchao/quantization/pt2e, of torchao's repository"),
     ("fallback", _engine, "aten/src/ATen/native/quantized/cpu/qnnpack, of PyTorch's repository"),
     ("fallback", _slow, "aten/src/ATen/native/Convolution.cpp, of PyTorch's repository"),

@@ -11,9 +11,9 @@ from otel_quant.inference.pytorch.operators import (
     QUANTIZE,
     computes,
     contracts,
-    copies,
     is_small,
     kind_of,
+    makes_floats,
 )
 from otel_quant.inference.pytorch.profile import Kernel
 
@@ -149,7 +149,7 @@ class _Walk:
             origin = self._origin(place)
             if origin is None:
                 self._made.pop(result.storage, None)
-            elif computes(kernel.name):
+            elif computes(kernel.name) and origin.maker != place:
                 self._made.pop(result.storage, None)
                 if kernel.parent is None and not contracts(kernel.name):
                     self._computed[result.storage] = origin
@@ -162,7 +162,7 @@ class _Walk:
         first = kernel.inputs[0] if kernel.inputs else None
         if first is not None and is_small(first.tensor.dtype):
             to_float = kernel.outputs and not is_small(kernel.outputs[0].tensor.dtype)
-            if kind_of(kernel.name) == DEQUANTIZE or (copies(kernel.name) and to_float):
+            if kind_of(kernel.name) == DEQUANTIZE or (makes_floats(kernel.name) and to_float):
                 is_constant = first.storage not in self._written
                 return Origin(place, first.tensor.dtype, is_constant, place)
             return None

@@ -8,6 +8,7 @@ model in a thread of its own: OpenMP's threads are not copied, and a new thread 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import io
 import json
@@ -21,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, Final, NoReturn
 
 from otel_quant.fault_boundary import LastResort
@@ -37,7 +38,8 @@ _M_MMAP_THRESHOLD: Final = -3
 _SMALL: Final = 1 << 14
 """Bytes from which the copy's allocator gives memory back at once."""
 
-_NO_COPY: Final = "a copy of the process can be made on Linux alone, and not of one that uses a GPU"
+_PR_SET_PDEATHSIG: Final = 1
+"""Has a process end with the one that has started it (prctl(2))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +55,20 @@ class Copied:
 
     peak: int | None = None
     growth: int | None = None
-    said: Said = Said((), {})  # noqa: RUF009  # immutable
+    said: Said = field(default_factory=lambda: Said((), {}))
     problem: str = ""
 
 
-def run_in_copy(model: Any, run: Callable[[], object], seconds: float, on_gpu: bool) -> Copied:
+def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied:
     """Runs a model in a copy of this process.
 
     Args:
-        model: The model.
+        model: The model; not on a GPU, whose driver works in no copy.
         run: Runs it once.
         seconds: How long a run takes.
-        on_gpu: Whether it runs on a GPU, whose driver works in no copy.
     """
-    if on_gpu or sys.platform != "linux":
-        return Copied(problem=_NO_COPY)
+    if sys.platform != "linux":
+        return Copied(problem="a copy of the process can be made on Linux alone")
     limit = max(_LEAST_SECONDS, _RUNS_AT_MOST * seconds)
     with tempfile.TemporaryFile("w+b") as said:
         answer = _answer_of_copy(model, run, said, limit)
@@ -102,7 +103,9 @@ def _answer_of_copy(
 def _read(read: int, until: float) -> bytes | None:
     """Returns what is written until the copy ends; None if it does not end in time."""
     found = b""
-    while select.select([read], [], [], max(0.0, until - time.monotonic()))[0]:
+    ready = select.poll()
+    ready.register(read)
+    while ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
         chunk = os.read(read, 4096)
         if not chunk:
             return found
@@ -120,9 +123,14 @@ def _end(pid: int) -> None:
 
 def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
     """Is the copy: nothing of it reaches the program's output, its handlers or its exit."""
+    import resource  # Windows has none
+
     import torch
 
     try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         nothing = os.open(os.devnull, os.O_RDWR)
         for number, target in ((0, nothing), (1, said), (2, nothing)):
             os.dup2(target, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from statistics import median
@@ -16,9 +16,9 @@ from otel_quant.inference.pytorch.flow import flow_of
 from otel_quant.inference.pytorch.ranges import observers_of
 from otel_quant.inference.pytorch.subject import Subject
 from otel_quant.inference.pytorch.weights import weight_bytes
-from otel_quant.inference.pytorch.what_ran import conversions_of, ran_of
+from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
 from otel_quant.inference.results import Accuracy, InferenceResult, MemoryUse, ModelResult
-from otel_quant.inference.rounds import in_turn, latency
+from otel_quant.inference.rounds import in_turn, latency, usual
 
 _LONGEST = 120
 
@@ -53,8 +53,7 @@ def measure_models(
     subjects = [Subject(name, model, inputs) for name, model in models.items()]
     with ExitStack() as kept:
         kept.enter_context(torch.no_grad())
-        on_gpu = torch.cuda.is_available()
-        devices = [torch.cuda.current_device()] if on_gpu else []
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         kept.enter_context(_engine_set_back())
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
@@ -101,12 +100,12 @@ def _result(subject: Subject, first: Subject | None) -> ModelResult:
             if beside is None
             else compared_arrays(beside.outputs, subject.outputs)
         )
-    said = subject.copied.said.kernels
+    said = on_gpu(profile) if subject.on_gpu else subject.copied.said.kernels
     evidence = Evidence(
         profile.kernels, said, subject.engine, flow_of(profile.kernels), observers_of(subject.model)
     )
     plain = median([time for times in subject.rounds for time in times])
-    profiled = _usual(profile.lengths) / plain if profile.lengths else None
+    profiled = usual(profile.lengths) / plain if profile.lengths else None
     return replace(
         result,
         providers=(device,),
@@ -131,11 +130,6 @@ def _memory(subject: Subject) -> MemoryUse:
         peak, None, None, None, None, None, weight_bytes(subject.model),
         growth, subject.profile.allocated, subject.profile.alive,
     )  # fmt: skip
-
-
-def _usual(values: Sequence[int]) -> int:
-    """Returns a time that a quarter of the runs was faster than: what is slow is the machine."""
-    return sorted(values)[len(values) // 4]
 
 
 def _settings(options: Options) -> Mapping[str, str]:

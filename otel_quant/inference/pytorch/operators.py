@@ -36,6 +36,9 @@ COPY: Final = "aten::copy_"
 _COPIES: Final = frozenset({"aten::to", "aten::_to_copy", COPY})
 """Operators that contain nothing but a copy."""
 
+_ARITHMETIC: Final = frozenset({"aten::mul", "aten::sub", "aten::div"})
+"""Operators that make floats of integers where the other operand, a scale, is one."""
+
 _WITHOUT_COMPUTING: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -96,6 +99,11 @@ def multiplies(name: str) -> bool:
 def copies(name: str) -> bool:
     """Whether an operator does nothing but copy its operand, perhaps into another type."""
     return name in _COPIES
+
+
+def makes_floats(name: str) -> bool:
+    """Whether an operator that takes integers and returns floats dequantizes them."""
+    return name in _COPIES or name in _ARITHMETIC
 
 
 def computes(name: str) -> bool:

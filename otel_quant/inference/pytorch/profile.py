@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.pytorch.events import MODULE, RUN, Events, RunTree, events_of, runs_of
 from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
 from otel_quant.inference.pytorch.ranges import module_ranges
@@ -88,7 +88,11 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
         fitting: Runs that there is time for.
         on_gpu: Whether it runs on a GPU.
     """
-    seen, what_ran, operands = _look(model, run, on_gpu)
+    with LastResort() as end:
+        looked = _look(model, run, on_gpu)
+    if end.error is not None:
+        looked = _look(None, run, on_gpu)  # a graph that does not run node by node
+    seen, what_ran, operands = looked
     most = MOST_EVENTS // max(1, len(seen.ranges))
     count = max(_FEWEST_RUNS, min(_MOST_RUNS, fitting, most))
     timed = _session(run, count, on_gpu)
@@ -110,7 +114,10 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
 def _look(
     model: Any, run: Callable[[], object], on_gpu: bool
 ) -> tuple[Events, RunTree, Mapping[int, Operands]]:
-    """Returns what a run does, and the operands of its operators by their numbers."""
+    """Returns what a run does, and the operands of its operators by their numbers.
+
+    Without a model nothing is known of modules.
+    """
     from torch.profiler import ExecutionTraceObserver, record_function
 
     def enter(path: str) -> Callable[[], object]:
@@ -120,9 +127,11 @@ def _look(
 
     def observed() -> None:
         observer.start()
-        with module_ranges(model, enter):
-            run()
-        observer.stop()
+        try:
+            with module_ranges(model, enter):
+                run()
+        finally:
+            observer.stop()
 
     with tempfile.TemporaryDirectory(prefix="otel-quant-inference-") as folder:
         path = Path(folder) / "operands.json"
@@ -170,7 +179,7 @@ def _kernels(
                 operator.allocated,
                 known.inputs if known is not None else (),
                 known.outputs if known is not None else (),
-                tuple(Counter(name for name, _ in seen.on_device.get(operator.number, ()))),
+                tuple(name for name, _ in seen.on_device.get(operator.number, ())),
             )
         )
     return found

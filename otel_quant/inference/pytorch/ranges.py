@@ -149,9 +149,10 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
 def origin_of(node: Any) -> str | None:
     """Returns the path of the module that a node of a graph comes from; None if nothing tells.
 
-    Nodes that quantize belong to what they take, those that dequantize to what takes them.
+    Nodes that quantize and dequantize are put in by quantizers: they belong to a neighbour.
     """
-    for each in (node, *node.users, *node.all_input_nodes):
+    beside = (*node.users, *node.all_input_nodes) if "quantize" in str(node.target) else ()
+    for each in (node, *beside):
         if stack := each.meta.get("nn_module_stack"):
             path = next(reversed(stack.values()))[0]
             return _SELF.sub("", path) if isinstance(path, str) else None

@@ -94,6 +94,8 @@ class Subject:
         self.engine = str(torch.backends.quantized.engine)
         self._args, self._kwargs = arguments(given)
         tensors = [*self._args, *self._kwargs.values()]
+        if isinstance(self.model, torch.nn.Module):
+            tensors += [*self.model.parameters(), *self.model.buffers()]
         self.inputs = dict(self._shown_inputs())
         self.on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
         kept.enter_context(left_unchanged(self.model))
@@ -155,7 +157,8 @@ class Subject:
             self.gpu_memory = torch.cuda.max_memory_allocated(), before
         self.outputs = dict(_arrays(self.call(), "output"))
         self.profile = profile(self.model, self.call, fitting, self.on_gpu)
-        self.copied = run_in_copy(self.model, self.call, self.warm * _NANO, self.on_gpu)
+        if not self.on_gpu:
+            self.copied = run_in_copy(self.model, self.call, self.warm * _NANO)
         self.facts = {"quantized engine": self.engine}
         self.facts |= self.copied.said.facts
         if self.copied.problem:

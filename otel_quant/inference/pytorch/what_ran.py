@@ -17,7 +17,7 @@ from otel_quant.inference.pytorch.operators import (
     shown,
 )
 from otel_quant.inference.pytorch.profile import Kernel, Profile
-from otel_quant.inference.results import Conversion, OperatorTime, Ran, RanKernel
+from otel_quant.inference.results import BackendKernel, Conversion, OperatorTime, Ran, RanKernel
 
 MODEL: Final = "(model)"
 """What stands in place of a path for the model itself."""
@@ -52,7 +52,7 @@ def ran_of(profile: Profile, device: str) -> Ran:
         tuple(rows),
         0,
         0.0,
-        tuple(_operators(kernels, whole, device)),
+        tuple(_operators(kernels, own_bytes, whole, device)),
     )
 
 
@@ -99,7 +99,6 @@ def _row(alike: Sequence[Kernel], allocated: int, whole: float, device: str) -> 
         macs=None,
         macs_per_second=None,
         allocated=allocated,
-        on_device=first.on_device,
     )
 
 
@@ -110,15 +109,33 @@ def _named_apart(rows: Sequence[RanKernel]) -> Iterator[RanKernel]:
         yield row if count == 1 else replace(row, name=f"{row.name} #{count}")
 
 
-def _operators(kernels: Sequence[Kernel], whole: float, device: str) -> list[OperatorTime]:
-    groups: dict[str, list[float]] = {}
-    for kernel in kernels:
-        groups.setdefault(shown(kernel.name), []).append(kernel.micros)
-    found = [
-        OperatorTime(name, device, len(times), sum(times), sum(times) / whole, None, None)
-        for name, times in groups.items()
-    ]
+def _operators(
+    kernels: Sequence[Kernel], allocated: Sequence[int], whole: float, device: str
+) -> list[OperatorTime]:
+    groups: dict[str, list[int]] = {}
+    for place, kernel in enumerate(kernels):
+        groups.setdefault(shown(kernel.name), []).append(place)
+    found = []
+    for name, places in groups.items():
+        micros = sum(kernels[place].micros for place in places)
+        size = sum(allocated[place] for place in places)
+        found.append(
+            OperatorTime(name, device, len(places), micros, micros / whole, None, None, size)
+        )
     return sorted(found, key=lambda each: -each.micros)
+
+
+def on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
+    """Returns the kernels of a GPU that operators have started, the most frequent first."""
+    modules: dict[str, list[str]] = {}
+    for kernel in profile.kernels:
+        for name in kernel.on_device:
+            modules.setdefault(name, []).append(kernel.module)
+    found = [
+        BackendKernel("GPU", printable(name, _LONGEST), "", "", len(each), each[0], len(set(each)))
+        for name, each in modules.items()
+    ]
+    return tuple(sorted(found, key=lambda each: -each.calls))
 
 
 def conversions_of(profile: Profile) -> tuple[Conversion, ...]:

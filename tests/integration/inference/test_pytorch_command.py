@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.recorded import RecordedFolder
+from tests.fixtures.script import run_script
 
 _MODELS = """
 import torch
@@ -99,6 +100,38 @@ def test_a_model_that_cannot_be_compiled_is_a_row_and_the_others_go_on(
     assert f"not measured: {said}" in row
     assert "bfloat16: what ran" in out
     assert f"otel-quant: compiled: {said}" in err
+
+
+_PROGRAM = """
+import json
+import torch
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import otel_quant
+
+spans = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+trace.set_tracer_provider(provider)
+torch.set_num_threads(1)
+with provider.get_tracer("program").start_as_current_span("outer"):
+    otel_quant.measure_inference({"one": torch.nn.ReLU(), "bad": lambda: 1 / 0}, torch.ones(2), runs=1)
+ended = spans.get_finished_spans()
+names = {each.context.span_id: each.name for each in ended}
+print(json.dumps([[each.name, names.get(each.parent and each.parent.span_id)] for each in ended]))
+"""
+
+
+def test_a_program_that_sends_telemetry_has_spans_of_what_it_measures(tmp_path: Path) -> None:
+    out, _ = run_script(tmp_path, _PROGRAM)
+    assert json.loads(out) == [
+        ["model inference", "inference"],
+        ["model inference", "inference"],
+        ["inference", "outer"],
+        ["outer", None],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -97,8 +98,12 @@ def test_operators_of_each_engine_belong_to_modules_and_have_types(
         ("dequantize", "quint8 -> float32"): 1,
     }
     assert model.facts["quantized engine"] == engine
-    made_for_arm = engine == "qnnpack" and ON_X86
-    assert found(model) == ({"fallback": {"(model)"}} if made_for_arm else {})
+    made_for_arm = {"fallback": {"(model)"}} if engine == "qnnpack" and ON_X86 else {}
+    assert found(model) == {"inserted": {"stem.0"}} | made_for_arm
+    [reordered] = [each for each in model.findings if each.kind == "inserted"]
+    assert reordered.sentence.startswith(
+        "quantized::conv2d_relu of `stem.0` copies what it takes to another layout, channels last ("
+    )
     assert model.accuracy is not None
     [error] = model.accuracy.outputs
     assert error.sqnr is not None
@@ -280,3 +285,139 @@ def test_the_mark_is_what_is_held_at_once_and_not_the_sum() -> None:
     assert model.memory.allocated == pytest.approx(2 * once, rel=0.01)
     assert model.memory.alive == pytest.approx(once, rel=0.01)
     assert model.memory.run_growth == pytest.approx(once, rel=0.05)
+
+
+def test_an_input_in_channels_last_is_not_copied() -> None:
+    image = IMAGE.to(memory_format=torch.channels_last)
+    [model] = named(measure_inference(by_engine(ENGINES[-1])(), image, runs=1)).values()
+    assert "inserted" not in found(model)
+
+
+@pytest.mark.slow
+def test_a_compiled_part_of_a_model_is_compiled_once_and_torch_warns_of_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    from torch._dynamo.utils import counters
+
+    model = convolutions()
+    model.stem = torch.compile(model.stem)
+    counters.clear()
+    [measured] = named(measure_inference(model, IMAGE, runs=2)).values()
+    assert counters["stats"]["unique_graphs"] == counters["frames"]["total"] == 1
+    assert measured.ran is not None
+    modules = {each.node for each in measured.ran.kernels if "conv" in each.op_type}
+    assert modules == {"stem", "depthwise.0", "point.0"}
+    assert not [each for each in recwarn if "hook" in str(each.message)]
+
+
+class _Nested(nn.Module):
+    """A graph within a module, which is called by the names of its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traced = torch.fx.symbolic_trace(convolutions())
+        exported = torch.export.export(_Scaled(), (), {"x": torch.ones(2, 10), "scale": 2.0})
+        self.exported = exported.module()
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.exported(x=self.traced(image), scale=2.0)
+        return result
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(10, 4)
+
+    def forward(self, *, x: torch.Tensor, scale: float) -> torch.Tensor:
+        result: torch.Tensor = self.inner(x) * scale
+        return result
+
+
+def test_operators_of_graphs_belong_to_the_modules_that_their_nodes_name() -> None:
+    [model] = named(measure_inference(_Nested(), {"image": IMAGE}, runs=1)).values()
+    assert model.inputs == {"image": "float32 2x3x32x32"}
+    assert model.ran is not None
+    outermost = {
+        (each.node, each.op_type)
+        for each in model.ran.kernels
+        if each.op_type in ("aten::conv2d", "aten::linear", "aten::mul", "aten::flatten")
+    }
+    assert outermost == {
+        ("traced.stem.0", "aten::conv2d"),
+        ("traced.depthwise.0", "aten::conv2d"),
+        ("traced.point.0", "aten::conv2d"),
+        ("traced", "aten::flatten"),
+        ("traced.head", "aten::linear"),
+        ("exported.inner", "aten::linear"),
+        ("exported", "aten::mul"),
+    }
+
+
+class _Wrapped(nn.Module):
+    """A model with one defect."""
+
+    def __init__(self, planted: Callable[[_Wrapped, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.planted = planted
+        self.register_buffer("weights", torch.ones(10, 3 * 32 * 32, dtype=torch.int8))
+        self.convolution = nn.Conv2d(3, 4, 3)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.planted(self, image)
+
+
+def _quantized(image: torch.Tensor) -> torch.Tensor:
+    return torch.quantize_per_tensor(image, 0.01, 128, torch.quint8)
+
+
+def _scaled_weights(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    assert isinstance(model.weights, torch.Tensor)
+    return image.flatten(1) @ (model.weights * torch.ones(10, 1)).t()
+
+
+def _mean_of_integers(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    return torch.mean(_quantized(image), dim=(1,)).dequantize()
+
+
+def _float_between(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    return _quantized(torch.softmax(_quantized(image).dequantize(), dim=1)).dequantize()
+
+
+def _casts(_: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    return image.to(torch.bfloat16).tanh().float()
+
+
+def _own_convolution(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    with torch.backends.mkldnn.flags(enabled=False):
+        result: torch.Tensor = model.convolution(image)
+    return result
+
+
+def _clean(model: _Wrapped, image: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = _quantized(model.convolution(image)).dequantize().relu()
+    return result
+
+
+PLANTED: dict[str, tuple[Any, list[tuple[str, str]]]] = {
+    "weights": (_scaled_weights, [("in_float", "aten::matmul of `(model)` ran in float32 although its weights are int8")]),
+    "mean": (_mean_of_integers, [("in_float", "aten::mean of `(model)` takes quint8, dequantizes it and runs in float (")]),
+    "between": (_float_between, [("unfused", "aten::softmax of `(model)` ran in float between")]),
+    "casts": (_casts, [
+        ("inserted", "aten::to of `(model)` converts bfloat16 -> float32"),
+        ("inserted", "aten::to of `(model)` converts float32 -> bfloat16"),
+    ]),
+    "own": (_own_convolution, [("fallback", "aten::_slow_conv2d_forward of `convolution` is torch's own")]),
+    "clean": (_clean, []),
+}  # fmt: skip
+
+
+def test_planted_defects_are_named_and_no_others() -> None:
+    models = {name: _Wrapped(forward) for name, (forward, _) in PLANTED.items()}
+    for name, model in named(measure_inference(models, IMAGE, runs=1)).items():
+        expected = PLANTED[name][1]
+        sentences = sorted((each.kind, each.sentence) for each in model.findings)
+        assert [kind for kind, _ in sentences] == [kind for kind, _ in expected]
+        for (_, sentence), (_, begin) in zip(sentences, expected, strict=True):
+            assert sentence.startswith(begin)
+        assert all(0 < each.share < 1.01 for each in model.findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, profile
 
 from otel_quant import measure_inference
+from otel_quant.inference.pytorch import forked
 from tests.integration.inference.pytorch_models import (
     IDS,
     IMAGE,
@@ -181,6 +183,41 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     # The copy of the process that runs it has no more runs either.
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr().out == ""
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+class _Elsewhere(nn.Module):
+    """Runs in this process alone."""
+
+    def __init__(self, otherwise: Callable[[], object]) -> None:
+        super().__init__()
+        self.pid, self.otherwise = os.getpid(), otherwise
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        if os.getpid() != self.pid:
+            self.otherwise()
+        return image.clone()
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "why"),
+    [
+        (lambda: time.sleep(60), "a copy of the process did not end within 1 s"),
+        (os.abort, "a copy of the process could not run the model"),
+    ],
+)
+def test_a_copy_that_does_not_end_or_dies_leaves_figures_absent_and_no_process(
+    otherwise: Callable[[], object], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked, "_LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(forked, "_RUNS_AT_MOST", 0)
+    [model] = measure_inference(_Elsewhere(otherwise), IMAGE, runs=1).models
+    assert model.facts["memory of a run and kernels below the operators"] == f"not known: {why}"
+    assert (model.problem, model.backend) == ("", ())
+    assert model.memory is not None
+    assert (model.memory.peak, model.memory.run_growth) == (None, None)
+    assert model.memory.alive == 2 * 3 * 32 * 32 * 4
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

@@ -16,7 +16,7 @@ from otel_quant.inference.pytorch.operands import Operand, Operands, read_operan
 from otel_quant.inference.pytorch.operators import kind_of, shown
 from otel_quant.inference.pytorch.profile import Kernel, Profile
 from otel_quant.inference.pytorch.verbose import Said, read_said
-from otel_quant.inference.pytorch.what_ran import conversions_of, ran_of
+from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
 from otel_quant.inference.results import BackendKernel, Conversion
 
 
@@ -73,6 +73,17 @@ def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> No
     )
     [run] = runs_of(events)
     assert [(each.own, each.total) for each in run.operators] == [(0, 50), (50, 50)]
+
+
+def test_kernels_of_a_gpu_are_told_by_module() -> None:
+    kernels = (
+        _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
+        _kernel("aten::mm", [], [], module="head", on_device=("gemm",)),
+    )
+    assert on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
+        BackendKernel("GPU", "gemm", "", "", 2, "fc", 2),
+        BackendKernel("GPU", "bias", "", "", 1, "fc", 1),
+    )
 
 
 def _tensor(storage: int, dtype: str, *shape: int) -> Operand:
@@ -224,8 +235,7 @@ def test_an_operator_that_dequantizes_within_itself_is_named() -> None:
         (
             "in_float",
             "fc",
-            "aten::mean of `fc` has no kernel for quint8: it dequantizes and runs in float "
-            "(100.0 % of the time)",
+            "aten::mean of `fc` takes quint8, dequantizes it and runs in float (100.0 % of the time)",
             ("fc: aten::mean",),
         )
     ]

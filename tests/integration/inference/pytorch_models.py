@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,8 +17,6 @@ from torchao.quantization import (
 )
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
-
-warnings.filterwarnings("ignore", module="torch")  # quantizers tell that they will go away
 
 
 class Convolutions(nn.Module):

@@ -88,6 +88,7 @@ def test_models_of_a_script_stand_side_by_side_and_in_the_report(
     assert "Models at work" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_compiled_is_a_row_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:

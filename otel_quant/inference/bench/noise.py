@@ -12,8 +12,9 @@ from otel_quant.inference.rounds import compared, noise
 SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
-REPEATS: Final = 0.03
-"""How far the medians of two calls in a row may differ: less is no difference between variants."""
+PROCESSES: Final = 0.08
+"""How far two processes of the same model may differ for as long as they live, however quiet their
+rounds (7 % were measured): less is no difference between variants."""
 
 _STANDARD_ERRORS: Final = 3
 """A difference is that many standard errors at least: chance alone makes one in 370 comparisons."""
@@ -44,5 +45,5 @@ def speedup(medians: Sequence[float], others: Sequence[float]) -> tuple[float, b
     logs = [log(own / other) for own, other in zip(medians, others, strict=False)]
     low, _, high = quantiles(logs, n=4, method="inclusive")
     error = _ERROR_OF_MEDIAN * (high - low) / 2 / sqrt(len(logs))
-    least = max(log1p(REPEATS), _STANDARD_ERRORS * error)
+    least = max(log1p(PROCESSES), _STANDARD_ERRORS * error)
     return 1 / ratio, rounds_agree and abs(log(ratio)) > least

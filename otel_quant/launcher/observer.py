@@ -151,6 +151,8 @@ class Observer:
             self._largest.look(reading.processes)
             self._surroundings.look(self._pid, reading.processes)
             self._cache = cache_growth(self._folder)
+        else:
+            self._largest.meet(reading.processes)
         self._note_ends(reading)
         peak = self._peak_between(reading)
         self._recent.append(reading)

@@ -33,6 +33,7 @@ class LargestProcesses:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._names: dict[int, str] = {}
+        self._named_at: dict[int, int] = {}  # the RSS that each had then
         self._series: dict[int, str] = {}
         self._seen: frozenset[int] = frozenset()
 
@@ -45,15 +46,26 @@ class LargestProcesses:
         least = sum(processes.values()) * SMALLEST_SHARE
         largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
         for pid in {*largest, self._pid}:
-            name = name_of(pid)
-            if name is not None:
-                self._names[pid] = name
+            self._find_name(pid, processes.get(pid, 0))
         large = frozenset(pid for pid in largest if processes[pid] >= least and len(processes) > 1)
         for pid in sorted(large & self._seen, key=lambda pid: (pid != self._pid, -processes[pid])):
             if len(self._series) < MOST:
                 self._series.setdefault(pid, f"{self._name(pid)} ({pid})")
         self._seen = large
         self._names = {pid: name for pid, name in self._names.items() if pid in processes}
+        self._named_at = {pid: rss for pid, rss in self._named_at.items() if pid in processes}
+
+    def meet(self, processes: Mapping[int, int]) -> None:
+        """Names processes as they become large: one may be dead before the next look.
+
+        Args:
+            processes: RSS in bytes by process id.
+        """
+        least = sum(processes.values()) * SMALLEST_SHARE
+        for pid, rss in processes.items():
+            # With twice the memory it may have called `exec` since it was named.
+            if rss >= least and rss >= 2 * self._named_at.get(pid, 0):
+                self._find_name(pid, rss)
 
     def series(self, processes: Mapping[int, int]) -> dict[str, int]:
         """Returns RSS in bytes by name of series.
@@ -71,6 +83,11 @@ class LargestProcesses:
         """
         largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
         return tuple((f"{self._name(pid)} ({pid})", processes[pid]) for pid in largest)
+
+    def _find_name(self, pid: int, rss: int) -> None:
+        name = name_of(pid)
+        if name is not None:
+            self._names[pid], self._named_at[pid] = name, rss
 
     def _name(self, pid: int) -> str:
         return self._names.get(pid, "process")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from math import log, log1p, sqrt
 from statistics import quantiles
 from typing import Final
@@ -31,6 +33,20 @@ def is_settled(medians: Sequence[float]) -> bool:
         medians: Of its rounds.
     """
     return 2 * _ERROR_OF_MEDIAN * noise(medians) / sqrt(len(medians)) <= SETTLED
+
+
+def quartile_distance(rounds: Sequence[Sequence[float]]) -> float:
+    """Returns the distance between the quartiles of all blocks; each round counts the same.
+
+    A fast round has more blocks than a slow one, and is not to hide it.
+
+    Args:
+        rounds: Times of the blocks of each round.
+    """
+    weighted = sorted((time, 1 / len(each)) for each in rounds for time in each)
+    reached = list(accumulate(weight for _, weight in weighted))
+    low, high = (weighted[bisect_left(reached, len(rounds) * part)][0] for part in (0.25, 0.75))
+    return high - low
 
 
 def speedup(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -140,6 +141,10 @@ def _makes_nothing() -> nn.Module:
     raise OSError("no weights")
 
 
+def _ends_the_program() -> nn.Module:
+    sys.exit("no license")
+
+
 def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +152,9 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     models = {
         "too narrow": nn.Linear(3, 4),
         "not made": _makes_nothing,
+        "ends the program": _ends_the_program,
         "no model": lambda: 3,
+        "no function": 3,
         "a file": "model.onnx",
         "fails while warming up": _Raises(2),
         "fails while timed": _Raises(5),
@@ -163,9 +170,14 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
             f"RuntimeError: mat1 and mat2 shapes cannot be multiplied (192x32 and 3x4) {fed}",
         ),
         ("not made", "OSError: no weights"),
+        ("ends the program", "SystemExit: no license"),
         (
             "no model",
             "the function has returned 3; expected a torch module, or a pair of a module and its inputs",
+        ),
+        (
+            "no function",
+            "3 is no model; expected a torch module, or a function without arguments that makes one",
         ),
         (
             "a file",
@@ -243,6 +255,19 @@ def test_what_other_threads_print_meanwhile_stays_whole(
         thread.join()
     assert "oneDNN" in {each.library for each in model.backend}
     assert capfd.readouterr().out == "a line of the program\n" * written
+
+
+class _Draws(nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image + torch.randn_like(image)
+
+
+def test_what_models_draw_is_the_same_in_each_and_the_programs_own_goes_on() -> None:
+    before = torch.get_rng_state()
+    _, other = measure_inference({"one": _Draws(), "other": _Draws()}, IMAGE, runs=1).models
+    assert other.accuracy is not None
+    assert [each.max_abs for each in other.accuracy.outputs] == [0.0]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_profiler_of_the_program_is_left_to_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.inference.bench.noise import is_settled, speedup
+from otel_quant.inference.bench.noise import is_settled, quartile_distance, speedup
 
 QUIET = [10.0, 10.01, 10.02, 9.99, 10.0, 10.01, 9.98, 10.0, 10.0, 10.01]
 
@@ -37,3 +37,8 @@ def test_quiet_rounds_are_enough_and_noisy_ones_ask_for_more() -> None:
     assert is_settled(QUIET)
     assert not is_settled([10.0, 12.0, 9.0, 11.0, 10.5, 13.0, 9.5, 10.0, 12.5, 11.0])
     assert is_settled([10.0, 10.5] * 50)
+
+
+def test_blocks_of_a_fast_round_do_not_hide_the_slow_ones() -> None:
+    assert quartile_distance([[1.0] * 100, [5.0], [5.0], [9.0]]) == 4.0
+    assert quartile_distance([[1.0, 2.0, 3.0, 4.0]] * 5) == 2.0

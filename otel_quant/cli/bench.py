@@ -50,7 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds(MOST_SECONDS),
         default=20.0,
         metavar="S",
-        help="time for the timed calls of each variant, at most, but for five rounds of two calls "
+        help="time for the timed calls of each variant, at most; five rounds run in any case "
         "(default: %(default).0f)",
     )
     parser.add_argument(

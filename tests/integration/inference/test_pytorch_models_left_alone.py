@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -294,7 +295,7 @@ def test_what_makes_no_sense_is_said(arguments: dict[str, Any], message: str) ->
 
 
 def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
-    result = measure_inference({"one": nn.ReLU(), "other": nn.ReLU()}, IMAGE, runs=1)
+    result = measure_inference({"one": nn.ReLU(), "other": nn.Flatten()}, IMAGE, runs=1)
     for suffix, begin in {
         ".json": '{"schema": 1',
         ".csv": "model,kernel,operator",
@@ -307,5 +308,8 @@ def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
         assert path.read_text().startswith(begin)
     assert (tmp_path / "result.txt").read_text().rstrip("\n") == str(result)
     assert (tmp_path / "result.html").read_text() == result.to_html()
+    why = "other: output 'output' is [2, 3072], not [2, 3, 32, 32]"
+    assert why in str(result)
+    assert why in unescape(result.to_html())
     with pytest.raises(ValueError, match=r"'result.xls' ends with '.xls'; expected one of .json"):
         result.save(tmp_path / "result.xls")

@@ -138,7 +138,7 @@ def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_o
     (tmp_path / "recording" / "bench.json").write_text(result.to_json())
     for page in (render(read(tmp_path / "recording")), render_page(result)):
         assert "Variants side by side" in page
-        assert "its first call failed: &lt;script&gt;" in page
+        assert '<td class="t" colspan="10">its first call failed: &lt;script&gt;' in page
         assert script not in page
         assert "2 cores, load 0.25 before" in page
 

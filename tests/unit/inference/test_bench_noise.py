@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from otel_quant.inference.bench.noise import is_settled, quartile_distance, speedup
@@ -27,6 +29,13 @@ def test_few_noisy_rounds_that_agree_by_chance_make_no_difference() -> None:
         time * factor for time, factor in zip(others, [1.02, 1.4, 1.1, 1.3, 1.05, 1.2], strict=True)
     ]
     assert speedup(slower, others)[1] is False
+
+
+@pytest.mark.parametrize("rounds", [5, 6, 8, 10, 20])
+def test_chance_makes_a_difference_in_one_of_370_comparisons(rounds: int) -> None:
+    drawn = random.Random(3)
+    draws = [[drawn.lognormvariate(0, 0.3) for _ in range(rounds)] for _ in range(3700)]
+    assert sum(speedup(draw, [1.0] * rounds)[1] for draw in draws) <= 20
 
 
 def test_a_variant_is_not_apart_from_itself() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,11 @@ def test_a_result_of_many_kernels_is_a_megabyte_at_most_and_counts_the_others() 
     assert ran["left_out"] == 20_000 - len(ran["kernels"])
     assert ran["left_out_micros"] == pytest.approx(2.5 * ran["left_out"])
     assert json.loads(text)["models"][0]["findings"] != []
+
+
+def test_a_kernel_of_unknown_operands_shows_none() -> None:
+    assert replace(_kernel(0), inputs=(), outputs=("float32 2",)).types == " -> float32 2"
+    assert replace(_kernel(0), inputs=(), outputs=()).types == ""
 
 
 @pytest.mark.parametrize(

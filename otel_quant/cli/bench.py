@@ -6,13 +6,15 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.argument_types import seconds
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.cli.inference import (
+from otel_quant.cli.measured_models import (
     FAILED,
+    MOST_SECONDS,
     add_model_arguments,
     path_in_recording,
     session_options,
@@ -24,7 +26,6 @@ from otel_quant.rendering.table import printable
 if TYPE_CHECKING:
     from otel_quant.inference.bench.results import BenchResult
 
-_MOST_SECONDS: Final = 86_400.0
 _REPEATED: Final = {"--baseline": "baseline", "--data": "data", "--threads": "threads"}
 _LISTS: Final = {
     "--input": "inputs",
@@ -46,10 +47,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=seconds(_MOST_SECONDS),
+        type=seconds(MOST_SECONDS),
         default=20.0,
         metavar="S",
-        help="time for the timed calls of each variant, at most (default: %(default).0f)",
+        help="time for the timed calls of each variant, at most; five rounds run in any case "
+        "(default: %(default).0f)",
     )
     parser.add_argument(
         "--one-by-one",
@@ -106,7 +108,7 @@ def _command(options: argparse.Namespace) -> str:
     words = ["otel-quant", "bench", *options.variants]
     for option, name in _REPEATED.items():
         if (value := getattr(options, name)) is not None:
-            words += [option, str(value)]
+            words += _given(option, str(value))
     words += ["--seconds", f"{options.seconds:g}"]
     if options.one_by_one:
         words.append("--one-by-one")
@@ -114,8 +116,13 @@ def _command(options: argparse.Namespace) -> str:
         words += ["--level", options.level]
     for option, name in _LISTS.items():
         for value in getattr(options, name):
-            words += [option, value]
+            words += _given(option, value)
     return shlex.join(words)
+
+
+def _given(option: str, value: str) -> Sequence[str]:
+    """Returns an option as the parser takes it: a value that looks like one is within its word."""
+    return [f"{option}={value}"] if value.startswith("-") else [option, value]
 
 
 def _print(result: BenchResult, form: str) -> None:

@@ -9,22 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format, seconds, whole_number
+from otel_quant.cli.argument_types import seconds, whole_number
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.cli.model_shapes import add_model_shapes, model_shapes
+from otel_quant.cli.measured_models import (
+    FAILED,
+    MOST_RUNS,
+    MOST_SECONDS,
+    add_model_arguments,
+    path_in_recording,
+    session_options,
+    write_for,
+)
+from otel_quant.cli.model_shapes import model_shapes
 from otel_quant.rendering.table import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.measure import Measured
     from otel_quant.inference.options import Options
     from otel_quant.inference.results import InferenceResult
-
-FAILED: Final = 1
-"""A model could not be measured."""
-
-_LEVELS: Final = ("disable", "basic", "extended", "all")
-_MOST_RUNS: Final = 1_000_000
-_MOST_SECONDS: Final = 86_400.0
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,20 +41,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
         "--runs",
-        type=whole_number("runs", _MOST_RUNS),
+        type=whole_number("runs", MOST_RUNS),
         metavar="N",
         help="timed runs of each model",
     )
     length.add_argument(
         "--seconds",
-        type=seconds(_MOST_SECONDS),
+        type=seconds(MOST_SECONDS),
         default=3.0,
         metavar="S",
         help="time for the timed runs of each model (default: %(default).0f)",
     )
     parser.add_argument(
         "--warmup",
-        type=whole_number("runs", _MOST_RUNS),
+        type=whole_number("runs", MOST_RUNS),
         default=3,
         metavar="N",
         help="runs before (default: %(default)s)",
@@ -64,62 +66,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top",
-        type=whole_number("nodes", _MOST_RUNS),
+        type=whole_number("nodes", MOST_RUNS),
         default=10,
         metavar="N",
         help="nodes of each model in tables (default: %(default)s)",
     )
     parser.add_argument(
         "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
-    )
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
-    add_format(parser, "table", "json", "csv", "markdown", "html")
-    add_model_shapes(
-        parser,
-        of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
-        of_dims="; what is not given is 1",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FILE.npz",
-        help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of "
-        "random ones",
-    )
-    parser.add_argument(
-        "--provider",
-        action="append",
-        default=[],
-        metavar="NAME[:KEY=VALUE,...]",
-        dest="providers",
-        help="execution provider with its options, in order of preference (CUDA is short for "
-        "CUDAExecutionProvider); may be repeated (default: CPU)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=whole_number("threads", _MOST_RUNS),
-        metavar="N",
-        help="threads within a kernel (default: what the runtime takes)",
-    )
-    parser.add_argument(
-        "--level",
-        choices=_LEVELS,
-        default="all",
-        help="level of onnxruntime's graph optimization (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--custom-ops",
-        action="append",
-        default=[],
-        metavar="LIBRARY",
-        help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
-    )
-    parser.add_argument(
-        "--record",
-        metavar="DIR",
-        help="add the result to a recording of `otel-quant run`; its report shows it",
     )
 
 
@@ -235,39 +188,6 @@ def _asked(options: argparse.Namespace) -> Options:
     )
 
 
-def session_options(options: argparse.Namespace) -> Options:
-    """Returns how sessions are made, of the options of :func:`add_model_arguments`.
-
-    Raises:
-        UserError: A provider has an option without a value.
-    """
-    from otel_quant.inference.options import Options
-
-    return Options(
-        providers=tuple(_provider(text) for text in options.providers),
-        threads=options.threads,
-        level=options.level,
-        custom_ops=tuple(options.custom_ops),
-    )
-
-
-def _provider(text: str) -> tuple[str, Mapping[str, str]]:
-    """Reads a provider with its options: ``CUDA:device_id=0,arena=1``."""
-    name, _, more = text.partition(":")
-    full = name if name.endswith("ExecutionProvider") else f"{name}ExecutionProvider"
-    found: dict[str, str] = {}
-    for pair in filter(None, more.split(",")):
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            raise UserError(
-                f"--provider: {printable(text)} has an option {printable(pair)!r}; expected "
-                "NAME:KEY=VALUE,KEY=VALUE",
-                MISUSED,
-            )
-        found[key] = value
-    return full, found
-
-
 def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]]:
     """Returns the models that can be read, and what is wrong with the others."""
     from otel_quant.inference.subjects import UnreadableError, measured_model
@@ -292,41 +212,6 @@ def _print(result: InferenceResult, options: argparse.Namespace) -> None:
     from otel_quant.rendering.inference_report import report
 
     sys.stdout.writelines(report(result, options.format, options.top))
-
-
-def path_in_recording(path: str, name: str) -> Path:
-    """Returns where a result goes in a recording.
-
-    Args:
-        path: The recording, as the user gave it.
-        name: Of the file.
-
-    Raises:
-        UserError: It is no recording.
-    """
-    from otel_quant.recordings.layout import MANIFEST
-
-    folder = Path(path)
-    if not (folder / MANIFEST).is_file():
-        raise UserError(
-            f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
-            MISUSED,
-        )
-    return folder / name
-
-
-def write_for(path: Path, text: str, option: str) -> None:
-    """Writes a file that an option asks for.
-
-    Raises:
-        UserError: It cannot be written.
-    """
-    from otel_quant.report.file import write
-
-    try:
-        write(path, text)
-    except OSError as error:
-        raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error
 
 
 COMMAND: Final = Command(

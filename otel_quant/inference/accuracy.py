@@ -33,29 +33,34 @@ def compared_arrays(first: Mapping[str, Any], other: Mapping[str, Any]) -> Accur
     """Compares outputs, by their places if no name is the same.
 
     Args:
-        first: Arrays of the first model by name; None for what is no array of numbers.
-        other: Those of another.
+        first: Arrays of the model that another is compared with, by name.
+        other: Those of the other.
     """
     import numpy as np
 
     found: list[OutputError] = []
-    problem = ""
-    by_name = any(name in first for name in other)
-    by_place = dict(zip(other, first.values(), strict=False))
-    for name, b in other.items():
-        a = first.get(name) if by_name else by_place.get(name)
+    problems = [] if first and other else ["one of the two returns no tensors"]
+    if not any(name in first for name in other):
+        names = [*other, *list(first)[len(other) :]]
+        first = dict(zip(names, first.values(), strict=False))
+    for name in dict.fromkeys([*other, *first]):
+        a, b = first.get(name), other.get(name)
         if a is None or b is None:
-            problem = problem or f"the first model has no output {name!r} of numbers"
+            problems.append(f"only one of the two has an output {name!r}")
         elif a.shape != b.shape:
-            problem = f"output {name!r} is {list(b.shape)}, the first model's {list(a.shape)}"
-        else:
+            problems.append(f"output {name!r} is {list(b.shape)}, not {list(a.shape)}")
+        elif a.size:
             found.append(_error(name, a, b, np))
-    return Accuracy(tuple(found), (), problem)
+            if found[-1].max_abs is None:
+                problems.append(f"output {name!r} has values that are not finite")
+    return Accuracy(tuple(found), (), problems[0] if problems else "")
 
 
 def _error(name: str, expected: Any, actual: Any, np: Any) -> OutputError:
-    a, b = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
-    if not a.size or not (np.isfinite(a).all() and np.isfinite(b).all()):
+    is_complex = np.iscomplexobj(expected) or np.iscomplexobj(actual)
+    kind = np.complex128 if is_complex else np.float64
+    a, b = (each.astype(kind).ravel().view(np.float64) for each in (expected, actual))
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return OutputError(name, None, None, None)
     noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))

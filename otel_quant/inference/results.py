@@ -119,7 +119,8 @@ class RanKernel:
     def types(self) -> str:
         """Types and shapes of the first operands, without scalars, and of the first results."""
         taken = [each for each in self.inputs if not each.endswith(" scalar")]
-        return f"{', '.join(taken[:3])} -> {', '.join(self.outputs[:2])}"
+        sides = ", ".join(taken[:3]), ", ".join(self.outputs[:2])
+        return " -> ".join(sides) if any(sides) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ def load_variants(reference: str) -> Variants:
     if not Path(path).is_file():
         raise VariantsError(f"{path}: no such file; expected {_FORM}")
     found = function = None
+    given, sys.argv = sys.argv, [path]  # the options of the command are not for it
     try:
         with LastResort() as end:
             _seed()
@@ -73,9 +74,11 @@ def load_variants(reference: str) -> Variants:
             found = function() if callable(function) else None
     except SystemExit as error:
         raise VariantsError(
-            f"{reference}: the script has ended with exit code {error.code}; expected one that "
+            f"{reference}: the script has ended with exit code {error.code or 0}; expected one that "
             "only defines things when it is imported"
         ) from error
+    finally:
+        sys.argv = given
     if end.error is not None:
         raise VariantsError(
             f"{reference} raised {error_text(end.error)}{_line_of(end.error, path)}"
@@ -95,14 +98,22 @@ def made(model: object, inputs: object) -> tuple[object, object]:
         inputs: What the others take.
 
     Raises:
-        VariantsError: The function has returned something that cannot be called.
+        VariantsError: It is neither, the function has ended the program, or it has returned
+            something that cannot be called.
     """
     import torch
 
     if isinstance(model, torch.nn.Module):
         return model, inputs
-    assert callable(model)
-    found = model()
+    if not callable(model):
+        raise VariantsError(
+            f"{_shown(model)} is no model; expected a torch module, or a function without arguments "
+            "that makes one"
+        )
+    try:
+        found = model()
+    except SystemExit as error:
+        raise VariantsError(error_text(error)) from error
     if isinstance(found, tuple) and len(found) == 2:
         found, inputs = found
     if not callable(found):

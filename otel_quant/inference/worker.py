@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from otel_quant.cost.errors import printable
 
+_FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables that name a folder for what a process leaves behind."""
+
 _SHOWN: Final = 300
 """Characters of an error that are shown."""
 
@@ -51,9 +54,9 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                # onnxruntime leaves a file of its own among the temporary ones, and a compiler
-                # what it has compiled.
-                env=os.environ | {"TMPDIR": str(self.folder)},
+                # onnxruntime leaves a file of its own among the temporary ones, and compilers what
+                # they have compiled, which would make the next call of the command faster.
+                env=os.environ | dict.fromkeys(_FOLDERS, str(self.folder)),
                 pass_fds=(theirs, to_us),
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
             )

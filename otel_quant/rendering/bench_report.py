@@ -71,7 +71,10 @@ def variant_notes(result: BenchResult) -> tuple[str, ...]:
                 f"rounds differ by {share_text(each.call.noise)}"
             )
         if each.error_problem:
-            notes.append(f"{each.name}: its error is not known: {each.error_problem}")
+            what = (
+                "its error is not known" if each.error is None else "its error is not that of all"
+            )
+            notes.append(f"{each.name}: {what}: {each.error_problem}")
     return tuple(notes)
 
 

@@ -56,7 +56,8 @@ def parts(result: InferenceResult, top: int) -> Iterator[Part]:
         yield memory_table(measured)
     if others := [model for model in measured if model.accuracy is not None]:
         yield error_table(others)
-        yield from _problems(others)
+        if problems := accuracy_problems(others):
+            yield Lines(problems)
     for model in measured:
         assert model.ran is not None
         yield Lines((f"{model.path}: what ran", between_text(model.ran)))
@@ -221,14 +222,13 @@ def error_table(models: Sequence[ModelResult]) -> Table:
     return Table(header, ("", "dB", "", "", ""), tuple(rows))
 
 
-def _problems(models: Sequence[ModelResult]) -> Iterator[Part]:
-    found = [
+def accuracy_problems(models: Sequence[ModelResult]) -> tuple[str, ...]:
+    """Returns why outputs are not compared."""
+    return tuple(
         f"{model.path}: {model.accuracy.problem}"
         for model in models
         if model.accuracy is not None and model.accuracy.problem
-    ]
-    if found:
-        yield Lines(tuple(found))
+    )
 
 
 def layer_table(model: ModelResult, top: int) -> Table:

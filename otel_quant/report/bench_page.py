@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from otel_quant.inference.bench.results import BenchResult, read_bench
@@ -10,7 +10,7 @@ from otel_quant.recordings.layout import BENCH
 from otel_quant.rendering.bench_report import bench_settings, variant_notes, variant_table
 from otel_quant.report.inference_page import page_table
 from otel_quant.report.page import page
-from otel_quant.report.tables import FactList, PageTable
+from otel_quant.report.tables import FactList, PageTable, Row
 from otel_quant.version import VERSION
 
 
@@ -47,10 +47,20 @@ def bench_of(recording: Path) -> BenchPart | None:
 
 def _part_of(result: BenchResult) -> BenchPart:
     return BenchPart(
-        page_table("variants", "Time, memory, size and error", variant_table(result), of="bench"),
+        _table(result),
         variant_notes(result),
         FactList(
             "How they were measured",
             (*bench_settings(result).items(), ("to repeat", result.command)),
         ),
     )
+
+
+def _table(result: BenchResult) -> PageTable:
+    """Returns the variants side by side, with a problem across the columns of its row."""
+    plain = variant_table(result)
+    plain = replace(plain, rows=tuple((*row[:-1], "") for row in plain.rows))
+    table = page_table("variants", "Time, memory, size and error", plain, of="bench")
+    pairs = zip(result.variants, table.rows, strict=False)
+    rows = (Row(row.cells[:1], said=each.problem) if each.problem else row for each, row in pairs)
+    return replace(table, rows=tuple(rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from otel_quant.inference.results import InferenceResult, ModelResult
@@ -12,6 +12,7 @@ from otel_quant.recordings.layout import INFERENCE
 from otel_quant.rendering.document import Table
 from otel_quant.rendering.inference_report import (
     Unit,
+    accuracy_problems,
     backend_table,
     between_text,
     conversion_table,
@@ -110,7 +111,9 @@ def _side_by_side(models: Sequence[ModelResult]) -> Iterator[PageTable]:
     yield page_table("latency", "Latency, without the profiler", latency_table(models))
     yield page_table("memory", "Memory", memory_table(models))
     if others := [model for model in models if model.accuracy is not None]:
-        yield page_table("error", "How far off", error_table(others))
+        table = page_table("error", "How far off", error_table(others))
+        why = (f"{each}." for each in accuracy_problems(others))
+        yield replace(table, note=" ".join(filter(None, (*why, table.note))))
 
 
 def _model(number: int, model: ModelResult, unit: Unit) -> ModelPart:

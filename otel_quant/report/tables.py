@@ -32,11 +32,13 @@ class Row:
         cells: As many as there are columns; empty for what is not known.
         depth: How far its first cell is indented.
         state: How the thing stands that the row is about; it marks the row unless it is ``ended``.
+        said: What stands in place of the cells behind the first, of which there are none then.
     """
 
     cells: tuple[str, ...]
     depth: int = 0
     state: State = "ended"
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from statistics import median, quantiles
+from statistics import median
 from typing import Final
 
 from otel_quant.inference.accuracy import compared as outputs_compared
@@ -19,7 +19,7 @@ from otel_quant.inference.bench.entries import (
     OnnxEntry,
     TorchEntry,
 )
-from otel_quant.inference.bench.noise import is_settled, speedup
+from otel_quant.inference.bench.noise import is_settled, quartile_distance, speedup
 from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import OutputError
@@ -183,8 +183,9 @@ def _result(entry: Entry, base: Entry) -> VariantResult:
 def _call(entry: Entry, beside: Entry | None) -> CallTime:
     times = [each for found in entry.rounds for each in found]
     medians = entry.medians()
-    low, _, high = quantiles(times, n=4, method="inclusive")
-    found = CallTime(median(medians), high - low, len(times), len(medians), noise(medians))
+    found = CallTime(
+        median(medians), quartile_distance(entry.rounds), len(times), len(medians), noise(medians)
+    )
     if beside is None:
         return found
     faster, is_apart = speedup(medians, beside.medians())
@@ -213,9 +214,7 @@ def _error(entry: Entry, base: Entry) -> tuple[OutputError | None, str]:
             return None, f"there are no outputs of {each.name}: {each.no_outputs}"
     found = outputs_compared(_saved(base), _saved(entry))
     worst = min(found.outputs, key=_quality, default=None)
-    if worst is not None and worst.max_abs is None:
-        return None, f"output {worst.name!r} has values that are not finite"
-    return worst, found.problem
+    return None if worst is None or worst.max_abs is None else worst, found.problem
 
 
 def _saved(entry: Entry) -> tuple[Sequence[str], BytesIO]:

@@ -23,7 +23,8 @@ class CallTime:
 
     Attributes:
         median: Median of the rounds' medians.
-        iqr: Distance between the quartiles of all blocks of calls.
+        iqr: Distance between the quartiles of all blocks of calls, in which each round counts the
+            same.
         blocks: Blocks of calls that were timed, in all rounds.
         rounds: Rounds.
         noise: Half the distance between the quartiles of the rounds' medians, as a share of the

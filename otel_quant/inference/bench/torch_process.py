@@ -186,7 +186,7 @@ def _array(tensor: Any) -> Any:
         plain = plain.dequantize()
     if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float64):
         plain = plain.float()
-    return plain.cpu().numpy()
+    return plain.numpy(force=True)
 
 
 def _gpus() -> Sequence[int]:

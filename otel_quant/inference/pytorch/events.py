@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from otel_quant.inference.pytorch.operators import is_operator
+from otel_quant.inference.pytorch.ranges import path_in
 
 RUN: Final = "otel-quant run"
 """Name of the range around a run."""
@@ -205,7 +206,7 @@ def _add_thread(
         if outer is not None and outer.is_operator and outer.operator is not None:
             operators[outer.operator].own -= event.length
         if event.is_range and event.name.startswith(MODULE):
-            stack.append(_Open(end, event.name[len(MODULE) :], at, False))
+            stack.append(_Open(end, path_in(event.name[len(MODULE) :]), at, False))
         elif not is_operator(event.name):
             stack.append(_Open(end, module, at, False))
         else:

@@ -27,7 +27,7 @@ from typing import IO, Any, Final, NoReturn
 
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.answering import reset_mark, status
-from otel_quant.inference.pytorch.ranges import module_ranges
+from otel_quant.inference.pytorch.ranges import in_quotes, module_ranges
 from otel_quant.inference.pytorch.verbose import MODULE, Said, read_said
 
 _LEAST_SECONDS: Final = 30.0
@@ -171,7 +171,7 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
     at: list[str] = [""]
 
     def tell() -> None:
-        os.write(1, f"{MODULE}{at[-1]}\n".encode())
+        os.write(1, f"{MODULE}{in_quotes(at[-1])}\n".encode())
 
     def enter(path: str) -> Callable[[], object]:
         at.append(path)

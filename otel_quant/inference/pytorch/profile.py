@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.pytorch.events import MODULE, RUN, Events, RunTree, events_of, runs_of
 from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
-from otel_quant.inference.pytorch.ranges import module_ranges
+from otel_quant.inference.pytorch.ranges import in_quotes, module_ranges
 
 MOST_EVENTS: Final = 100_000
 """Events of the profiler that are read."""
@@ -122,7 +122,7 @@ def _look(
 
     def enter(path: str) -> Callable[[], object]:
         opened = ExitStack()
-        opened.enter_context(record_function(MODULE + path))
+        opened.enter_context(record_function(MODULE + in_quotes(path)))
         return opened.close
 
     def observed() -> None:

@@ -7,6 +7,7 @@ Hooks of all modules are not, and what is compiled gets none.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 import threading
@@ -22,6 +23,16 @@ _ORIGINAL: Final = "_orig_mod"
 """Name of the module within a compiled one."""
 
 _SELF: Final = re.compile(r"^L\['self'\]\.?|^L__self___|^self\.?")
+
+
+def in_quotes(path: str) -> str:
+    """Returns a path as it may stand in a line, and in the JSON that torch writes without escapes."""
+    return json.dumps(path)[1:-1]
+
+
+def path_in(text: str) -> str:
+    """Returns the path of what :func:`in_quotes` has made."""
+    return str(json.loads(f'"{text}"'))
 
 
 def module_paths(model: Any) -> Mapping[str, Any]:

@@ -15,7 +15,14 @@ from otel_quant.inference.pytorch.operators import type_of
 from otel_quant.inference.pytorch.profile import Profile, profile
 from otel_quant.inference.pytorch.unchanged import left_unchanged
 from otel_quant.inference.rounds import Timed
-from otel_quant.inference.variants import VariantsError, arguments, error_text, made, onnx_path
+from otel_quant.inference.variants import (
+    SEED,
+    VariantsError,
+    arguments,
+    error_text,
+    made,
+    onnx_path,
+)
 
 _NANO = 1e-9
 _LONGEST = 600
@@ -39,7 +46,7 @@ class Subject:
         inputs: Types and shapes of what it is called with.
         warm: Nanoseconds of a run after warm-up.
         rounds: Nanoseconds of each timed run, by round.
-        outputs: Arrays by name; None for what is no array of numbers.
+        outputs: Arrays by name.
         profile: What ran; None before :meth:`look_at`.
         copied: What was seen in a copy of the process.
         on_gpu: Whether it runs on a GPU.
@@ -155,6 +162,9 @@ class Subject:
             before = torch.cuda.memory_allocated()
             self.call()
             self.gpu_memory = torch.cuda.max_memory_allocated(), before
+        torch.default_generator.manual_seed(SEED)  # what a model draws is the same in each
+        if self.on_gpu:
+            torch.cuda.manual_seed(SEED)
         self.outputs = dict(_arrays(self.call(), "output"))
         self.profile = profile(self.model, self.call, fitting, self.on_gpu)
         if not self.on_gpu:
@@ -191,7 +201,7 @@ def _arrays(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         plain = value.dequantize() if value.is_quantized else value
         if plain.is_floating_point():
             plain = plain.to(torch.float64)
-        yield name, None if plain.is_complex() else plain.detach().cpu().numpy()
+        yield name, plain.numpy(force=True)
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield from _arrays(each, f"{name}.{key}")

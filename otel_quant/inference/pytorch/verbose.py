@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_quant.cost.errors import printable
+from otel_quant.inference.pytorch.ranges import path_in
 from otel_quant.inference.results import BackendKernel
 
 MODULE: Final = "otel-quant module "
@@ -39,7 +40,7 @@ def read_said(text: str) -> Said:
     module = ""
     for line in text.splitlines():
         if line.startswith(MODULE):
-            module = line[len(MODULE) :]
+            module = path_in(line[len(MODULE) :])
         elif line.startswith(_ONEDNN):
             fields = line.split(",")
             for each in fields:

@@ -1,7 +1,19 @@
 "use strict";
 // Makes the tables of a page sortable: up, down, and back to the order in which they came.
 (() => {
-  const number = (text) => Number(text.replace(/[,+%≥ ]/g, "").replace("−", "-"));
+  const powers = { k: 1e3, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
+
+  // Of "1,024", "≥ 93.8 %", "x 1.33" or "1.62 GB"; undefined where there is none.
+  function number(text) {
+    const plain = text.replace(/,/g, "").replace("−", "-");
+    const found = plain.match(/^[x≥+ ]*(-?[\d.]+(?:e[-+]?\d+)?)(?: ([kKMGTP]))?/);
+    return found ? Number(found[1]) * (powers[found[2]] ?? 1) : undefined;
+  }
+
+  function value(row, column, isText) {
+    const text = row.cells[column]?.textContent ?? "";
+    return isText ? text || undefined : number(text);
+  }
 
   function sort(table, column, direction) {
     const body = table.tBodies[0];
@@ -10,9 +22,11 @@
     if (direction) {
       const sign = direction === "ascending" ? 1 : -1;
       rows.sort((a, b) => {
-        const one = a.cells[column].textContent, other = b.cells[column].textContent;
-        if (one === "" || other === "") return (one === "") - (other === "");  // unknown ones last
-        return sign * (isText ? one.localeCompare(other) : number(one) - number(other));
+        const one = value(a, column, isText), other = value(b, column, isText);
+        if (one === undefined || other === undefined) {
+          return (one === undefined) - (other === undefined);  // unknown ones last
+        }
+        return sign * (isText ? one.localeCompare(other) : one - other);
       });
     }
     body.append(...rows);

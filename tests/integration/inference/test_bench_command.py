@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -127,6 +128,37 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
     assert of_float.split()[0] == "float.onnx"
     assert re.search(r"x \d+\.\d\d|within noise", of_float)
     assert " x " not in of_int8
+
+
+def test_the_last_line_repeats_the_command_whatever_names_are(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "my variants.py").write_text(
+        "import numpy as np\n"
+        "x = np.ones((8, 64), np.float32)\n"
+        "def variants():\n    return {'int8': 'int8.onnx', '-float': 'float.onnx'}, x\n"
+    )
+    out, _ = run(tmp_path, "my variants.py:variants", "--baseline=-float")
+    line = out.splitlines()[-1]
+    _, _, *arguments = shlex.split(line.removeprefix("to repeat: "))
+    again, _ = run(tmp_path, *arguments)
+    assert again.splitlines()[-1] == line
+    assert re.search(r"^baseline +-float$", out, re.MULTILINE)
+
+
+@needs_torch
+def test_nothing_that_was_compiled_before_is_used_again(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "def where():\n"
+        "    from torch._inductor.runtime.cache_dir_utils import cache_dir\n"
+        "    raise OSError(cache_dir())\n"
+        "def variants():\n"
+        "    return {'where': where}, 1\n"
+    )
+    kept = str(tmp_path / "kept")
+    found = variants_of(tmp_path, "script.py:variants", code=1, TORCHINDUCTOR_CACHE_DIR=kept)
+    temporary = str(tmp_path / "temporary")
+    assert found["where"]["problem"].startswith(f"making it failed: OSError: {temporary}/")
 
 
 def test_a_result_joins_a_recording_and_its_report(files: tuple[str, str], tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from tests.fixtures.recorded import RecordedFolder
 from tests.fixtures.script import run_script
 
 _MODELS = """
+import os
 import torch
 
 print("the script says something")
+os.system("echo a program of it does too")
 print(f"{__name__} is imported")
 
 class Model(torch.nn.Module):
@@ -70,7 +72,8 @@ def test_models_of_a_script_stand_side_by_side_and_in_the_report(
         tmp_path, "models.py:variants", "--runs", "2", "--threads", "1", "--format", "json",
         "--record", "recording",
     )  # fmt: skip
-    assert err == "the script says something\nmodels is imported\n"
+    said = "the script says something\na program of it does too\nmodels is imported\n"
+    assert err == said
     result = json.loads(out)
     assert (tmp_path / "recording" / "inference.json").read_text() == out
     before, narrow = result["models"]

@@ -13,6 +13,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from otel_quant import MeasuredInference, measure_inference
+from otel_quant.cost.errors import printable
 from otel_quant.inference.pytorch.events import RUN, events_of, runs_of
 from otel_quant.inference.pytorch.operators import is_operator
 from otel_quant.inference.results import ModelResult
@@ -352,6 +353,18 @@ def test_operators_of_graphs_belong_to_the_modules_that_their_nodes_name() -> No
         ("exported.inner", "aten::linear"),
         ("exported", "aten::mul"),
     }
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\nb", "a\\q", "\u00e9"])
+def test_types_and_modules_are_told_whatever_the_modules_names_are(name: str) -> None:
+    model = nn.Sequential()
+    model.add_module(name, nn.Linear(8, 4))
+    [result] = measure_inference(model, torch.ones(2, 8), runs=1).models
+    assert result.ran is not None
+    [kernel] = [each for each in result.ran.kernels if each.op_type == "aten::addmm"]
+    assert kernel.node == printable(name)
+    assert kernel.inputs == ("float32 4", "float32 2x8", "float32 8x4")
+    assert kernel.outputs == ("float32 2x4",)
 
 
 class _Wrapped(nn.Module):

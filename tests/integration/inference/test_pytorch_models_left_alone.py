@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,10 @@ def _makes_nothing() -> nn.Module:
     raise OSError("no weights")
 
 
+def _ends_the_program() -> nn.Module:
+    sys.exit("no license")
+
+
 def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +161,9 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     models = {
         "too narrow": nn.Linear(3, 4),
         "not made": _makes_nothing,
+        "ends the program": _ends_the_program,
         "no model": lambda: 3,
+        "no function": 3,
         "a file": "model.onnx",
         "fails while warming up": _Raises(2),
         "fails while timed": _Raises(5),
@@ -171,9 +179,14 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
             f"RuntimeError: mat1 and mat2 shapes cannot be multiplied (192x32 and 3x4) {fed}",
         ),
         ("not made", "OSError: no weights"),
+        ("ends the program", "SystemExit: no license"),
         (
             "no model",
             "the function has returned 3; expected a torch module, or a pair of a module and its inputs",
+        ),
+        (
+            "no function",
+            "3 is no model; expected a torch module, or a function without arguments that makes one",
         ),
         (
             "a file",
@@ -249,6 +262,19 @@ def test_what_other_threads_print_meanwhile_stays_whole(
     assert capfd.readouterr().out == "a line of the program\n" * written
 
 
+class _Draws(nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image + torch.randn_like(image)
+
+
+def test_what_models_draw_is_the_same_in_each_and_the_programs_own_goes_on() -> None:
+    before = torch.get_rng_state()
+    _, other = measure_inference({"one": _Draws(), "other": _Draws()}, IMAGE, runs=1).models
+    assert other.accuracy is not None
+    assert [each.max_abs for each in other.accuracy.outputs] == [0.0]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_profiler_of_the_program_is_left_to_it() -> None:
     with (
         profile(activities=[ProfilerActivity.CPU]) as session,
@@ -273,7 +299,7 @@ def test_what_makes_no_sense_is_said(arguments: dict[str, Any], message: str) ->
 
 
 def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
-    result = measure_inference({"one": nn.ReLU(), "other": nn.ReLU()}, IMAGE, runs=1)
+    result = measure_inference({"one": nn.ReLU(), "other": nn.Flatten()}, IMAGE, runs=1)
     for suffix, begin in {
         ".json": '{"schema": 1',
         ".csv": "model,kernel,operator",
@@ -286,5 +312,8 @@ def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
         assert path.read_text().startswith(begin)
     assert (tmp_path / "result.txt").read_text().rstrip("\n") == str(result)
     assert (tmp_path / "result.html").read_text() == result.to_html()
+    why = "other: output 'output' is [2, 3072], not [2, 3, 32, 32]"
+    assert why in str(result)
+    assert why in unescape(result.to_html())
     with pytest.raises(ValueError, match=r"'result.xls' ends with '.xls'; expected one of .json"):
         result.save(tmp_path / "result.xls")

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from otel_quant.inference.bench.results import BenchResult, PeakMemory, VariantResult
 from otel_quant.recordings.curve_file import CurveFile, read_curve
 from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.report.bench_page import render as render_bench
 from otel_quant.report.render import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
@@ -190,6 +192,24 @@ def test_tables_are_sorted_by_keyboard_and_back(opened: Open, tmp_path: Path) ->
     page.page.locator("#steps thead th:nth-child(1) button").press("Space")
     assert page.cells("steps", 1) == sorted(as_it_was)
     assert page.page.locator("#steps th[aria-sort]").count() == 1
+
+
+def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(opened: Open) -> None:
+    variants = tuple(
+        VariantResult(name, "torch", memory=PeakMemory(peak, None, None))
+        for name, peak in (
+            ("small", 900_000),
+            ("unknown", None),
+            ("large", 3 * 10**9),
+            ("middle", 5 * 10**6),
+        )
+    )
+    failed = VariantResult("failed", "torch", "its first call failed: ValueError: no weights")
+    page = opened(
+        render_bench(BenchResult((failed, *variants), "small", {}, 0.25, 2, "otel-quant bench"))
+    )
+    page.page.locator("#bench-variants thead button", has_text="peak memory").press("Enter")
+    assert page.cells("bench-variants", 1) == ["large", "middle", "small", "failed", "unknown"]
 
 
 def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open) -> None:

@@ -47,6 +47,7 @@ AGAIN = VariantResult(
     memory=PeakMemory(600_000_000, None, 580_000_000, 1.0),
     disk=14_200_000,
     error=OutputError("output", None, 1.0, 0.0),
+    error_problem="only one of the two has an output 'more'",
 )
 GPU = VariantResult(
     "on a GPU",
@@ -85,6 +86,7 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
         "compiled       -    -             -               -       -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
         "",
         "again: its time cannot be told apart from that of fp32: its rounds differ by 0.61 %",
+        "again: its error is not that of all: only one of the two has an output 'more'",
         "on a GPU: its error is not known: its inputs are not those of fp32",
         "",
         "to repeat: otel-quant bench models.py:variants --seconds 20",
@@ -97,7 +99,7 @@ def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
         "memory_ratio,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,problem",
         "fp32,torch,0.0201,0.0004,0.004,,600000000,,,14200000,0.012,0,,,",
         "int8,torch,0.0099,0.0002,0.005,2.03,450000000,,0.75,3630000,3.25,12.5,47.31,0.0203,",
-        "again,torch,0.0202,0.0004,0.0061,,600000000,,1,14200000,,,,0,",
+        "again,torch,0.0202,0.0004,0.0061,,600000000,,1,14200000,,,,0,only one of the two has an output 'more'",
         "on a GPU,torch,0.001,0,0.001,20.1,900000000,2240000000,,,,,,,its inputs are not those of fp32",
         "compiled,torch,,,,,,,,,,,,,its first call failed: InductorError: no compiler",
     ]
@@ -136,7 +138,7 @@ def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_o
     (tmp_path / "recording" / "bench.json").write_text(result.to_json())
     for page in (render(read(tmp_path / "recording")), render_page(result)):
         assert "Variants side by side" in page
-        assert "its first call failed: &lt;script&gt;" in page
+        assert '<td class="t" colspan="10">its first call failed: &lt;script&gt;' in page
         assert script not in page
         assert "2 cores, load 0.25 before" in page
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from otel_quant.inference.accuracy import compared, tensor_errors
+from otel_quant.inference.accuracy import compared, compared_arrays, tensor_errors
 from otel_quant.inference.findings.record import Finding
 from otel_quant.inference.results import (
     MOST_BYTES,
@@ -92,6 +94,11 @@ def test_a_result_of_many_kernels_is_a_megabyte_at_most_and_counts_the_others() 
     assert json.loads(text)["models"][0]["findings"] != []
 
 
+def test_a_kernel_of_unknown_operands_shows_none() -> None:
+    assert replace(_kernel(0), inputs=(), outputs=("float32 2",)).types == " -> float32 2"
+    assert replace(_kernel(0), inputs=(), outputs=()).types == ""
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "models": [{"path": 3}]}']
 )
@@ -112,7 +119,7 @@ def test_outputs_are_compared_by_name(tmp_path: Path) -> None:
             OutputError("y", pytest.approx(20.0), pytest.approx(cosine), 0.5),
         ),
         (),
-        "the first model has no output 'new' of numbers",
+        "only one of the two has an output 'new'",
     )
 
 
@@ -121,8 +128,32 @@ def test_outputs_of_another_shape_or_without_finite_numbers_have_no_error(tmp_pa
     np.savez(first, a0=np.ones(3), a1=np.ones(1))
     np.savez(other, a0=np.ones(2), a1=np.array([np.inf]))
     found = compared((["y", "z"], first), (["y", "z"], other))
-    assert found.problem == "output 'y' is [2], the first model's [3]"
+    assert found.problem == "output 'y' is [2], not [3]"
     assert found.outputs == (OutputError("z", None, None, None),)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "problem"),
+    [
+        ({"y": np.ones(1)}, {"y": np.array([np.nan])}, "output 'y' has values that are not finite"),
+        ({"y": np.ones(1)}, {}, "one of the two returns no tensors"),
+        ({}, {}, "one of the two returns no tensors"),
+        ({"y": np.ones(1), "z": np.ones(1)}, {"y": np.ones(1)}, "only one of the two has an output 'z'"),
+        ({"y": np.ones(1), "z": np.ones(1)}, {"w": np.ones(1)}, "only one of the two has an output 'z'"),
+        ({"y": np.ones(1), "z": np.ones(0)}, {"y": np.ones(1), "z": np.ones(0)}, ""),
+    ],
+)  # fmt: skip
+def test_why_outputs_are_not_compared_is_said(
+    first: dict[str, Any], other: dict[str, Any], problem: str
+) -> None:
+    found = compared_arrays(first, other)
+    assert found.problem == problem
+    assert len(found.outputs) == (1 if first and other else 0)
+
+
+def test_imaginary_parts_count() -> None:
+    [found] = compared_arrays({"y": np.array([3.0])}, {"y": np.array([3.0 + 0.3j])}).outputs
+    assert found == OutputError("y", pytest.approx(20), pytest.approx(3 / np.hypot(3, 0.3)), 0.3)
 
 
 def test_the_worst_tensor_stands_first() -> None:

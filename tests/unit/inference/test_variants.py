@@ -51,6 +51,21 @@ def test_the_function_gives_models_and_inputs_and_its_folder_is_importable(tmp_p
     assert load_variants(reference) == Variants({"int8": "int8.onnx"}, (1, 2))
 
 
+def test_a_script_that_reads_its_options_has_none(tmp_path: Path) -> None:
+    reference = script(
+        tmp_path,
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--width', type=int, default=4)\n"
+        "width = parser.parse_args().width\n"
+        "def variants():\n"
+        "    return {'a': 'a.onnx'}, width\n",
+    )
+    before = list(sys.argv)
+    assert load_variants(reference) == Variants({"a": "a.onnx"}, 4)
+    assert sys.argv == before
+
+
 def test_a_script_leaves_no_bytecode(tmp_path: Path) -> None:
     load_variants(script(tmp_path, "def variants():\n    return {'a': 'a.onnx'}, 1\n"))
     assert [path.name for path in tmp_path.iterdir()] == ["script_of_variants.py"]
@@ -116,6 +131,11 @@ def test_a_reference_to_nothing_is_said(reference: str, problem: str) -> None:
         (
             "raise SystemExit(3)",
             "{path}:variants: the script has ended with exit code 3; expected one that only defines "
+            "things when it is imported",
+        ),
+        (
+            "import sys\nsys.exit()",
+            "{path}:variants: the script has ended with exit code 0; expected one that only defines "
             "things when it is imported",
         ),
         ("def variants(): pass", "{path}:variants has returned None; " + WANTED),

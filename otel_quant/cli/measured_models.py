@@ -1,0 +1,141 @@
+"""What ``otel-quant inference`` and ``otel-quant bench`` share: options of models, and where results go."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.cli.argument_types import add_format, whole_number
+from otel_quant.cli.command import MISUSED, UserError
+from otel_quant.cli.model_shapes import add_model_shapes
+from otel_quant.rendering.table import printable
+
+if TYPE_CHECKING:
+    from otel_quant.inference.options import Options
+
+FAILED: Final = 1
+"""A model could not be measured."""
+
+MOST_RUNS: Final = 1_000_000
+MOST_SECONDS: Final = 86_400.0
+
+_LEVELS: Final = ("disable", "basic", "extended", "all")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
+    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_model_shapes(
+        parser,
+        of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
+        of_dims="; what is not given is 1",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="FILE.npz",
+        help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of "
+        "random ones",
+    )
+    parser.add_argument(
+        "--provider",
+        action="append",
+        default=[],
+        metavar="NAME[:KEY=VALUE,...]",
+        dest="providers",
+        help="execution provider with its options, in order of preference (CUDA is short for "
+        "CUDAExecutionProvider); may be repeated (default: CPU)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=whole_number("threads", MOST_RUNS),
+        metavar="N",
+        help="threads within a kernel (default: what the runtime takes)",
+    )
+    parser.add_argument(
+        "--level",
+        choices=_LEVELS,
+        default="all",
+        help="level of onnxruntime's graph optimization (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--custom-ops",
+        action="append",
+        default=[],
+        metavar="LIBRARY",
+        help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="add the result to a recording of `otel-quant run`; its report shows it",
+    )
+
+
+def session_options(options: argparse.Namespace) -> Options:
+    """Returns how sessions are made, of the options of :func:`add_model_arguments`.
+
+    Raises:
+        UserError: A provider has an option without a value.
+    """
+    from otel_quant.inference.options import Options
+
+    return Options(
+        providers=tuple(_provider(text) for text in options.providers),
+        threads=options.threads,
+        level=options.level,
+        custom_ops=tuple(options.custom_ops),
+    )
+
+
+def _provider(text: str) -> tuple[str, Mapping[str, str]]:
+    """Reads a provider with its options: ``CUDA:device_id=0,arena=1``."""
+    name, _, more = text.partition(":")
+    full = name if name.endswith("ExecutionProvider") else f"{name}ExecutionProvider"
+    found: dict[str, str] = {}
+    for pair in filter(None, more.split(",")):
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise UserError(
+                f"--provider: {printable(text)} has an option {printable(pair)!r}; expected "
+                "NAME:KEY=VALUE,KEY=VALUE",
+                MISUSED,
+            )
+        found[key] = value
+    return full, found
+
+
+def path_in_recording(path: str, name: str) -> Path:
+    """Returns where a result goes in a recording.
+
+    Args:
+        path: The recording, as the user gave it.
+        name: Of the file.
+
+    Raises:
+        UserError: It is no recording.
+    """
+    from otel_quant.recordings.layout import MANIFEST
+
+    folder = Path(path)
+    if not (folder / MANIFEST).is_file():
+        raise UserError(
+            f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
+            MISUSED,
+        )
+    return folder / name
+
+
+def write_for(path: Path, text: str, option: str) -> None:
+    """Writes a file that an option asks for.
+
+    Raises:
+        UserError: It cannot be written.
+    """
+    from otel_quant.report.file import write
+
+    try:
+        write(path, text)
+    except OSError as error:
+        raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error

@@ -72,7 +72,10 @@ def _run(options: argparse.Namespace) -> int:
     except ConditionError as error:
         raise UserError(printable(str(error)), MISUSED) from error
     except OSError as error:
-        raise UserError(f"{printable(str(error.filename))}: {error.strerror}") from error
+        raise UserError(
+            f"{printable(str(error.filename))}: cannot be opened: {error.strerror}; expected a "
+            "folder with recordings or quark_profile.yaml files below it"
+        ) from error
     sys.stdout.write(text)
     if unreadable:
         sys.stdout.flush()

@@ -16,7 +16,7 @@ UNREADABLE = """\
 otel-quant: 3 paths could not be read:
 otel-quant:   runs/empty/quark_profile.yaml: the file ends before its first checkpoint; expected the records of a run
 otel-quant:   runs/newer: runs/newer/manifest.json: schema 9; this otel-quant reads 1 and less: read it with a newer one
-otel-quant:   runs/nightly/broken: runs/nightly/broken holds no recording: expected manifest.json or events.<pid>.jsonl in it; `otel-quant run -- PROGRAM` makes one
+otel-quant:   runs/nightly/broken: has no manifest.json and no events.<pid>.jsonl; expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml
 """
 
 
@@ -229,4 +229,4 @@ def test_the_page_has_a_heat_map_and_the_list(capsys: pytest.CaptureFixture[str]
     assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
     assert "<td>≥ 7.50</td>" in html
     assert "<p>3 paths could not be read:</p>" in html
-    assert "runs/nightly/broken holds no recording" in html
+    assert "runs/nightly/broken: has no manifest.json" in html

@@ -129,8 +129,11 @@ def _run(options: argparse.Namespace) -> int:
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
+        import gc
+
         from otel_quant.recordings.reader import read
 
+        gc.disable()  # of many steps it would look through all objects again and again; we end soon
         try:
             notes = take_notes(folder)
             recorded = read(_near(folder), ended)

@@ -12,17 +12,19 @@ from otel_quant.rendering.table import printable, table
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; its first and its last column are texts, the others numbers.
+    """A table; its first columns and its last one are texts, the others numbers.
 
     Attributes:
         header: Names of the columns.
         units: Their units; empty for a column without one.
         rows: Cells, as many in each row as in the header.
+        left: How many first columns are texts.
     """
 
     header: tuple[str, ...]
     units: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    left: int = 1
 
     @property
     def header_with_units(self) -> list[str]:
@@ -63,7 +65,7 @@ def _text(part: Part) -> str:
     match part:
         case Table():
             units = part.units if any(part.units) else ()
-            return table(part.header, part.rows, units=units)
+            return table(part.header, part.rows, units=units, left=part.left)
         case Facts():
             width = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []
@@ -82,7 +84,7 @@ def _markdown(part: Part) -> str:
     match part:
         case Table():
             rows = [(_indented(first), *others) for first, *others in part.rows]
-            return "".join(markdown_lines(part.header_with_units, rows))
+            return "".join(markdown_lines(part.header_with_units, rows, left=part.left))
         case Facts():
             title = f"**{markdown_text(part.title)}**\n\n" if part.title else ""
             return title + "".join(markdown_lines(("", ""), part.rows, left=2))

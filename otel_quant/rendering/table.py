@@ -93,7 +93,8 @@ def table_lines(
         return text.rstrip() + "\n"
 
     yield from map(line, head)
-    yield "  ".join("-" * width for width in (first, *others)) + "\n"
+    ruled = (first, *others) if header[-1] else (first, *others[:-1])  # the last may be remarks
+    yield "  ".join("-" * width for width in ruled) + "\n"
     yield from map(line, rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from otel_quant.recordings.attributes import number
@@ -76,10 +77,7 @@ def subject_of(recording: Recording) -> Subject | None:
 
 def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
     processes.sort(key=lambda runs: runs[0].start)
-    return all(
-        _end(before, until) <= after[0].start
-        for before, after in zip(processes, processes[1:], strict=False)
-    )
+    return all(_end(before, until) <= after[0].start for before, after in pairwise(processes))
 
 
 def _most_telling(

@@ -208,6 +208,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     from otel_quant.recordings.layout import processes_in
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
+    from otel_quant.rendering.table import terminal_width
 
     folder = os.fspath(recording.path)
     if any(run.steps for run in recording.runs):
@@ -215,7 +216,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
         most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
-        lines = [report({folder: recording}, "table", most)]
+        lines = [report({folder: recording}, "table", most, terminal_width(sys.stderr))]
         if any(len(run.steps) > most for run in runs):
             lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:

@@ -30,12 +30,13 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cli.recording_errors import telling_of
     from otel_quant.recordings.reader import read
     from otel_quant.rendering.profile_report import report
+    from otel_quant.rendering.table import terminal_width
 
     shown: dict[str, Profile | Recording] = {}
     for name in options.files:
         with telling_of(name):
             shown[name] = read(Path(name)) if Path(name).is_dir() else _profile(Path(name))
-    sys.stdout.write(report(shown, options.format))
+    sys.stdout.write(report(shown, options.format, width=terminal_width(sys.stdout)))
     return 0
 
 

@@ -56,6 +56,7 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
                 (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
                 for fact in comparison.differences
             ],
+            left=1 + len(comparison.sides),
         )
     whole, steps = comparison.rows[0], comparison.rows[1:]
     yield _figures(comparison, "TOTAL", list(_of(whole)))
@@ -200,5 +201,5 @@ def notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
             yield f"{state} in {side.name}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    return Table(tuple(header), ("",) * len(header), tuple(map(tuple, rows)))
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
+    return Table(tuple(header), ("",) * len(header), tuple(map(tuple, rows)), left)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Final, TextIO
 
 # Characters that move the cursor, change colours or reverse the text.
 _UNSAFE: Final = re.compile(
@@ -101,6 +102,14 @@ def table_lines(
 def _pad(text: str, width: int, to_left: bool) -> str:
     blanks = " " * (width - _width(text))
     return text + blanks if to_left else blanks + text
+
+
+def terminal_width(file: TextIO) -> int | None:
+    """Returns the columns of a terminal; None if it is none."""
+    try:
+        return os.get_terminal_size(file.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def _width(text: str) -> int:

@@ -46,9 +46,9 @@ TABLE = """\
 base  a
 new   b
 
-DIFFERS        BASE  NEW
+DIFFERS      BASE    NEW
 -----------  ------  ------
-commit           c1  c2
+commit       c1      c2
 onnxruntime  1.20.1  1.21.0
 
 TOTAL           BASE      NEW  DIFFERENCE      %  NOTE

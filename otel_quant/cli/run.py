@@ -204,7 +204,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     import dataclasses
 
-    from otel_quant.launcher.python_notes import why_no_step
+    from otel_quant.launcher.python_notes import why_no_step, why_nothing_sent
     from otel_quant.recordings.layout import processes_in
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
@@ -228,6 +228,8 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
             f"otel-quant: no step was recorded: {why}",
             *(ending_lines(ending) if ending else ()),
         ]
+    if unsent := why_nothing_sent(notes):
+        lines.append(f"otel-quant: {printable(unsent)}")
     return "\n".join([*lines, f"recording: {printable(folder)}"])
 
 

@@ -110,6 +110,12 @@ def test_an_invalid_command_line_exits_with_2(
     assert "usage: otel-quant" in capsys.readouterr().err
 
 
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "record a program that quantizes, and print its steps" in capsys.readouterr().err
+
+
 def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:
     complete.write_text(COMPLETE * 200)
     code = "import sys; from otel_quant.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -38,9 +38,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", metavar="NAME", help="smallest first; the newest run first by default"
     )
     parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument("--rows", metavar="NAME", help=f"a table with these rows ({_ROWS})")
-    parser.add_argument("--columns", metavar="NAME", help=f"its columns ({_COLUMNS})")
-    parser.add_argument("--value", metavar="NAME", help=f"the figure in its cells ({_VALUE})")
+    parser.add_argument(
+        "--rows", metavar="NAME", help=f"a table with these rows (default: {_ROWS})"
+    )
+    parser.add_argument("--columns", metavar="NAME", help=f"its columns (default: {_COLUMNS})")
+    parser.add_argument(
+        "--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"
+    )
     add_format(parser, "table", "markdown", "json", "csv", "html")
 
 

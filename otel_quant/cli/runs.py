@@ -110,6 +110,7 @@ def _text(
     any_status: bool,
     options: argparse.Namespace,
 ) -> str:
+    from otel_quant.rendering.table import terminal_width
     from otel_quant.runs import output
     from otel_quant.runs.fields import name_of
     from otel_quant.runs.pivot import pivot
@@ -119,7 +120,7 @@ def _text(
         if not rows:
             chosen = f" with {' and '.join(options.where)}" if options.where else ""
             return printable(f"no run below {', '.join(options.folders)}{chosen}") + "\n"
-        return output.list_text(rows, names, options.format)
+        return output.list_text(rows, names, options.format, terminal_width(sys.stdout))
     if not is_pivot and options.format == "json":
         return output.list_json(rows, unreadable)
     if not is_pivot and options.format == "csv":

@@ -31,14 +31,11 @@ class Table:
     def without(self, name: str) -> Table:
         """Returns the table without a column."""
         at = self.header.index(name)
-        rows = tuple(row[:at] + row[at + 1 :] for row in self.rows)
-        header, units = self.header, self.units
-        return replace(
-            self,
-            header=header[:at] + header[at + 1 :],
-            units=units[:at] + units[at + 1 :],
-            rows=rows,
+        header, units, *rows = (
+            row[:at] + row[at + 1 :] for row in (self.header, self.units, *self.rows)
         )
+        left = self.left - (at < self.left)
+        return replace(self, header=header, units=units, rows=tuple(rows), left=left)
 
     @property
     def header_with_units(self) -> list[str]:

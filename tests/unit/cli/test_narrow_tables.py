@@ -53,3 +53,22 @@ Export        0.50  failed
 )
 def test_spare_columns_are_left_out_until_the_table_fits(width: int, expected: str) -> None:
     assert as_text([TABLE], width) == expected
+
+
+def test_texts_stay_on_the_left_where_one_of_them_is_left_out() -> None:
+    table = Table(
+        ("MODEL", "CONFIG", "STATUS", "TIME"),
+        ("",) * 4,
+        (("a", "long", "ok", "1"), ("bert", "-", "failed", "2")),
+        left=3,
+        spare=("CONFIG",),
+    )
+    assert as_text([table], 20) == (
+        """\
+MODEL  STATUS  TIME
+-----  ------  ----
+a      ok      1
+bert   failed  2
+(CONFIG: in a wider terminal)
+"""
+    )

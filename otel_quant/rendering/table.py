@@ -104,8 +104,10 @@ def _pad(text: str, width: int, to_left: bool) -> str:
     return text + blanks if to_left else blanks + text
 
 
-def terminal_width(file: TextIO) -> int | None:
-    """Returns the columns of a terminal; None if it is none."""
+def terminal_width(file: TextIO | None) -> int | None:
+    """Returns the columns of a terminal; None if it is none, or closed."""
+    if file is None:
+        return None
     try:
         return os.get_terminal_size(file.fileno()).columns or None
     except (OSError, ValueError):

@@ -53,6 +53,10 @@ def instrument() -> str:
             with _changed(os.environ, settings):
                 initialize()
             _instrument_libraries()
+            from importlib.metadata import entry_points
+
+            if not entry_points(group="opentelemetry_configurator"):
+                return "unsent"  # nothing is here that makes providers
         else:
             sys.meta_path.insert(0, _FirstImport())
         return "instrumented"

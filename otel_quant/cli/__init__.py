@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.fault_boundary import LastResort
 from otel_quant.rendering.table import printable
 from otel_quant.version import VERSION
@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help="show where an error of otel-quant itself was raised",
         )
         subparser.set_defaults(run=command.run, prints=command.prints)
+    if not given:
+        parser.exit(MISUSED, parser.format_help())
     options = parser.parse_args(given)
     if sys.stdout is None and options.prints:
         print("otel-quant: standard output: closed; expected a place to write", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.rendering.table import printable
+from otel_quant.rendering.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +103,7 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
         return [options.base, options.new]
     if len(options.runs) < 2:
         raise UserError(
-            f"{len(options.runs)} run given; expected the base and one or more to compare with it",
+            f"{counted(len(options.runs), 'run')} given; expected the base and one or more to compare with it",
             MISUSED,
         )
     return [[name] for name in options.runs]
@@ -139,18 +140,13 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
 def _read(name: str) -> ComparedRun:
     from pathlib import Path
 
+    from otel_quant.cli.recording_errors import telling_of
     from otel_quant.comparison.runs import compared_run
-    from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError
     from otel_quant.recordings.reader import read
 
-    try:
-        return compared_run(name, read(Path(name)))
-    except (NotARecordingError, NewerSchemaError) as error:
-        raise UserError(f"not comparable: {printable(str(error))}", _NOT_COMPARABLE) from error
-    except OSError as error:
-        raise UserError(
-            f"not comparable: {printable(name)}: {error.strerror}", _NOT_COMPARABLE
-        ) from error
+    with telling_of(name, "not comparable: ", _NOT_COMPARABLE):
+        recording = read(Path(name))
+    return compared_run(name, recording)
 
 
 def _write_all(

@@ -29,19 +29,15 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError
+    from otel_quant.cli.recording_errors import telling_of
     from otel_quant.recordings.layout import REPORT
     from otel_quant.recordings.reader import read
     from otel_quant.report.file import write
     from otel_quant.report.render import render
 
     source = Path(options.recording)
-    try:
+    with telling_of(options.recording):
         recording = read(source)
-    except (NotARecordingError, NewerSchemaError) as error:
-        raise UserError(printable(str(error))) from error
-    except OSError as error:
-        raise UserError(f"{printable(options.recording)}: {error.strerror}") from error
     html = render(recording)
     if options.output == "-":
         sys.stdout.write(html)

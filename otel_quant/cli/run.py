@@ -129,8 +129,11 @@ def _run(options: argparse.Namespace) -> int:
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
+        import gc
+
         from otel_quant.recordings.reader import read
 
+        gc.disable()  # of many steps it would look through all objects again and again; we end soon
         try:
             notes = take_notes(folder)
             recorded = read(_near(folder), ended)
@@ -201,10 +204,11 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     import dataclasses
 
-    from otel_quant.launcher.python_notes import why_no_step
+    from otel_quant.launcher.python_notes import why_no_step, why_nothing_sent
     from otel_quant.recordings.layout import processes_in
     from otel_quant.rendering.ending import ending_lines
     from otel_quant.rendering.profile_report import report
+    from otel_quant.rendering.table import terminal_width
 
     folder = os.fspath(recording.path)
     if any(run.steps for run in recording.runs):
@@ -212,7 +216,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
         most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
-        lines = [report({folder: recording}, "table", most)]
+        lines = [report({folder: recording}, "table", most, terminal_width(sys.stderr))]
         if any(len(run.steps) > most for run in runs):
             lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:
@@ -224,6 +228,8 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
             f"otel-quant: no step was recorded: {why}",
             *(ending_lines(ending) if ending else ()),
         ]
+    if unsent := why_nothing_sent(notes):
+        lines.append(f"otel-quant: {printable(unsent)}")
     return "\n".join([*lines, f"recording: {printable(folder)}"])
 
 

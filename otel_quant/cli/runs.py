@@ -38,9 +38,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", metavar="NAME", help="smallest first; the newest run first by default"
     )
     parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument("--rows", metavar="NAME", help=f"a table with these rows ({_ROWS})")
-    parser.add_argument("--columns", metavar="NAME", help=f"its columns ({_COLUMNS})")
-    parser.add_argument("--value", metavar="NAME", help=f"the figure in its cells ({_VALUE})")
+    parser.add_argument(
+        "--rows", metavar="NAME", help=f"a table with these rows (default: {_ROWS})"
+    )
+    parser.add_argument("--columns", metavar="NAME", help=f"its columns (default: {_COLUMNS})")
+    parser.add_argument(
+        "--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"
+    )
     add_format(parser, "table", "markdown", "json", "csv", "html")
 
 
@@ -72,7 +76,10 @@ def _run(options: argparse.Namespace) -> int:
     except ConditionError as error:
         raise UserError(printable(str(error)), MISUSED) from error
     except OSError as error:
-        raise UserError(f"{printable(str(error.filename))}: {error.strerror}") from error
+        raise UserError(
+            f"{printable(str(error.filename))}: cannot be opened: {error.strerror}; expected a "
+            "folder with recordings or quark_profile.yaml files below it"
+        ) from error
     sys.stdout.write(text)
     if unreadable:
         sys.stdout.flush()
@@ -103,6 +110,7 @@ def _text(
     any_status: bool,
     options: argparse.Namespace,
 ) -> str:
+    from otel_quant.rendering.table import terminal_width
     from otel_quant.runs import output
     from otel_quant.runs.fields import name_of
     from otel_quant.runs.pivot import pivot
@@ -112,7 +120,7 @@ def _text(
         if not rows:
             chosen = f" with {' and '.join(options.where)}" if options.where else ""
             return printable(f"no run below {', '.join(options.folders)}{chosen}") + "\n"
-        return output.list_text(rows, names, options.format)
+        return output.list_text(rows, names, options.format, terminal_width(sys.stdout))
     if not is_pivot and options.format == "json":
         return output.list_json(rows, unreadable)
     if not is_pivot and options.format == "csv":

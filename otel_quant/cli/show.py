@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import Command, UserError
-from otel_quant.rendering.table import printable
+from otel_quant.cli.command import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,18 +27,16 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
+    from otel_quant.cli.recording_errors import telling_of
     from otel_quant.recordings.reader import read
     from otel_quant.rendering.profile_report import report
+    from otel_quant.rendering.table import terminal_width
 
     shown: dict[str, Profile | Recording] = {}
     for name in options.files:
-        try:
+        with telling_of(name):
             shown[name] = read(Path(name)) if Path(name).is_dir() else _profile(Path(name))
-        except ValueError as error:
-            raise UserError(printable(str(error))) from error
-        except OSError as error:
-            raise UserError(f"{printable(name)}: {error.strerror}") from error
-    sys.stdout.write(report(shown, options.format))
+    sys.stdout.write(report(shown, options.format, width=terminal_width(sys.stdout)))
     return 0
 
 
@@ -52,12 +49,13 @@ def _profile(path: Path) -> Profile:
     """
     from otel_quant.profile.last_reading import last_reading_of
     from otel_quant.profile.reader import NotAProfileError, parse
+    from otel_quant.recordings.event_file import EXPECTED
 
     text = path.read_bytes().decode("utf-8", "replace")
     try:
         profile = parse(text)
     except NotAProfileError as error:
-        raise ValueError(f"{path}: not a quark_profile.yaml: {error}") from error
+        raise ValueError(f"{path}: {error}; {EXPECTED}") from error
     if not profile.records:
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
         raise ValueError(

@@ -7,7 +7,6 @@ import sys
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.rendering.table import printable
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +17,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from otel_quant.cli.recording_errors import telling_of
     from otel_quant.recordings.layout import newest_in
     from otel_quant.watch.follow import LiveView
 
@@ -27,12 +27,8 @@ def _run(options: argparse.Namespace) -> int:
             "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` "
             "makes one, or its path"
         )
-    try:
+    with telling_of(str(path)):
         LiveView(path, sys.stdout, once=options.once).show()
-    except OSError as error:
-        raise UserError(f"{printable(str(path))}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UserError(printable(str(error))) from error
     return 0
 
 

@@ -61,7 +61,9 @@ def load_variants(reference: str) -> Variants:
     """
     path, colon, name = reference.rpartition(":")
     if not (colon and path and name.isidentifier()):
-        raise VariantsError(f"{reference!r} is not a function of a script; expected {_FORM}")
+        raise VariantsError(
+            f"{reference}: is not a function of a script; expected {_FORM}, or an .onnx file"
+        )
     if not Path(path).is_file():
         raise VariantsError(f"{path}: no such file; expected {_FORM}")
     found = function = None

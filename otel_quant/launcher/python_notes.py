@@ -9,8 +9,11 @@ from typing import Final
 _NOTES: Final = ".pythons"
 """As in otel_quant/on_pythonpath/sitecustomize.py, which can import nothing of ours."""
 
+_NOT_CALLED: Final = "no quantization library that otel-quant knows was called"
+_UNSENT: Final = "unsent"
 _REASONS: Final = (
-    ("instrumented", "no quantization library that otel-quant knows was called"),
+    ("instrumented", _NOT_CALLED),
+    (_UNSENT, _NOT_CALLED),
     ("failed", "automatic instrumentation failed, as the program's output says"),
     ("old", "{python} is older than Python 3.11"),
     ("absent", "{python} has no otel-quant: install it in that environment"),
@@ -44,8 +47,28 @@ def why_no_step(notes: Sequence[str]) -> str:
     Args:
         notes: What :func:`take_notes` has returned.
     """
-    found = dict(note.split(" ", 1) for note in notes if " " in note)
+    found = _pythons(notes)
     for outcome, reason in _REASONS:
         if outcome in found:
             return reason.format(python=found[outcome])
     return _NO_PYTHON
+
+
+def why_nothing_sent(notes: Sequence[str]) -> str:
+    """Returns why telemetry was not sent although it was asked for; empty if that is not known.
+
+    Args:
+        notes: What :func:`take_notes` has returned.
+    """
+    python = _pythons(notes).get(_UNSENT)
+    if python is None:
+        return ""
+    return (
+        f"no telemetry was sent: {python} has no OpenTelemetry SDK; expected pip install "
+        "'otel-quant[otlp]' there (otel-quant send sends this recording later)"
+    )
+
+
+def _pythons(notes: Sequence[str]) -> dict[str, str]:
+    """Returns by outcome a Python that has it."""
+    return dict(note.split(" ", 1) for note in notes if " " in note)

@@ -131,6 +131,10 @@ def _events(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         yield event
 
 
+EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"
+"""What errors say is expected of a path."""
+
+
 class NotARecordingError(ValueError):
     """A folder holds no recording, or a file is no profile."""
 

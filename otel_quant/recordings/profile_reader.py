@@ -9,7 +9,7 @@ from typing import Any, Final
 from otel_quant.profile.last_reading import last_reading_of
 from otel_quant.profile.profile_steps import Step, numbers, steps_of
 from otel_quant.profile.reader import NotAProfileError, Profile, Record, parse
-from otel_quant.recordings.event_file import NotARecordingError
+from otel_quant.recordings.event_file import EXPECTED, NotARecordingError
 from otel_quant.recordings.held_file import is_held
 from otel_quant.recordings.model import (
     LastReading,
@@ -74,7 +74,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     try:
         profile = parse(_ends_of(text) if in_brief else text)
     except NotAProfileError as error:
-        raise NotARecordingError(f"{path}: not a quark_profile.yaml: {error}") from error
+        raise NotARecordingError(f"{path}: {error}; {EXPECTED}") from error
     if not profile.records:
         raise NotARecordingError(
             f"{path}: the file ends before its first checkpoint; expected the records of a run"

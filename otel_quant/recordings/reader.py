@@ -12,7 +12,12 @@ from typing import Final
 
 from otel_quant.recordings import layout, manifest
 from otel_quant.recordings.curve_file import RecordedCurve, read_curve
-from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError, read_events
+from otel_quant.recordings.event_file import (
+    EXPECTED,
+    NewerSchemaError,
+    NotARecordingError,
+    read_events,
+)
 from otel_quant.recordings.held_file import is_held
 from otel_quant.recordings.model import Attributes, Ending, RecordedRun, Recording, State
 from otel_quant.recordings.process_reader import as_attributes, read_process
@@ -52,8 +57,7 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
     launcher = layout.curve_path(folder, _LAUNCHER)
     if not processes and not made and not launcher.exists():
         raise NotARecordingError(
-            f"{folder} holds no recording: expected {layout.MANIFEST} or events.<pid>.jsonl in "
-            "it; `otel-quant run -- PROGRAM` makes one"
+            f"{folder}: has no {layout.MANIFEST} and no events.<pid>.jsonl; {EXPECTED}"
         )
     began_ns = made.get("began")
     problems: list[str] = []

@@ -19,9 +19,11 @@ from otel_quant.comparison.gate import Check, Verdict
 from otel_quant.comparison.runs import name_text
 from otel_quant.comparison.side_by_side import Comparison, FigureRow, StepRow
 from otel_quant.rendering.comparison_words import (
+    NOISE_MEANS,
     change_text,
     check_text,
     fact_text,
+    is_noisy,
     noise_text,
     outcome_text,
     ratio_text,
@@ -54,9 +56,12 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
                 (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
                 for fact in comparison.differences
             ],
+            left=1 + len(comparison.sides),
         )
     whole, steps = comparison.rows[0], comparison.rows[1:]
     yield _figures(comparison, "TOTAL", list(_of(whole)))
+    if any(is_noisy(each) for row in comparison.rows for _, each in _of(row)):
+        yield Lines((NOISE_MEANS,))
     for figure in FIGURES:
         rows = [row for row in steps if figure.name in row.figures]
         if any(is_telling(row, figure.name) for row in rows):
@@ -196,5 +201,5 @@ def notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
             yield f"{state} in {side.name}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    return Table(tuple(header), ("",) * len(header), tuple(map(tuple, rows)))
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
+    return Table(tuple(header), ("",) * len(header), tuple(map(tuple, rows)), left)

@@ -25,6 +25,8 @@ from otel_quant.rendering.units import (
 NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
+NOISE_MEANS: Final = f"{NOISE}: noise, or waiting for a processor, may explain the difference"
+
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 200
 _SEEN: Final = 0.01
@@ -77,6 +79,11 @@ def noise_text(row: FigureRow) -> str:
     """Returns what the test says of a figure: ``p=0.008``, ``~ p=0.421``; ``~`` with a run on each side."""
     known = [each for each in row.differences if each is not None]
     return " ".join(filter(None, map(_noise_of, known)))
+
+
+def is_noisy(row: FigureRow) -> bool:
+    """Whether ``~`` is shown of a figure."""
+    return NOISE in noise_text(row)
 
 
 def _noise_of(difference: Difference) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from otel_quant.rendering.markdown import markdown_lines, markdown_text
@@ -12,17 +12,30 @@ from otel_quant.rendering.table import printable, table
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; its first and its last column are texts, the others numbers.
+    """A table; its first columns and its last one are texts, the others numbers.
 
     Attributes:
         header: Names of the columns.
         units: Their units; empty for a column without one.
         rows: Cells, as many in each row as in the header.
+        left: How many first columns are texts.
+        spare: Columns that a narrow terminal does without, those that are left out first before others.
     """
 
     header: tuple[str, ...]
     units: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    left: int = 1
+    spare: tuple[str, ...] = ()
+
+    def without(self, name: str) -> Table:
+        """Returns the table without a column."""
+        at = self.header.index(name)
+        header, units, *rows = (
+            row[:at] + row[at + 1 :] for row in (self.header, self.units, *self.rows)
+        )
+        left = self.left - (at < self.left)
+        return replace(self, header=header, units=units, rows=tuple(rows), left=left)
 
     @property
     def header_with_units(self) -> list[str]:
@@ -54,16 +67,44 @@ class Lines:
 Part: TypeAlias = Table | Facts | Lines
 
 
-def as_text(parts: Iterable[Part]) -> str:
-    """Lays out parts for a terminal, with an empty line between two."""
-    return "\n".join(map(_text, parts))
+def as_text(parts: Iterable[Part], width: int | None = None) -> str:
+    """Lays out parts for a terminal, with an empty line between two.
+
+    Args:
+        parts: The parts.
+        width: Columns of the terminal, for which tables are made narrower where they can be; None for
+            any width.
+    """
+    return "\n".join(_text(part, width) for part in parts)
 
 
-def _text(part: Part) -> str:
+def _fitting(part: Table, width: int) -> str:
+    """Returns a table as text, without as many of its spare columns as a width needs."""
+    text = _text(part, None)
+    rule = next(line for line in text.splitlines() if line.startswith("--"))
+    widths = dict(zip(part.header, map(len, rule.split("  ")), strict=False))
+    left_out = []
+    taken = len(rule)
+    for name in part.spare:
+        if taken <= width:
+            break
+        if name in widths:
+            left_out.append(name)
+            taken -= widths[name] + 2
+    if not left_out:
+        return text
+    for name in left_out:
+        part = part.without(name)
+    return f"{_text(part, None)}({', '.join(left_out)}: in a wider terminal)\n"
+
+
+def _text(part: Part, width: int | None) -> str:
     match part:
+        case Table() if width is not None:
+            return _fitting(part, width)
         case Table():
             units = part.units if any(part.units) else ()
-            return table(part.header, part.rows, units=units)
+            return table(part.header, part.rows, units=units, left=part.left)
         case Facts():
             width = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []
@@ -82,7 +123,7 @@ def _markdown(part: Part) -> str:
     match part:
         case Table():
             rows = [(_indented(first), *others) for first, *others in part.rows]
-            return "".join(markdown_lines(part.header_with_units, rows))
+            return "".join(markdown_lines(part.header_with_units, rows, left=part.left))
         case Facts():
             title = f"**{markdown_text(part.title)}**\n\n" if part.title else ""
             return title + "".join(markdown_lines(("", ""), part.rows, left=2))

@@ -293,7 +293,7 @@ def _sum_of(sizes: Sequence[int | None]) -> int | None:
 
 
 def _of_what_is_known(
-    header: tuple[str, ...], units: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+    header: tuple[str, ...], units: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int = 1
 ) -> Table:
     """Returns a table without the columns of which nothing is known."""
     kept = [i for i in range(len(header)) if not rows or any(row[i] != "-" for row in rows)]
@@ -301,6 +301,7 @@ def _of_what_is_known(
         tuple(header[i] for i in kept),
         tuple(units[i] for i in kept),
         tuple(tuple(row[i] for i in kept) for row in rows),
+        left,
     )
 
 
@@ -341,7 +342,7 @@ def node_table(kernels: Sequence[RanKernel], top: int, unit: Unit) -> tuple[Tabl
     slowest = sorted(groups.items(), key=lambda group: -sum(each.micros for each in group[1]))
     rows = [(shortened(name, _LONGEST), *_node_cells(group)) for name, group in slowest[:top]]
     header = (unit.node, "kernel", "time", "share", "rate", "operands and results")
-    table = _of_what_is_known(header, ("", "", "us", "", "GMAC/s", ""), rows)
+    table = _of_what_is_known(header, ("", "", "us", "", "GMAC/s", ""), rows, left=2)
     return table, max(0, len(slowest) - top)
 
 

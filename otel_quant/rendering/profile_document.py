@@ -44,6 +44,9 @@ _WHY: Final[Mapping[str | None, str]] = {
     "lost": "its process is gone without having said why",
 }
 _LONGEST_STATUS: Final = 72
+_SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
+"""Columns that a narrow terminal does without."""
+
 _LIMITS: Final[Mapping[str, str]] = {
     "cgroup": "of the control group",
     "physical": "physical memory",
@@ -125,6 +128,7 @@ def _steps_table(profile: Profile, steps: Sequence[Step]) -> Table:
             )
             for step in steps
         ),
+        spare=_SPARE,
     )
 
 

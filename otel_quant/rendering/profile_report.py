@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
 
 from otel_quant.profile.reader import Profile
 from otel_quant.recordings.model import Recording
@@ -15,7 +14,10 @@ from otel_quant.rendering.recording_summary import summary_data, summary_parts
 
 
 def report(
-    shown: Mapping[str, Profile | Recording], form: str, most_steps: int | None = None
+    shown: Mapping[str, Profile | Recording],
+    form: str,
+    most_steps: int | None = None,
+    width: int | None = None,
 ) -> str:
     """Renders profiles and recordings.
 
@@ -24,12 +26,15 @@ def report(
         form: ``table``, ``markdown``, ``json`` or ``csv``.
         most_steps: Steps of one profile in a form for people, those that did not end well and the
             longest; None for all.
+        width: Columns of the terminal; None for any width.
 
     Returns:
         Text that ends with a line break.
     """
-    if form in _FOR_PEOPLE:
-        return _FOR_PEOPLE[form](_parts(shown, most_steps))
+    if form == "table":
+        return as_text(_parts(shown, most_steps), width)
+    if form == "markdown":
+        return as_markdown(_parts(shown, most_steps))
     profiles: dict[str, Profile] = {}
     recordings: dict[str, Mapping[str, object]] = {}
     for name, each in shown.items():
@@ -49,9 +54,3 @@ def _parts(shown: Mapping[str, Profile | Recording], most_steps: int | None) -> 
             if len(shown) > 1 or len(profiles) > 1:
                 yield Lines((title,))
             yield from parts_of(profile, most_steps)
-
-
-_FOR_PEOPLE: Final[Mapping[str, Callable[[Iterable[Part]], str]]] = {
-    "table": as_text,
-    "markdown": as_markdown,
-}

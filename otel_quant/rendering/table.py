@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Final, TextIO
 
 # Characters that move the cursor, change colours or reverse the text.
 _UNSAFE: Final = re.compile(
@@ -93,13 +94,24 @@ def table_lines(
         return text.rstrip() + "\n"
 
     yield from map(line, head)
-    yield "  ".join("-" * width for width in (first, *others)) + "\n"
+    ruled = (first, *others) if header[-1] else (first, *others[:-1])  # the last may be remarks
+    yield "  ".join("-" * width for width in ruled) + "\n"
     yield from map(line, rows)
 
 
 def _pad(text: str, width: int, to_left: bool) -> str:
     blanks = " " * (width - _width(text))
     return text + blanks if to_left else blanks + text
+
+
+def terminal_width(file: TextIO | None) -> int | None:
+    """Returns the columns of a terminal; None if it is none, or closed."""
+    if file is None:
+        return None
+    try:
+        return os.get_terminal_size(file.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def _width(text: str) -> int:

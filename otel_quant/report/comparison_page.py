@@ -14,8 +14,10 @@ from otel_quant.comparison.runs import ComparedRun, name_text
 from otel_quant.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
 from otel_quant.rendering.comparison_document import is_telling, largest, notes
 from otel_quant.rendering.comparison_words import (
+    NOISE_MEANS,
     check_text,
     fact_text,
+    is_noisy,
     noise_text,
     outcome_text,
 )
@@ -78,7 +80,8 @@ def render(comparison: Comparison, verdict: Verdict | None) -> str:
         if check.outcome != "within"
     ]
     checks = list(dict.fromkeys(checks))
-    heading = f"{' and '.join(side.name for side in comparison.sides)} side by side"
+    names = [side.name for side in comparison.sides]
+    heading = f"{', '.join(names[:-1])} and {names[-1]} side by side"
     return page(
         "compare.html.j2",
         version=VERSION,
@@ -137,7 +140,9 @@ def _total(comparison: Comparison) -> PageTable:
         Column("Figure", is_text=True), Column("Unit", is_text=True),
         *_columns(comparison, ""), Column("Noise", is_text=True),
     )  # fmt: skip
-    return PageTable("total", "Total", columns, tuple(rows), is_sortable=False)
+    is_any = any(is_noisy(each) for row in comparison.rows for each in row.figures.values())
+    note = f"{NOISE_MEANS}." if is_any else ""
+    return PageTable("total", "Total", columns, tuple(rows), note, is_sortable=False)
 
 
 def _tables(comparison: Comparison) -> Iterator[PageTable]:

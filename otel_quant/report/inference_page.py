@@ -154,7 +154,7 @@ def page_table(
     """
     width = len(table.header) - (not any(row[-1] for row in table.rows))
     columns = tuple(
-        Column(heading, unit, is_text=i in (0, len(table.header) - 1))
+        Column(heading, unit, is_text=i < table.left or i == len(table.header) - 1)
         for i, (heading, unit) in enumerate(zip(table.header, table.units, strict=True))
     )
     left_out += max(0, len(table.rows) - _MOST)

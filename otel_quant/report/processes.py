@@ -64,7 +64,8 @@ def processes_of(recording: Recording) -> tuple[str, list[PageTable]]:
     if len(processes) == 1 or not processes:
         return "", []
     processes.sort(key=lambda each: -each.seconds)
-    return _sentence(processes), [*_imbalance_tables(processes), _process_table(processes)]
+    imbalance = list(_imbalance_tables(processes))
+    return _sentence(processes, bool(imbalance)), [*imbalance, _process_table(processes)]
 
 
 def _peaks(runs: Sequence[RecordedRun]) -> Iterator[float]:
@@ -78,10 +79,10 @@ def _peaks(runs: Sequence[RecordedRun]) -> Iterator[float]:
                 yield value
 
 
-def _sentence(processes: Sequence[_Process]) -> str:
+def _sentence(processes: Sequence[_Process], have_same_steps: bool) -> str:
     slowest, typical = processes[0], median(each.seconds for each in processes)
     text = f"{len(processes):,} processes: {slowest.name} took longest with {duration_text(slowest.seconds)}"
-    if typical:
+    if typical and have_same_steps:
         text += f", {share_text(slowest.seconds / typical - 1)} more than the median"
     return f"{text}."
 

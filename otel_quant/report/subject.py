@@ -1,9 +1,10 @@
-"""What a report is about: of the processes of a recording, the one whose steps are shown."""
+"""What a report is about: of the processes of a recording, those whose steps are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from otel_quant.recordings.attributes import number
@@ -16,7 +17,7 @@ _WORST_FIRST: Final[tuple[State, ...]] = ("failed", "killed", "lost", "running",
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The process whose steps are shown, with those steps.
+    """The process whose steps are shown, or several that ran one after another, with those steps.
 
     Attributes:
         name: The process in words: ``rank 3``, ``process 4711``.
@@ -56,7 +57,8 @@ def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
 def subject_of(recording: Recording) -> Subject | None:
     """Returns the process whose steps tell most: the first that did not end well, else the longest.
 
-    Workers of another process that is recorded come after it.
+    Workers of another process that is recorded come after it. Processes that ran one after
+    another, as a shell script starts them, are shown as one: each has done a part of the work.
 
     Returns:
         None if nothing has been recorded of any process.
@@ -66,9 +68,16 @@ def subject_of(recording: Recording) -> Subject | None:
         return None
     pids = {run.pid for run in recording.runs if run.pid is not None}
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
+    if _one_after_another(above, recording.duration):
+        above = [[run for runs in above for run in runs]]
     runs, why = _most_telling(above or list(processes.values()), recording.duration)
     steps = shown_steps(runs, recording.duration)
     return Subject(process_name(runs[0]), tuple(runs), tuple(steps), why if processes else "")
+
+
+def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
+    processes.sort(key=lambda runs: runs[0].start)
+    return all(_end(before, until) <= after[0].start for before, after in pairwise(processes))
 
 
 def _most_telling(

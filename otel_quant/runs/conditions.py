@@ -83,11 +83,12 @@ def parse(text: str) -> Condition:
     parts = _CONDITION.fullmatch(text)
     if parts is None:
         raise ConditionError(
-            f"{text!r} is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: "
+            f"--where {text}: is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: "
             "calibration.method=MinMax, 'memory.peak>12 GiB'"
         )
     name, comparison, value = name_of(parts[1]), parts[2], parts[3]
-    return Condition(text, name, comparison, value, _number(text, name, value))
+    where = f"--where {text}"
+    return Condition(where, name, comparison, value, _number(where, name, value))
 
 
 def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:

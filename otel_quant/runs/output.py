@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_quant.comparison.figures import MEMORY_PEAK
+from otel_quant.rendering.document import Table, as_text
 from otel_quant.rendering.markdown import markdown_lines
 from otel_quant.rendering.spreadsheet import csv_lines
 from otel_quant.rendering.table import table
@@ -32,6 +33,9 @@ _NONE: Final = "(none)"
 
 _LARGE: Final = 100_000
 
+_SPARE: Final = ("ACTIVATIONS", "CONFIG", "SIZE", "WRITTEN")
+"""Columns that a narrow terminal does without."""
+
 
 def fields_with(names: Sequence[str]) -> tuple[Field, ...]:
     """Returns the columns of the list, and those of further names before the path."""
@@ -46,20 +50,25 @@ def cell_text(row: Row, field: Field) -> str:
     return f"≥ {text}" if text and field.name == MEMORY_PEAK and is_least(row) else text
 
 
-def list_text(rows: Sequence[Row], names: Sequence[str], format_: str) -> str:
+def list_text(
+    rows: Sequence[Row], names: Sequence[str], format_: str, width: int | None = None
+) -> str:
     """Lays out runs as a table for a terminal or as Markdown.
 
     Args:
         rows: The runs.
         names: What is shown beside the columns of every list.
         format_: ``table`` or ``markdown``.
+        width: Columns of the terminal; None for any width.
     """
     columns = fields_with(names)
     cells = [[cell_text(row, field) for field in columns] for row in rows]
     header = [field.heading for field in columns]
     if format_ == "markdown":
         return "".join(markdown_lines(header, cells, left=TEXTS))
-    return table(header, cells, left=TEXTS)
+    rows_shown = tuple(map(tuple, cells))
+    whole = Table(tuple(header), ("",) * len(header), rows_shown, TEXTS, _SPARE)
+    return as_text([whole], width)
 
 
 def list_json(rows: Sequence[Row], unreadable: Sequence[Unreadable]) -> str:

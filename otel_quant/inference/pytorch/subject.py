@@ -97,7 +97,8 @@ class Subject:
                 f"{path} is an ONNX file; expected a PyTorch model (otel-quant inference measures "
                 "ONNX files by themselves)"
             )
-        self.model, given = made(model, given)
+        with torch.random.fork_rng(devices=[]):  # so that random weights are the same in all
+            self.model, given = made(model, given)
         self.engine = str(torch.backends.quantized.engine)
         self._args, self._kwargs = arguments(given)
         tensors = [*self._args, *self._kwargs.values()]

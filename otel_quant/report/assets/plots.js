@@ -79,12 +79,13 @@
   // From the top of the pile, so that each area covers the part that belongs to those below.
   function layersOf(chart, values) {
     const layers = [];
-    let pile = null;
+    const inPile = values.filter((_, at) => chart.series[at].style === "stacked");
+    // Nothing of a process that has ended, where others are known: else a line would span the gap.
+    let pile = inPile.length ? inPile[0].map((_, point) => (inPile.some((each) => each[point] !== null) ? 0 : null)) : null;
     let stacked = 0;
     chart.series.forEach((series, at) => {
       if (series.style !== "stacked") return;
-      pile = values[at].map((value, point) =>
-        value === null ? (pile === null ? null : pile[point]) : value + ((pile && pile[point]) || 0));
+      pile = pile.map((below, point) => (below === null ? null : below + (values[at][point] || 0)));
       const name = `s${Math.min(5, stacked++)}`;
       layers.unshift({ label: series.label, data: pile, name, options: { fill: () => color(name), stroke: () => color("paper"), width: 0.5 } });
     });

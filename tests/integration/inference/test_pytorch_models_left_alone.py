@@ -130,6 +130,12 @@ def test_the_engine_of_a_function_that_makes_a_model_is_in_force_for_it_alone() 
     assert (engines, torch.backends.quantized.engine) == (["fbgemm", "onednn"], "fbgemm")
 
 
+def test_functions_that_make_random_weights_make_the_same() -> None:
+    models = {name: lambda: nn.Linear(8, 8) for name in ("first", "second")}
+    [of_second] = measure_inference(models, torch.ones(1, 8), runs=1).models[1].accuracy.outputs
+    assert of_second.max_abs == 0
+
+
 class _Raises(nn.Module):
     """Runs a number of times, and then no more."""
 

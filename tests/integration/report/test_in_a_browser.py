@@ -12,10 +12,12 @@ import pytest
 from otel_quant.inference.bench.results import BenchResult, PeakMemory, VariantResult
 from otel_quant.recordings.curve_file import CurveFile, read_curve
 from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.reader import read
 from otel_quant.report.bench_page import render as render_bench
 from otel_quant.report.render import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
+from tests.fixtures.recorded import RecordedFolder
 
 Open = Callable[..., Opened]
 PHONE = {"viewport": {"width": 390, "height": 800}}
@@ -252,6 +254,35 @@ def test_a_print_of_a_dark_page_is_the_outlines_on_white(opened: Open, tmp_path:
     assert page.page.evaluate(background) == "rgb(255, 255, 255)"
     assert page.page.locator("#chart-memory .outline").is_visible()
     assert not page.page.locator("#chart-memory canvas").is_visible()
+
+
+def test_a_process_that_has_ended_has_no_area_until_another_begins(
+    opened: Open, tmp_path: Path
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    folder.curve(
+        (
+            at / 10,
+            {"memory": 7e8, "process.first": 7e8} if at < 40
+            else {"memory": 1e6} if at < 50
+            else {"memory": 8e8, "process.second": 8e8},
+            {},
+        )
+        for at in range(90)
+    )  # fmt: skip
+    page = opened(render(read(tmp_path / "r"))).page
+    first, between, second = page.evaluate(
+        """() => {
+          const over = document.querySelector("#chart-memory .u-over").getBoundingClientRect();
+          const canvas = document.querySelector("#chart-memory canvas");
+          const left = over.left - canvas.getBoundingClientRect().left;
+          const top = over.top - canvas.getBoundingClientRect().top;
+          return [0.2, 0.5, 0.8].map((share) => String(canvas.getContext("2d").getImageData(
+            left + share * over.width, top + 0.55 * over.height, 1, 1).data));
+        }"""
+    )
+    assert between == "0,0,0,0"
+    assert between not in (first, second)
 
 
 def test_the_charts_follow_the_theme(opened: Open, tmp_path: Path) -> None:

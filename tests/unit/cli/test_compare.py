@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from otel_quant.cli import main
+from otel_quant.recordings.event_file import EXPECTED
 from tests.fixtures.quark_profile import CUT_PROFILE
 from tests.unit.comparison.recorded_runs import record
 
@@ -45,9 +46,9 @@ TABLE = """\
 base  a
 new   b
 
-DIFFERS        BASE  NEW
+DIFFERS      BASE    NEW
 -----------  ------  ------
-commit           c1  c2
+commit       c1      c2
 onnxruntime  1.20.1  1.21.0
 
 TOTAL           BASE      NEW  DIFFERENCE      %  NOTE
@@ -255,7 +256,7 @@ def test_a_base_that_failed_cannot_be_compared(capsys: pytest.CaptureFixture[str
             "",
             "{path}: the file ends before its first checkpoint; expected the records of a run",
         ),
-        (None, "{path}: No such file or directory"),
+        (None, "{path}: cannot be opened: No such file or directory; " + EXPECTED),
     ],
 )
 def test_a_file_that_is_empty_or_missing_cannot_be_compared(
@@ -432,6 +433,7 @@ def test_limits_of_the_repository_hold_beside_those_of_the_command_line(
     ("arguments", "said"),
     [
         (["a"], "1 run given; expected the base and one or more to compare with it"),
+        ([], "0 runs given; expected the base and one or more to compare with it"),
         (
             ["a", "--base", "a", "--new", "b"],
             "--base and --new belong together, without other runs; expected --base RUN... --new "

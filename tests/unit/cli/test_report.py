@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
+from otel_quant.recordings.event_file import EXPECTED
 from tests.fixtures.quark_profile import CUT_PROFILE
 
 
@@ -27,11 +28,10 @@ def test_a_profile_has_its_page_beside_it(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["missing"], "missing: No such file or directory"),
+        (["missing"], f"missing: cannot be opened: No such file or directory; {EXPECTED}"),
         (
             ["."],
-            ". holds no recording: expected manifest.json or events.<pid>.jsonl in it; "
-            "`otel-quant run -- PROGRAM` makes one",
+            f".: has no manifest.json and no events.<pid>.jsonl; {EXPECTED}",
         ),
         (
             ["quark_profile.yaml", "-o", "no/where.html"],

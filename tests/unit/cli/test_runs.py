@@ -16,7 +16,7 @@ UNREADABLE = """\
 otel-quant: 3 paths could not be read:
 otel-quant:   runs/empty/quark_profile.yaml: the file ends before its first checkpoint; expected the records of a run
 otel-quant:   runs/newer: runs/newer/manifest.json: schema 9; this otel-quant reads 1 and less: read it with a newer one
-otel-quant:   runs/nightly/broken: runs/nightly/broken holds no recording: expected manifest.json or events.<pid>.jsonl in it; `otel-quant run -- PROGRAM` makes one
+otel-quant:   runs/nightly/broken: has no manifest.json and no events.<pid>.jsonl; expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml
 """
 
 
@@ -155,12 +155,12 @@ def test_what_is_asked_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--where", "MinMax"), "'MinMax' is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: calibration.method=MinMax, 'memory.peak>12 GiB'"),
-        (("--where", "memory.peak>much"), "memory.peak>much: 'much' is no number; memory.peak is one, such as 1.89 GB"),
-        (("--where", "memory.peak>2s"), "memory.peak>2s: 's' is no unit of memory.peak; expected one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
-        (("--where", "model>a"), "model>a: model is a text, such as bert; expected model=... or model!=..."),
-        (("--where", "when>now"), "when>now: 'now' is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it says otherwise"),
-        (("--where", "memry.peak>1"), "memry.peak>1: no run has 'memry.peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
+        (("--where", "MinMax"), "--where MinMax: is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: calibration.method=MinMax, 'memory.peak>12 GiB'"),
+        (("--where", "memory.peak>much"), "--where memory.peak>much: 'much' is no number; memory.peak is one, such as 1.89 GB"),
+        (("--where", "memory.peak>2s"), "--where memory.peak>2s: 's' is no unit of memory.peak; expected one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
+        (("--where", "model>a"), "--where model>a: model is a text, such as bert; expected model=... or model!=..."),
+        (("--where", "when>now"), "--where when>now: 'now' is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it says otherwise"),
+        (("--where", "memry.peak>1"), "--where memry.peak>1: no run has 'memry.peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
         (("--sort", "peak"), "--sort peak: no run has 'peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
         (("--value", "status"), "--value status: 'ended' is no figure; expected a name such as memory.peak or duration"),
     ],
@@ -229,4 +229,4 @@ def test_the_page_has_a_heat_map_and_the_list(capsys: pytest.CaptureFixture[str]
     assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
     assert "<td>≥ 7.50</td>" in html
     assert "<p>3 paths could not be read:</p>" in html
-    assert "runs/nightly/broken holds no recording" in html
+    assert "runs/nightly/broken: has no manifest.json" in html

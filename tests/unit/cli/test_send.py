@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
+from otel_quant.recordings.event_file import EXPECTED
 from tests.fixtures.recorded import RecordedFolder
 
 
@@ -39,8 +40,11 @@ def test_a_local_file_cannot_be_sent(
         "quark_profile.yaml: a file; expected a recording's folder, which has the ids and "
         "attributes of spans: `otel-quant run -- PROGRAM` makes one"
     )
-    assert said(capsys, "missing") == "missing: No such file or directory"
-    assert said(capsys, ".").startswith(". holds no recording: expected manifest.json")
+    assert (
+        said(capsys, "missing")
+        == f"missing: cannot be opened: No such file or directory; {EXPECTED}"
+    )
+    assert said(capsys, ".") == f".: has no manifest.json and no events.<pid>.jsonl; {EXPECTED}"
 
 
 def test_a_recording_that_is_being_made_is_not_sent(

@@ -11,6 +11,7 @@ import pytest
 
 from otel_quant.cli import main
 from otel_quant.profile.reader import Record, parse
+from otel_quant.recordings.event_file import EXPECTED
 from tests.unit.cli.shown_profiles import COMPLETE, show
 
 
@@ -73,9 +74,9 @@ def test_names_cannot_send_control_codes_to_the_terminal(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"steps: []\n", "not a quark_profile.yaml: no line 'memory_usage:'"),
-        (b"\x00\xff\x80" * 50, "not a quark_profile.yaml: no line 'memory_usage:'"),
-        (None, "No such file or directory"),
+        (b"steps: []\n", f"no line 'memory_usage:'; {EXPECTED}"),
+        (b"\x00\xff\x80" * 50, f"no line 'memory_usage:'; {EXPECTED}"),
+        (None, f"cannot be opened: No such file or directory; {EXPECTED}"),
         (
             b"",
             "the file is empty; expected the records of a run, which writes the first as it begins",
@@ -107,6 +108,12 @@ def test_an_invalid_command_line_exits_with_2(
             main(arguments)
         assert caught.value.code == 2
     assert "usage: otel-quant" in capsys.readouterr().err
+
+
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "record a program that quantizes, and print its steps" in capsys.readouterr().err
 
 
 def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:

@@ -167,7 +167,7 @@ def of_a_newer_version(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (Path.mkdir, "holds no recording: expected manifest.json"),
+        (Path.mkdir, "has no manifest.json and no events.<pid>.jsonl; expected a recording"),
         (
             of_a_newer_version,
             "schema 2; this otel-quant reads 1 and less: read it with a newer one",

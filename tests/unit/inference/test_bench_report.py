@@ -78,7 +78,7 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
         "",
         "variant   median  IQR      speed-up     peak memory   ratio  on disk  to quantize  to compile   SQNR  largest difference",
         "              ms   ms                                                           s           s     dB",
-        "--------  ------  ---  ------------  --------------  ------  -------  -----------  ----------  -----  ------------------  -------------------------------------------------",
+        "--------  ------  ---  ------------  --------------  ------  -------  -----------  ----------  -----  ------------------",
         "fp32        20.1  0.4             -          600 MB       -  14.2 MB         0.01        0.00      -                   -",
         "int8        9.90  0.2        x 2.03          450 MB  x 0.75  3.63 MB         3.25        12.5   47.3              0.0203",
         "again       20.2  0.4  within noise          600 MB  x 1.00  14.2 MB            -           -  equal                   0",

@@ -97,11 +97,11 @@ def test_random_numbers_are_the_same_in_each_process(
     [
         (
             "script.py",
-            "'script.py' is not a function of a script; expected path/to/script.py:function",
+            "script.py: is not a function of a script; expected path/to/script.py:function, or an .onnx file",
         ),
         (
             "script.py:",
-            "'script.py:' is not a function of a script; expected path/to/script.py:function",
+            "script.py:: is not a function of a script; expected path/to/script.py:function, or an .onnx file",
         ),
         (
             "/nowhere/script.py:variants",

@@ -264,7 +264,7 @@ def test_a_kind_of_event_and_a_field_that_are_not_known_are_left_out(tmp_path: P
 
 
 def test_a_folder_without_a_recording_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NotARecordingError, match=r"holds no recording: expected manifest\.json"):
+    with pytest.raises(NotARecordingError, match=r"has no manifest\.json and no events"):
         read(tmp_path)
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "missing")

@@ -339,3 +339,20 @@ def test_a_step_that_was_open_when_it_was_killed_has_its_peak_from_the_curve(
         (name, f"{highest / 1e6:,.1f}")
         for name in ("Model Quantization", "Calibration", "Collecting ranges")
     ]
+
+
+def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_one_table(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    for pid, name, begins in ((11, "Calibration", 1.0), (12, "Model Quantization", 5.0)):
+        process = folder.process(pid).begin(begins, run=f"{pid:016x}")
+        process.close(process.step(name, begins + 0.5), begins + 2.5)
+        process.end(begins + 3.0)
+    html = render(read(tmp_path / "r"))
+    assert [row[:3] for row in rows(html, "steps")] == [
+        ["Calibration", "ok", "1.50"],
+        ["Model Quantization", "ok", "5.50"],
+    ]
+    assert "The bands are the steps of" not in html
+    assert "2 processes: process 11 took longest with 3.00 s." in html

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from otel_quant.cli import main
+from otel_quant.recordings.event_file import EXPECTED
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
 from otel_quant.watch.figures import memory
@@ -180,8 +181,8 @@ def test_the_command_shows_the_last_state_of_the_newest_recording(
     ("arguments", "said"),
     [
         ([], "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` makes one, or its path"),
-        (["missing"], "missing: No such file or directory"),
-        (["."], ". holds no recording: expected manifest.json or events.<pid>.jsonl in it; `otel-quant run -- PROGRAM` makes one"),
+        (["missing"], f"missing: cannot be opened: No such file or directory; {EXPECTED}"),
+        (["."], f".: has no manifest.json and no events.<pid>.jsonl; {EXPECTED}"),
     ],
 )  # fmt: skip
 def test_what_is_no_recording_is_one_line(

@@ -1,0 +1,34 @@
+"""What commands say of a path that holds no recording: the same in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from otel_quant.cli.command import UserError
+from otel_quant.recordings.event_file import EXPECTED
+from otel_quant.rendering.table import printable
+
+
+@contextmanager
+def telling_of(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
+    """Turns what reading a recording raises into an error for the user.
+
+    Args:
+        path: The path as the user gave it.
+        prefix: What the error begins with.
+        exit_code: Exit code of the process.
+
+    Raises:
+        UserError: The path cannot be opened, holds no recording, or one of a newer otel-quant.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # of standard output
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"{prefix}{printable(path)}: cannot be opened: {reason}; {EXPECTED}"
+        raise UserError(text, exit_code) from error
+    except ValueError as error:
+        raise UserError(f"{prefix}{printable(str(error))}", exit_code) from error

@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.cost.errors import printable
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind."""
+
+_ONNX: Final = "otel_quant.inference.child"
 
 _SHOWN: Final = 300
 """Characters of an error that are shown."""
@@ -30,12 +34,15 @@ class Worker:
 
     Args:
         module: What runs in it; it answers requests as ``answering.py`` has it.
+        variables: What its environment has beside ours.
 
     Attributes:
         folder: What its files are in; removed by :meth:`close`.
     """
 
-    def __init__(self, module: str = "otel_quant.inference.child") -> None:
+    def __init__(
+        self, module: str = _ONNX, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
         theirs, ours = os.pipe()
         answers, to_us = os.pipe()
@@ -56,7 +63,11 @@ class Worker:
                 stderr=self._said,
                 # onnxruntime leaves a file of its own among the temporary ones, and compilers what
                 # they have compiled, which would make the next call of the command faster.
-                env=os.environ | dict.fromkeys(_FOLDERS, str(self.folder)),
+                env={
+                    **os.environ,
+                    **variables,
+                    **dict.fromkeys(_FOLDERS, str(self.folder)),
+                },
                 pass_fds=(theirs, to_us),
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
             )
@@ -127,14 +138,19 @@ class ModelProcess:
 
     Args:
         module: What runs in the process.
+        variables: What its environment has beside ours.
 
     Attributes:
         problem: Why it could not be measured; empty as long as it can.
     """
 
-    def __init__(self, module: str = "otel_quant.inference.child") -> None:
+    def __init__(
+        self,
+        module: str = _ONNX,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.problem = ""
-        self._module = module
+        self._module, self._variables = module, variables
         self._worker: Worker | None = None
 
     def ask(self, request: str, **arguments: Any) -> Any:
@@ -157,7 +173,7 @@ class ModelProcess:
         if self._worker is None:
             # Ctrl-C in the middle would leave a process that nobody knows.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            self._worker = Worker(self._module)
+            self._worker = Worker(self._module, self._variables)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self._worker
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any, Final
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.errors import printable
 from otel_quant.cost.file_size import file_bytes
+from otel_quant.inference.bench.huge_pages import with_huge_pages
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.measure import options_of
@@ -19,9 +21,15 @@ from otel_quant.inference.options import Options
 from otel_quant.inference.subjects import UnreadableError, measured_model
 from otel_quant.inference.worker import ModelProcess
 
-TORCH_PROCESS: Final = "otel_quant.inference.bench.torch_process"
+_TORCH_PROCESS: Final = "otel_quant.inference.bench.torch_process"
+
 _MOST_RUNS: Final = 1000
 _NANO: Final = 1e-9
+
+
+def torch_process() -> ModelProcess:
+    """Returns the process of a script's variant; it starts when it is asked first."""
+    return ModelProcess(_TORCH_PROCESS, with_huge_pages(os.environ))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ class TorchEntry(Entry):
         process: ModelProcess | None,
         fed: Sequence[str],
     ) -> None:
-        super().__init__(name, process or ModelProcess(TORCH_PROCESS))
+        super().__init__(name, process or torch_process())
         self._needs_script = process is None
         self._reference, self._threads, self.fed = reference, threads, fed
 
@@ -190,7 +198,7 @@ class OnnxEntry(Entry):
     kind = "onnx"
 
     def __init__(self, name: str, path: str, fed: Fed, options: Options) -> None:
-        super().__init__(name, ModelProcess())
+        super().__init__(name, ModelProcess(variables=with_huge_pages(os.environ)))
         self._path, self._fed, self._options = path, fed, options
         self._warm = 1.0
         self._has_mark = False

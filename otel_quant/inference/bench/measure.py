@@ -13,12 +13,13 @@ from typing import Final
 
 from otel_quant.inference.accuracy import compared as outputs_compared
 from otel_quant.inference.bench.entries import (
-    TORCH_PROCESS,
     Entry,
     Fed,
     OnnxEntry,
     TorchEntry,
+    torch_process,
 )
+from otel_quant.inference.bench.huge_pages import with_huge_pages
 from otel_quant.inference.bench.noise import is_settled, quartile_distance, speedup
 from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
 from otel_quant.inference.options import Options
@@ -104,7 +105,7 @@ def _entries(
     fed: Sequence[str] = ()
     script: ModelProcess | None = None
     for reference in scripts:
-        script = ModelProcess(TORCH_PROCESS)
+        script = torch_process()
         processes.append(script)
         loaded = script.ask("load", reference=reference)
         if loaded is None:
@@ -245,5 +246,8 @@ def _settings(entries: Sequence[Entry], options: BenchOptions) -> Mapping[str, s
     return {
         **found,
         "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
+        "memory": "in huge pages, where there are any"
+        if with_huge_pages(os.environ)
+        else "as it is",
         "rounds": f"{rounds} of {min(ROUND, options.seconds / _ROUNDS):g} s or longer, {order}",
     }

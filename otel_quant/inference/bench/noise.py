@@ -16,7 +16,7 @@ SETTLED: Final = 0.01
 
 PROCESSES: Final = 0.08
 """How far two processes of the same model may differ for as long as they live, however quiet their
-rounds (7 % were measured): less is no difference between variants."""
+rounds (7 % were measured, 5 % with huge pages): less is no difference between variants."""
 
 _STANDARD_ERRORS: Final = 3
 """A difference is that many standard errors at least: chance alone makes one in 370 comparisons."""

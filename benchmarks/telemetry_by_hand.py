@@ -68,10 +68,13 @@ def sent_by_one_step(discard: Discard) -> Sent:
     """
     with otel_quant.run(), otel_quant.step("Calibration", attributes=CALIBRATION):
         pass
-    for provider in (
-        trace.get_tracer_provider(), metrics.get_meter_provider(), get_logger_provider(),
-    ):  # fmt: skip
-        provider.force_flush()  # type: ignore[union-attr]  # they are the SDK's
+    providers: tuple[Any, ...] = (  # the SDK's, which have more than their types
+        trace.get_tracer_provider(),
+        metrics.get_meter_provider(),
+        get_logger_provider(),
+    )
+    for provider in providers:
+        provider.force_flush()
     spans = [span for span in discard.spans if span.name == "Calibration"]
     logs = [log.log_record for log in discard.logs]
     return Sent(

@@ -66,3 +66,12 @@ def open_apart(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> i
     if descriptor < 0:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.fspath(path))
     return int(descriptor)
+
+
+def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.write(descriptor, data)
+
+
+write_at: Final = getattr(os, "pwrite", _seek_and_write)
+"""Writes bytes at an offset; Windows has no ``pwrite``."""

@@ -25,20 +25,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from otel_quant.descriptors import open_apart
+from otel_quant import file_locks
+from otel_quant.descriptors import open_apart, write_at
 from otel_quant.profile import file_placement
 
 _PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
 _FLAGS: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _FIRST_BYTE_OF_LINE: Final = re.compile(rb"^[^\n]", re.MULTILINE)
-
-
-def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.write(descriptor, data)
-
-
-_pwrite: Final = getattr(os, "pwrite", _seek_and_write)  # Windows has no pwrite
 
 
 class ProfileFile:
@@ -103,7 +96,7 @@ class ProfileFile:
                 rest = part
                 # A signal handler that appends finishes this piece: then nothing is left.
                 while rest and self._unfinished is piece:
-                    written = _pwrite(descriptor, rest, offset)
+                    written = write_at(descriptor, rest, offset)
                     rest, offset = rest[written:], offset + written
         except OSError:
             if self._unfinished is piece:
@@ -255,7 +248,7 @@ def _open_device(target: Path, mode: int, text: str) -> ProfileFile:
 
 
 def _create_file(target: Path, text: str) -> ProfileFile:
-    if not file_placement.locks_exist():
+    if not file_locks.EXIST:
         file = ProfileFile(*file_placement.create_unlocked(target, _FLAGS))
         file.append(text)
         return file
@@ -265,7 +258,7 @@ def _create_file(target: Path, text: str) -> ProfileFile:
     moved = False
     try:
         file = ProfileFile(descriptor, hidden)
-        file_placement.try_lock(descriptor)
+        file_locks.try_lock(descriptor)
         file.append(text)
         file.path = file_placement.move(hidden, target)
         moved = True

@@ -18,35 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.descriptors import open_apart
+from otel_quant.file_locks import try_lock
 from otel_quant.profile.path import beside
-
-try:
-    import fcntl
-except ImportError:  # Windows: whether a living run writes a file cannot be known
-    fcntl = None  # type: ignore[assignment]  # mypy has no type "this module or None"
 
 _TRIES: Final = 100
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 )
-
-
-def locks_exist() -> bool:
-    """Returns whether this system can lock files."""
-    return fcntl is not None
-
-
-def try_lock(descriptor: int) -> bool:
-    """Locks a file; returns False if another run has locked it."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks
-    return True
 
 
 def move(source: Path, target: Path) -> Path:
@@ -71,7 +49,7 @@ def move(source: Path, target: Path) -> Path:
         except FileNotFoundError:
             continue
         try:
-            if descriptor is not None and not try_lock(descriptor):
+            if descriptor is not None and try_lock(descriptor) is False:
                 target = beside(target, str(os.getpid()))
                 continue
             if descriptor is not None and not _is_at(descriptor, target):
@@ -195,7 +173,7 @@ def _is_written(path: Path) -> bool:
     if descriptor is None:
         return False
     try:
-        return not try_lock(descriptor)
+        return try_lock(descriptor) is False
     finally:
         os.close(descriptor)
 

@@ -13,26 +13,14 @@ import time
 from pathlib import Path
 from typing import Final
 
-from otel_quant.descriptors import open_apart
-
-try:
-    import fcntl
-except ImportError:  # Windows: whether a process still writes is told by the age of its files
-    fcntl = None  # type: ignore[assignment]  # mypy has no type "this module or None"
+from otel_quant.descriptors import open_apart, write_at
+from otel_quant.file_locks import try_lock
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _TRIES: Final = 5
 _SILENT: Final = 90.0
 """Seconds without a write after which a process counts as gone, where files cannot be locked: three
 heartbeats."""
-
-
-def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.write(descriptor, data)
-
-
-_pwrite: Final = getattr(os, "pwrite", _seek_and_write)  # Windows has no pwrite
 
 
 class HeldFile:
@@ -101,7 +89,7 @@ class HeldFile:
             OSError: It could not be written whole.
         """
         with self._lock:
-            written = _pwrite(self._checked(), data, offset)
+            written = write_at(self._checked(), data, offset)
             if written < len(data):
                 raise _cut(written, data, self.path)
 
@@ -140,32 +128,19 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            except OSError:
-                pass  # a file system without locks
-            else:
-                return False
+        is_free = try_lock(descriptor, shared=True)
+        if is_free is not None:
+            return not is_free
         return time.time() - os.fstat(descriptor).st_mtime < _SILENT
     finally:
         os.close(descriptor)
 
 
 def _hold(descriptor: int) -> None:
-    if fcntl is None:
-        return
     for _ in range(_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.001)  # a reader is just asking
-        except OSError:
-            return  # a file system without locks
-        else:
+        if try_lock(descriptor) is not False:
             return
+        time.sleep(0.001)  # a reader is just asking
 
 
 def _cut(written: int, data: bytes, path: Path) -> OSError:

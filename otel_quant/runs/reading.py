@@ -75,12 +75,8 @@ def _each(read_one: partial[Row | Unreadable], paths: Sequence[str]) -> Iterator
     if workers > 1:
         try:
             pool = ProcessPoolExecutor(workers, None, signal.signal, _IGNORE_INTERRUPT)
-        except (
-            ImportError,
-            NotImplementedError,
-            OSError,
-        ):  # as multiprocessing says "no semaphores"
-            pass
+        except (NotImplementedError, OSError):
+            pass  # a system without semaphores, or without a place for them: one process reads all
         else:
             with pool:
                 yield from pool.map(read_one, paths, chunksize=_CHUNK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from otel_quant.environment import environment_at_start, settings_from
 from otel_quant.fault_boundary import FAULTS
+from otel_quant.log import LOG
 from otel_quant.telemetry.default_exporters import defaults_in
 
 if TYPE_CHECKING:
     from otel_quant.inference.measurement import Measurement
-
-_log = logging.getLogger("otel_quant")
 
 _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 """Seconds that an exporter goes on trying."""
@@ -37,7 +35,7 @@ def send_inference(measurement: Measurement, recording: Path | None = None) -> N
     if settings.sdk_disabled or is_silent:
         return
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
-        _log.warning(
+        LOG.warning(
             "an endpoint is configured and nothing was sent: that needs OpenTelemetry's SDK and an "
             "exporter: pip install 'otel-quant[otlp]'"
         )
@@ -51,4 +49,4 @@ def send_inference(measurement: Measurement, recording: Path | None = None) -> N
         try:
             send_signals(measurement, recording, settings)
         except NotSentError as error:
-            _log.warning("the telemetry of the inference was not sent: %s", error)
+            LOG.warning("the telemetry of the inference was not sent: %s", error)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
-from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger_provider
+from opentelemetry._logs import Logger, SeverityNumber, get_logger_provider
 from opentelemetry.context import Context
 from opentelemetry.metrics import Meter
 from opentelemetry.trace import Span, StatusCode, Tracer
@@ -28,6 +28,7 @@ from otel_quant.inference.measurement import (
 )
 from otel_quant.telemetry import semconv
 from otel_quant.telemetry.catalog import METRIC_BY_NAME
+from otel_quant.telemetry.events import emit_event
 from otel_quant.telemetry.providers import PROVIDERS, Providers
 from otel_quant.telemetry.run_name import made_name, model_name
 from otel_quant.version import VERSION
@@ -190,17 +191,7 @@ class _Report:
         context: Context,
         severity: SeverityNumber = SeverityNumber.INFO,
     ) -> None:
-        self._logger.emit(
-            LogRecord(
-                timestamp=time.time_ns(),
-                context=context,
-                severity_number=severity,
-                severity_text=severity.name,
-                event_name=event,
-                body=text,
-                attributes=_present(attributes),
-            )
-        )
+        emit_event(self._logger, event, text, attributes, context, time.time_ns(), severity)
 
     def _set(self, name: str, value: float, labels: Mapping[str, Any], context: Context) -> None:
         metric = METRIC_BY_NAME[name]

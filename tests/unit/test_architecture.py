@@ -23,6 +23,7 @@ SHARED: Final = frozenset(
     {
         "descriptors",
         "fault_boundary",
+        "file_locks",
         "log",
         "records",
         "resources",
@@ -38,6 +39,7 @@ PARTS: Final[dict[str, frozenset[str]]] = {
     "cost": frozenset(),
     "descriptors": frozenset(),
     "fault_boundary": frozenset({"log"}),
+    "file_locks": frozenset(),
     "records": frozenset(),
     "resources": frozenset(),
     "steps": frozenset(),

@@ -154,7 +154,8 @@ class TorchEntry(Entry):
         self._needs_script = process is None
         self._reference, self._threads, self.fed = reference, threads, fed
 
-    def prepare(self) -> None:  # noqa: D102  # as in the base class; so below
+    def prepare(self) -> None:
+        """Loads the script, makes the variant and calls it for the first times."""
         if self._needs_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
             self.fed = loaded["fed"] if loaded is not None else ()
@@ -171,12 +172,14 @@ class TorchEntry(Entry):
             "GPU": made["gpu"],
         }
 
-    def time(self, seconds: float) -> None:  # noqa: D102
+    def time(self, seconds: float) -> None:
+        """Adds a round by torch's ``Timer``; of one call at least."""
         times = self.ask("timing it", "time", seconds=seconds)
         if times is not None:
             self.rounds.append(times)
 
-    def finish(self) -> None:  # noqa: D102
+    def finish(self) -> None:
+        """Takes the marks of memory, the outputs and the size of the state dict."""
         marks = self.ask("timing it", "marks", resets=False)
         if marks is None:
             return
@@ -225,7 +228,8 @@ class OnnxEntry(Entry):
         self.problem = f"loading it failed: {printable(why.removeprefix(f'{self._path}: '), 600)}"
         self.process.close()
 
-    def prepare(self) -> None:  # noqa: D102
+    def prepare(self) -> None:
+        """Makes the session and runs it for the first times."""
         if self.problem:
             return
         try:
@@ -259,13 +263,15 @@ class OnnxEntry(Entry):
         values = [value for op in model.file.ops for value in op.inputs if value is not None]
         self.disk = file_bytes(model.file.model, values)
 
-    def time(self, seconds: float) -> None:  # noqa: D102
+    def time(self, seconds: float) -> None:
+        """Adds a round of as many runs as fit by the usual one, at most 1,000."""
         times = min(_MOST_RUNS, ceil(seconds / self._warm))
         found = self.ask("timing it", "run", times=times)
         if found is not None:
             self.rounds.append([each * _NANO for each in found])
 
-    def finish(self) -> None:  # noqa: D102
+    def finish(self) -> None:
+        """Takes the mark of memory and the outputs."""
         memory = self.ask("timing it", "memory")
         if memory is not None:
             self.marks.append({"process": memory["peak"] if self._has_mark else None})

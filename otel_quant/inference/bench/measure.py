@@ -246,8 +246,8 @@ def _settings(entries: Sequence[Entry], options: BenchOptions) -> Mapping[str, s
     return {
         **found,
         "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
-        "memory": "in huge pages, where there are any"
+        "memory": "in huge pages where there are any"
         if with_huge_pages(os.environ)
-        else "as it is",
+        else "in pages as the system gives them",
         "rounds": f"{rounds} of {min(ROUND, options.seconds / _ROUNDS):g} s or longer, {order}",
     }

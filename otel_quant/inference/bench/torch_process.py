@@ -6,13 +6,14 @@ import gc
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.answering import answer_requests, reset_mark, status
 from otel_quant.inference.feeds import tensor_text
+from otel_quant.inference.torch_tensors import arrays_in, as_array
 from otel_quant.inference.variants import (
     SEED,
     VariantsError,
@@ -42,13 +43,12 @@ class _Variant:
         """Loads the script and says which variants it has, and what they are called with."""
         found = load_variants(reference)
         self._models, self._inputs = dict(found.models), found.inputs
-        tensors = [(name, _array(each)) for name, each in _tensors(self._inputs, "")]
         return {
             "onnx": {name: onnx_path(model) for name, model in self._models.items()},
             "fed": [
-                f"{name or 'input'} {tensor_text(each.dtype, each.shape)} "
+                f"{name} {tensor_text(each.dtype, each.shape)} "
                 f"(checksum {zlib.crc32(each.tobytes()):08x})"
-                for name, each in tensors
+                for name, each in arrays_in(self._inputs, "input")
             ],
         }
 
@@ -65,7 +65,7 @@ class _Variant:
             return f"the script has {len(by_place)} inputs; the file takes {len(names)}"
         given = {**dict(zip(names, by_place, strict=False)), **by_name}
         with LastResort() as end:
-            np.savez(path, **{name: _array(each) for name, each in given.items()})
+            np.savez(path, **{name: as_array(each) for name, each in given.items()})
         return "" if end.error is None else error_text(end.error)
 
     def make(self, name: str, threads: int | None) -> Any:
@@ -134,9 +134,9 @@ class _Variant:
         import torch
 
         torch.manual_seed(SEED)
-        found = list(_tensors(self._call(), ""))
-        np.savez(path, **{f"a{i}": _array(each) for i, (_, each) in enumerate(found)})
-        return [name or "output" for name, _ in found]
+        found = list(arrays_in(self._call(), "output"))
+        np.savez(path, **{f"a{i}": each for i, (_, each) in enumerate(found)})
+        return [name for name, _ in found]
 
     def size(self) -> int | None:
         """Returns the bytes of the saved state dict; None where there is none to be saved."""
@@ -159,34 +159,6 @@ class _Counting:
         return len(data)
 
     def flush(self) -> None: ...
-
-
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the tensors within inputs or outputs, with the path to each."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _tensors(each, f"{name}.{key}".lstrip("."))
-    elif isinstance(value, tuple | list):
-        for i, each in enumerate(value):
-            yield from _tensors(each, f"{name}[{i}]")
-    elif hasattr(value, "dtype") and hasattr(value, "shape"):
-        yield name, value
-
-
-def _array(tensor: Any) -> Any:
-    """Returns a tensor of torch or an array as an array of numpy."""
-    import numpy as np
-
-    if not hasattr(tensor, "detach"):
-        return np.asarray(tensor)
-    import torch
-
-    plain = tensor.detach()
-    if plain.is_quantized:
-        plain = plain.dequantize()
-    if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float64):
-        plain = plain.float()
-    return plain.numpy(force=True)
 
 
 def _gpus() -> Sequence[int]:

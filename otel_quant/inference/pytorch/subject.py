@@ -15,6 +15,7 @@ from otel_quant.inference.pytorch.operators import type_of
 from otel_quant.inference.pytorch.profile import Profile, profile
 from otel_quant.inference.pytorch.unchanged import left_unchanged
 from otel_quant.inference.rounds import Timed
+from otel_quant.inference.torch_tensors import arrays_in
 from otel_quant.inference.variants import (
     SEED,
     VariantsError,
@@ -166,7 +167,7 @@ class Subject:
         torch.default_generator.manual_seed(SEED)  # what a model draws is the same in each
         if self.on_gpu:
             torch.cuda.manual_seed(SEED)
-        self.outputs = dict(_arrays(self.call(), "output"))
+        self.outputs = dict(arrays_in(self.call(), "output"))
         self.profile = profile(self.model, self.call, fitting, self.on_gpu)
         if not self.on_gpu:
             self.copied = run_in_copy(self.model, self.call, self.warm * _NANO)
@@ -192,20 +193,3 @@ class Subject:
         text = str(end.error) if isinstance(end.error, VariantsError) else error_text(end.error)
         self.problem = printable(f"{text} (called with {fed})" if fed else text, _LONGEST)
         return None
-
-
-def _arrays(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the tensors of a result as arrays, each with the way to it."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        plain = value.dequantize() if value.is_quantized else value
-        if plain.is_floating_point():
-            plain = plain.to(torch.float64)
-        yield name, plain.numpy(force=True)
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _arrays(each, f"{name}.{key}")
-    elif isinstance(value, tuple | list):
-        for place, each in enumerate(value):
-            yield from _arrays(each, f"{name}.{place}")

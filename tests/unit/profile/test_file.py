@@ -126,7 +126,7 @@ def killed_in_write(file: ProfileFile, text: str, number: int, *, cut: bool) -> 
                 os.kill(os.getpid(), signal.SIGKILL)
             return os.pwrite(descriptor, data, offset)
 
-        profile_file._pwrite = write
+        profile_file.write_at = write
         file.append(text)
 
     status = os.waitpid(child(work), 0)[1]
@@ -260,7 +260,7 @@ def test_an_interrupted_piece_is_finished_before_that_of_the_signal_handler(
             )  # fmt: skip
         return written
 
-    monkeypatch.setattr(profile_file, "_pwrite", interrupted)
+    monkeypatch.setattr(profile_file, "write_at", interrupted)
     for name in ("1", "2"):
         with suppress(KeyboardInterrupt):
             file.append(RECORD.format(name=name))

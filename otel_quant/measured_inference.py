@@ -20,7 +20,7 @@ from otel_quant.rendering.html import as_html
 from otel_quant.rendering.inference_report import parts, report
 from otel_quant.report.file import write
 from otel_quant.report.inference_page import render
-from otel_quant.telemetry.inference import Belongs
+from otel_quant.telemetry.inference import RunContext
 from otel_quant.telemetry.inference import report as report_telemetry
 
 _TOP: Final = 10
@@ -119,5 +119,5 @@ def measure_inference(
     settings = settings_from(os.environ, warn=False)
     if not settings.sdk_disabled:
         measurement = measurement_of(found, began_ns, time.time_ns(), library=found.runtime)
-        report_telemetry(measurement, Belongs(paths=settings.paths))
+        report_telemetry(measurement, RunContext(paths=settings.paths))
     return MeasuredInference(*(getattr(found, each.name) for each in fields(InferenceResult)))

@@ -64,7 +64,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.inference.bench.entries import Fed
+    from otel_quant.inference.bench.entries import OnnxInputs
     from otel_quant.inference.bench.measure import BenchOptions, bench
     from otel_quant.inference.bench.measurement import measurement_of_bench
     from otel_quant.inference.variants import VariantsError
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
         options.seconds,
         options.one_by_one,
         session_options(options),
-        Fed(inputs, dims, options.data),
+        OnnxInputs(inputs, dims, options.data),
     )
     began_ns = time.time_ns()
     try:

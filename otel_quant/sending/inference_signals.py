@@ -25,7 +25,7 @@ from otel_quant.sending.endpoint import configured_endpoint, send
 from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.records import Kept
 from otel_quant.telemetry import semconv
-from otel_quant.telemetry.inference import Belongs, names_of, report
+from otel_quant.telemetry.inference import RunContext, names_of, report
 from otel_quant.telemetry.providers import Providers
 from otel_quant.telemetry.run_name import made_name
 
@@ -70,7 +70,7 @@ def send_signals(measurement: Measurement, recording: Path | None, settings: Set
 
 def _belonging(
     measurement: Measurement, recording: Path | None, settings: Settings, service: str
-) -> Belongs:
+) -> RunContext:
     carrier = {name: os.environ.get(name.upper(), "") for name in _HEADERS}
     context = propagate.extract({name: text for name, text in carrier.items() if text}, Context())
     name = settings.run_name
@@ -84,4 +84,4 @@ def _belonging(
     if not name:
         first = names_of(measurement, paths=settings.paths)[0] if settings.paths else None
         name = made_name(first, measurement.began_ns, service)
-    return Belongs(context, name, settings.paths)
+    return RunContext(context, name, settings.paths)

@@ -37,7 +37,7 @@ _SPANS: Final = {"inference": semconv.INFERENCE_SPAN, "benchmark": semconv.BENCH
 
 
 @dataclass(frozen=True, slots=True)
-class Belongs:
+class RunContext:
     """What a measurement belongs to.
 
     Attributes:
@@ -54,7 +54,7 @@ class Belongs:
 
 def report(
     measurement: Measurement,
-    belongs: Belongs | None = None,
+    belongs: RunContext | None = None,
     providers: Providers | None = None,
 ) -> None:
     """Tells of models at work what they came to. Never raises.
@@ -65,11 +65,11 @@ def report(
         providers: Who sends it; None for those of the process. Without any, nothing is sent.
     """
     with FAULTS.kept_in("telemetry of an inference"):
-        _Report(measurement, belongs or Belongs(), providers or PROVIDERS.current).send()
+        _Report(measurement, belongs or RunContext(), providers or PROVIDERS.current).send()
 
 
 class _Report:
-    def __init__(self, measurement: Measurement, belongs: Belongs, providers: Providers) -> None:
+    def __init__(self, measurement: Measurement, belongs: RunContext, providers: Providers) -> None:
         self._measurement, self._belongs = measurement, belongs
         tracers = providers.tracer or trace.get_tracer_provider()
         loggers = providers.logger or get_logger_provider()

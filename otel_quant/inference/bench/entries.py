@@ -33,7 +33,7 @@ def torch_process() -> ModelProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class OnnxInputs:
     """What ONNX files are fed.
 
     Attributes:
@@ -200,7 +200,7 @@ class OnnxEntry(Entry):
 
     kind = "onnx"
 
-    def __init__(self, name: str, path: str, fed: Fed, options: Options) -> None:
+    def __init__(self, name: str, path: str, fed: OnnxInputs, options: Options) -> None:
         super().__init__(name, ModelProcess(variables=with_huge_pages(os.environ)))
         self._path, self._fed, self._options = path, fed, options
         self._warm = 1.0

@@ -1,8 +1,8 @@
 """Has the processes of variants take memory in huge pages, so that two calls of the command agree.
 
 Where the kernel happens to put pages of 4 KiB decides how often they get in each other's way in the
-processor's caches, for as long as a process lives: medians of the same model differed by up to 20 %
-between processes on an idle machine, with rounds that differed by less than 1 %. In pages of 2 MiB they
+processor's caches, for as long as a process lives: medians of the same model differed by up to a
+quarter between processes on an idle machine, with rounds that differed by less than 1 %. In pages of 2 MiB they
 differed by 5 % at most.
 """
 

@@ -14,8 +14,8 @@ from typing import Final
 from otel_quant.inference.accuracy import compared as outputs_compared
 from otel_quant.inference.bench.entries import (
     Entry,
-    Fed,
     OnnxEntry,
+    OnnxInputs,
     TorchEntry,
     torch_process,
 )
@@ -51,7 +51,7 @@ class BenchOptions:
     seconds: float
     one_by_one: bool
     session: Options
-    fed: Fed
+    fed: OnnxInputs
 
 
 def bench(references: Sequence[str], options: BenchOptions, command: str) -> BenchResult:

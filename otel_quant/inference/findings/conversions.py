@@ -13,7 +13,7 @@ from otel_quant.cost.operators import operator_of
 from otel_quant.cost.rules.fusions import CARRIES, FUSIONS
 from otel_quant.cost.values import Value
 from otel_quant.inference.file_graph import FileGraph
-from otel_quant.inference.findings.record import Evidence, Met, listed, title
+from otel_quant.inference.findings.record import Evidence, FoundDefect, listed, title
 from otel_quant.inference.join import DEQUANTIZES, QUANTIZES, Kernel
 from otel_quant.inference.options import FUSES_QUANTIZED
 
@@ -37,7 +37,7 @@ class _Reason(NamedTuple):
     why: Obstacle
 
 
-def unfused(evidence: Evidence) -> Iterator[Met]:
+def unfused(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields the conversions that ran as kernels of their own, by the node that is the reason."""
     groups: dict[tuple[Operation, Obstacle], list[Kernel]] = {}
     for kernel in evidence.kernels:
@@ -54,10 +54,12 @@ def unfused(evidence: Evidence) -> Iterator[Met]:
             f"{what} {listed(names)} {'was' if len(names) == 1 else 'were'} not fused with "
             f"{title(node)}: {why.reason}"
         )
-        yield Met(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
+        yield FoundDefect(
+            node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}"
+        )
 
 
-def foreign(evidence: Evidence) -> Iterator[Met]:
+def foreign(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields the conversions of AMD Quark's own operators: onnxruntime does not fuse them."""
     kernels = [
         kernel
@@ -71,7 +73,7 @@ def foreign(evidence: Evidence) -> Iterator[Met]:
         names = [kernel.nodes[0].name for kernel in kernels]
         what = " and ".join(dict.fromkeys(kernel.profiled.op_type for kernel in kernels))
         text = f"{what} {listed(names)} ran as they are: onnxruntime does not fuse operators of AMD Quark"
-        yield Met(names[0], kernels, text)
+        yield FoundDefect(names[0], kernels, text)
 
 
 def _reason(evidence: Evidence, op: Operation) -> _Reason | None:
@@ -222,7 +224,7 @@ def _single(value: Value) -> bool:
     return value.size == 1
 
 
-def other_axis(evidence: Evidence) -> Iterator[Met]:
+def other_axis(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
     for kernel in evidence.kernels:
         if kernel.profiled.op_type != "QLinearConv":
@@ -237,10 +239,10 @@ def other_axis(evidence: Evidence) -> Iterator[Met]:
                     f"the weights of {title(op)} are quantized along axis {axis}, and its kernel takes "
                     "their scales as those of axis 0: its results are not those of the file"
                 )
-                yield Met(op.name, [kernel], text, "axis 0, of the output channels")
+                yield FoundDefect(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-def in_float(evidence: Evidence) -> Iterator[Met]:
+def in_float(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields contractions that ran in float although their weights are integers."""
     for kernel in evidence.kernels:
         if kernel.profiled.op_type not in _FLOAT_CONTRACTIONS or not _takes_floats(kernel):
@@ -255,7 +257,7 @@ def in_float(evidence: Evidence) -> Iterator[Met]:
             held = dtypes.name_of(weights.input(0).dtype)
             text = f"{title(op)} ran in float although its weights are {held}: {reason.why.reason}"
             alike = f"{op.node.op_type}: {reason.why.reason}"
-            yield Met(op.name, [kernel], text, reason.why.remedy, alike)
+            yield FoundDefect(op.name, [kernel], text, reason.why.remedy, alike)
             break
 
 

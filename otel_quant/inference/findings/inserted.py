@@ -9,7 +9,7 @@ from typing import Final
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation
 from otel_quant.inference.file_graph import FileGraph
-from otel_quant.inference.findings.record import Evidence, Met, listed, title
+from otel_quant.inference.findings.record import Evidence, FoundDefect, listed, title
 from otel_quant.inference.join import DEQUANTIZES, QUANTIZES, Kernel
 
 _CPU: Final = "CPUExecutionProvider"
@@ -30,7 +30,7 @@ _WHY: Final[Mapping[str, tuple[str, str]]] = {
 """Operator -> what it does, and what would change it."""
 
 
-def inserted(evidence: Evidence) -> Iterator[Met]:
+def inserted(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields conversions that the runtime has put in, those at the model's ends left out."""
     moved = _moved(evidence)
     for kernel in evidence.kernels:
@@ -46,7 +46,7 @@ def inserted(evidence: Evidence) -> Iterator[Met]:
         near = kernel.after or kernel.before
         node = kernel.profiled.name if near is None else near.name
         text = f"onnxruntime put in a {op_type} {_place(kernel)}: it {does}"
-        yield Met(node, [kernel], text, remedy, op_type)
+        yield FoundDefect(node, [kernel], text, remedy, op_type)
 
 
 def _moved(evidence: Evidence) -> Counter[str]:
@@ -84,17 +84,17 @@ def _reads_input(file: FileGraph, op: Operation) -> bool:
     return op.has(0) and file.is_input(op.input(0))
 
 
-def copies(evidence: Evidence) -> Iterator[Met]:
+def copies(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields copies between the memories of two providers."""
     for kernel in evidence.kernels:
         if kernel.profiled.op_type in _MEMCPY:
             near = kernel.after or kernel.before
             node = kernel.profiled.name if near is None else near.name
             text = f"a tensor is copied between providers {_place(kernel)}".rstrip()
-            yield Met(node, [kernel], text, "nodes of one provider on either side")
+            yield FoundDefect(node, [kernel], text, "nodes of one provider on either side")
 
 
-def fallback(evidence: Evidence) -> Iterator[Met]:
+def fallback(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
     wanted = next(iter(evidence.asked), _CPU)
     if wanted == _CPU:
@@ -106,7 +106,7 @@ def fallback(evidence: Evidence) -> Iterator[Met]:
             groups.setdefault((kernel.profiled.op_type, provider), []).append(kernel)
     for (op_type, provider), kernels in groups.items():
         names = [kernel.node.name if kernel.node else kernel.profiled.name for kernel in kernels]
-        yield Met(
+        yield FoundDefect(
             names[0], kernels, f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
         )
 
@@ -117,7 +117,7 @@ _ONE_BY_ONE: Final = frozenset(
 """Kernels of the CPU provider that take one element after the other, or dequantize all weights."""
 
 
-def scalar(evidence: Evidence) -> Iterator[Met]:
+def scalar(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields kernels without a vectorized path."""
     for kernel in evidence.kernels:
         profiled = kernel.profiled
@@ -125,7 +125,7 @@ def scalar(evidence: Evidence) -> Iterator[Met]:
             node = profiled.name if kernel.node is None else kernel.node.name
             of = "" if kernel.node is None else f" of {title(_named(kernel.nodes))}"
             text = f"the kernel {profiled.op_type}{of} has no vectorized path"
-            yield Met(node, [kernel], text)
+            yield FoundDefect(node, [kernel], text)
 
 
 def _named(nodes: Sequence[Operation]) -> Operation:
@@ -133,7 +133,7 @@ def _named(nodes: Sequence[Operation]) -> Operation:
     return next((op for op in nodes if op.kind not in conversions), nodes[0])
 
 
-def computed_shapes(evidence: Evidence) -> Iterator[Met]:
+def computed_shapes(evidence: Evidence) -> Iterator[FoundDefect]:
     """Yields what computes shapes in every run because an input has a length that is not fixed."""
     if not evidence.open_lengths:
         return
@@ -151,7 +151,7 @@ def computed_shapes(evidence: Evidence) -> Iterator[Met]:
         f"{listed(names)} compute shapes in every run because lengths of the inputs are not fixed"
     )
     remedy = "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)"
-    yield Met(first.name, kernels, text, remedy)
+    yield FoundDefect(first.name, kernels, text, remedy)
 
 
 def _from_shapes(file: FileGraph) -> set[Operation]:

@@ -35,7 +35,7 @@ class Evidence:
     open_lengths: bool
 
 
-class Met(NamedTuple):
+class FoundDefect(NamedTuple):
     """A defect that was found.
 
     Attributes:
@@ -64,7 +64,7 @@ class Defect:
     """
 
     kind: str
-    find: Callable[[Evidence], Iterable[Met]]
+    find: Callable[[Evidence], Iterable[FoundDefect]]
     source: str
 
 
@@ -95,7 +95,7 @@ class Finding:
     alike: str = ""
 
 
-def told(
+def finding_of(
     kind: str,
     source: str,
     node: str,

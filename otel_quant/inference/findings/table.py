@@ -12,7 +12,7 @@ from otel_quant.inference.findings.inserted import (
     inserted,
     scalar,
 )
-from otel_quant.inference.findings.record import Defect, Evidence, Finding, Met, told
+from otel_quant.inference.findings.record import Defect, Evidence, Finding, FoundDefect, finding_of
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 
@@ -44,6 +44,8 @@ def findings(evidence: Evidence) -> list[Finding]:
     return sorted(found, key=lambda each: -each.micros)
 
 
-def _finding(defect: Defect, met: Met) -> Finding:
+def _finding(defect: Defect, met: FoundDefect) -> Finding:
     kernels = ((each.profiled.name, each.micros, each.share) for each in met.kernels)
-    return told(defect.kind, defect.source, met.node, met.text, kernels, met.remedy, met.alike)
+    return finding_of(
+        defect.kind, defect.source, met.node, met.text, kernels, met.remedy, met.alike
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_quant.inference.findings.record import Finding, told
+from otel_quant.inference.findings.record import Finding, finding_of
 from otel_quant.inference.pytorch.flow import Flow
 from otel_quant.inference.pytorch.operators import CONVERT, OBSERVE, kind_of, multiplies, shown
 from otel_quant.inference.pytorch.profile import Kernel
@@ -50,7 +50,7 @@ class Evidence:
     machine: str = platform.machine()
 
 
-class Met(NamedTuple):
+class FoundDefect(NamedTuple):
     """A defect that was found.
 
     Attributes:
@@ -72,7 +72,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """Returns what went wrong in a run, what took longest first."""
     whole = sum(kernel.micros for kernel in evidence.kernels) or 1.0
     found = [
-        told(
+        finding_of(
             kind,
             source,
             place_name(met.module),
@@ -87,7 +87,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     return sorted(found, key=lambda each: -each.micros)
 
 
-def _in_float(evidence: Evidence) -> Iterator[Met]:
+def _in_float(evidence: Evidence) -> Iterator[FoundDefect]:
     kernels = evidence.kernels
     for place, weights, dequantized in evidence.flow.in_float:
         kernel = kernels[place]
@@ -98,7 +98,7 @@ def _in_float(evidence: Evidence) -> Iterator[Met]:
             why = "although what it takes was quantized: it is dequantized before"
         makers = [kernels[each] for each in dequantized]
         is_reference = any(each.name.startswith("quantized_decomposed::") for each in makers)
-        yield Met(
+        yield FoundDefect(
             kernel.module,
             [kernel, *makers],
             f"{_name(kernel)} ran in {dtype} {why}",
@@ -109,20 +109,22 @@ def _in_float(evidence: Evidence) -> Iterator[Met]:
         )
 
 
-def _within(evidence: Evidence) -> Iterator[Met]:
+def _within(evidence: Evidence) -> Iterator[FoundDefect]:
     for place, dequantized in evidence.flow.within.items():
         kernel = evidence.kernels[place]
         dtype = evidence.kernels[dequantized].inputs[0].tensor.dtype
         why = f"takes {dtype}, dequantizes it and runs in float"
-        yield Met(kernel.module, [kernel], f"{_name(kernel)} {why}", "", f"{kernel.name} {why}")
+        yield FoundDefect(
+            kernel.module, [kernel], f"{_name(kernel)} {why}", "", f"{kernel.name} {why}"
+        )
 
 
-def _between(evidence: Evidence) -> Iterator[Met]:
+def _between(evidence: Evidence) -> Iterator[FoundDefect]:
     kernels = evidence.kernels
     for dequantized, place, quantized in evidence.flow.between:
         kernel = kernels[place]
         why = "ran in float between an operator that dequantizes and one that quantizes"
-        yield Met(
+        yield FoundDefect(
             kernel.module,
             [kernels[each] for each in (dequantized, place, quantized)],
             f"{_name(kernel)} {why}",
@@ -131,13 +133,13 @@ def _between(evidence: Evidence) -> Iterator[Met]:
         )
 
 
-def _converted(evidence: Evidence) -> Iterator[Met]:
+def _converted(evidence: Evidence) -> Iterator[FoundDefect]:
     kernels = evidence.kernels
     named = {id(kernels[place]) for found in evidence.flow.in_float for place in found.dequantized}
     for kind, types, kernel in changes_of_type(kernels):
         within = kernel if kernel.parent is None else kernels[kernel.parent]
         if kind == CONVERT and named.isdisjoint({id(kernel), id(within)}):
-            yield Met(
+            yield FoundDefect(
                 kernel.module,
                 [kernel],
                 f"{_name(kernel)} converts {types}",
@@ -146,14 +148,14 @@ def _converted(evidence: Evidence) -> Iterator[Met]:
             )
 
 
-def _reordered(evidence: Evidence) -> Iterator[Met]:
+def _reordered(evidence: Evidence) -> Iterator[FoundDefect]:
     for kernel in evidence.kernels:
         outer = kernel
         while outer.parent is not None:
             outer = evidence.kernels[outer.parent]
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
             why = "copies what it takes to another layout, channels last"
-            yield Met(
+            yield FoundDefect(
                 kernel.module,
                 [kernel],
                 f"{_name(outer)} {why}",
@@ -162,7 +164,7 @@ def _reordered(evidence: Evidence) -> Iterator[Met]:
             )
 
 
-def _observed(evidence: Evidence) -> Iterator[Met]:
+def _observed(evidence: Evidence) -> Iterator[FoundDefect]:
     groups: dict[str, list[Kernel]] = {}
     for kernel in evidence.kernels:
         outer = None if kernel.parent is None else evidence.kernels[kernel.parent]
@@ -171,13 +173,15 @@ def _observed(evidence: Evidence) -> Iterator[Met]:
             groups.setdefault(kernel.module, []).append(kernel)
     why = "still observes numbers or imitates their quantization: the model was not converted"
     for module, kernels in groups.items():
-        yield Met(module, kernels, f"`{place_name(module)}` {why}", "the converted model", why)
+        yield FoundDefect(
+            module, kernels, f"`{place_name(module)}` {why}", "the converted model", why
+        )
 
 
-def _engine(evidence: Evidence) -> Iterator[Met]:
+def _engine(evidence: Evidence) -> Iterator[FoundDefect]:
     ran = [each for each in evidence.kernels if each.name.startswith("quantized::")]
     if ran and evidence.engine == "qnnpack" and evidence.machine in _OF_X86:
-        yield Met(
+        yield FoundDefect(
             "",
             [each for each in ran if each.parent is None],
             "the quantized engine is qnnpack, which is made for ARM and uses no more than SSE2 on x86",
@@ -186,23 +190,25 @@ def _engine(evidence: Evidence) -> Iterator[Met]:
         )
 
 
-def _slow(evidence: Evidence) -> Iterator[Met]:
+def _slow(evidence: Evidence) -> Iterator[FoundDefect]:
     for kernel in evidence.kernels:
         # Of a kernel of one point such a product is the best that there is.
         if kernel.name in _SLOW and any(each != 1 for each in _kernel_size(kernel)):
             why = "is torch's own convolution by matrix products, not one of oneDNN's kernels"
-            yield Met(kernel.module, [kernel], f"{_name(kernel)} {why}", "", f"{kernel.name} {why}")
+            yield FoundDefect(
+                kernel.module, [kernel], f"{_name(kernel)} {why}", "", f"{kernel.name} {why}"
+            )
 
 
 def _kernel_size(convolution: Kernel) -> tuple[int, ...]:
     return convolution.inputs[1].tensor.shape[2:] if len(convolution.inputs) > 1 else ()
 
 
-def _reference(evidence: Evidence) -> Iterator[Met]:
+def _reference(evidence: Evidence) -> Iterator[FoundDefect]:
     for each in evidence.backend:
         if each.implementation.startswith(_REFERENCE):
             why = f"ran without vector instructions: {each.implementation} ({each.types})"
-            yield Met(
+            yield FoundDefect(
                 each.node,
                 _products_of(each.node, evidence.kernels),
                 f"{each.library}'s {each.primitive} of `{place_name(each.node)}` {why}",
@@ -230,7 +236,7 @@ _X86_GUIDE: Final = (
     "docs.pytorch.org, PyTorch 2 Export Quantization with X86 Backend through Inductor"
 )
 
-DEFECTS: Final[Sequence[tuple[str, Callable[[Evidence], Iterator[Met]], str]]] = (
+DEFECTS: Final[Sequence[tuple[str, Callable[[Evidence], Iterator[FoundDefect]], str]]] = (
     ("in_float", _in_float, _X86_GUIDE),
     ("in_float", _within, "aten/src/ATen/native/quantized, of PyTorch's repository"),
     ("unfused", _between, _X86_GUIDE),

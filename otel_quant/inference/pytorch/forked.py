@@ -28,7 +28,7 @@ from typing import IO, Any, Final, NoReturn
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.answering import reset_mark, status
 from otel_quant.inference.pytorch.ranges import in_quotes, module_ranges
-from otel_quant.inference.pytorch.verbose import MODULE, Said, read_said
+from otel_quant.inference.pytorch.verbose import MODULE, VerboseOutput, read_verbose
 
 _LEAST_SECONDS: Final = 30.0
 _RUNS_AT_MOST: Final = 50
@@ -55,7 +55,7 @@ class Copied:
 
     peak: int | None = None
     growth: int | None = None
-    said: Said = field(default_factory=lambda: Said((), {}))
+    said: VerboseOutput = field(default_factory=lambda: VerboseOutput((), {}))
     problem: str = ""
 
 
@@ -79,7 +79,7 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
         said.seek(0)
         text = said.read().decode("utf-8", "replace")
     found = json.loads(answer)
-    return Copied(found["peak"], found["growth"], read_said(text))
+    return Copied(found["peak"], found["growth"], read_verbose(text))
 
 
 def _answer_of_copy(

@@ -21,7 +21,7 @@ _LONGEST: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class VerboseOutput:
     """What libraries have said of a run.
 
     Attributes:
@@ -33,7 +33,7 @@ class Said:
     facts: Mapping[str, str]
 
 
-def read_said(text: str) -> Said:
+def read_verbose(text: str) -> VerboseOutput:
     """Reads what was written to the standard output of a run."""
     facts: dict[str, str] = {}
     modules: dict[tuple[str, str, str, str], list[str]] = {}
@@ -60,7 +60,7 @@ def read_said(text: str) -> Said:
         BackendKernel(*key, len(within), within[0], len(set(within)))
         for key, within in modules.items()
     ]
-    return Said(tuple(sorted(kernels, key=lambda each: -each.calls)), facts)
+    return VerboseOutput(tuple(sorted(kernels, key=lambda each: -each.calls)), facts)
 
 
 def _primitive(fields: list[str]) -> Iterator[tuple[str, str, str, str]]:

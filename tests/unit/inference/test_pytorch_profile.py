@@ -15,7 +15,7 @@ from otel_quant.inference.pytorch.flow import flow_of
 from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
 from otel_quant.inference.pytorch.operators import kind_of, shown
 from otel_quant.inference.pytorch.profile import Kernel, Profile
-from otel_quant.inference.pytorch.verbose import Said, read_said
+from otel_quant.inference.pytorch.verbose import VerboseOutput, read_verbose
 from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
 from otel_quant.inference.results import BackendKernel, Conversion
 
@@ -285,7 +285,7 @@ onednn_verbose,v1,primitive,exec,cpu
 
 
 def test_what_libraries_say_is_told_by_module() -> None:
-    assert read_said(_SAID) == Said(
+    assert read_verbose(_SAID) == VerboseOutput(
         (
             BackendKernel("MKL", "SGEMM", "", "", 2, "fc", 2),
             BackendKernel("oneDNN", "matmul", "ref_int8:any", "src:u8 wei:s8", 1, "fc", 1),
@@ -302,7 +302,7 @@ def test_a_kernel_without_vector_instructions_is_named_with_its_operators_time()
     found = _found(
         _kernel("aten::matmul", [_tensor(1, "float32")], [_tensor(2, "float32")]),
         _kernel("aten::relu", [_tensor(2, "float32")], [_tensor(3, "float32")]),
-        backend=read_said(_SAID).kernels,
+        backend=read_verbose(_SAID).kernels,
     )
     assert found == [
         (

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_quant.inference.measurement import Fault, MeasuredModel, Measurement, TimedOperator
-from otel_quant.telemetry.inference import Belongs, report
+from otel_quant.telemetry.inference import RunContext, report
 from otel_quant.telemetry.providers import Providers
 
 MODELS = (
@@ -67,7 +67,7 @@ class Program:
 def test_a_measurement_is_a_span_of_the_current_trace_with_one_below_it_for_each_model() -> None:
     program = Program()
     with program.tracers.get_tracer("program").start_as_current_span("evaluate") as outer:
-        report(MEASURED, Belongs(run="my run"), program.providers)
+        report(MEASURED, RunContext(run="my run"), program.providers)
     *models, benchmark, _ = program.spans.get_finished_spans()
     assert benchmark.parent is not None
     assert benchmark.parent.span_id == outer.get_span_context().span_id

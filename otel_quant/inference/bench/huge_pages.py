@@ -2,8 +2,8 @@
 
 Where the kernel happens to put pages of 4 KiB decides how often they get in each other's way in the
 processor's caches, for as long as a process lives: medians of the same model differed by up to a
-quarter between processes on an idle machine, with rounds that differed by less than 1 %. In pages of 2 MiB they
-differed by 5 % at most.
+quarter between processes on an idle machine, while rounds of one process agreed within 5 %. In pages
+of 2 MiB medians differed by 5 % at most.
 """
 
 from __future__ import annotations

@@ -24,3 +24,11 @@ def complete(tmp_path: Path) -> Path:
     path = tmp_path / "p.yaml"
     path.write_text(COMPLETE)
     return path
+
+
+@pytest.fixture
+def folder_without_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory of a repository that has no file of limits."""
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)

@@ -4,7 +4,7 @@ python3 scripts/test.py            everything; the stack's tests where their ser
 python3 scripts/test.py --servers  builds the servers that are missing, beside the other tests
 python3 scripts/test.py --lint     ruff and mypy first
 python3 scripts/test.py --slow     the tests too that only repeat others for the sake of rare races
-python3 scripts/test.py --fast     the unit tests only, on this Python, within a minute
+python3 scripts/test.py --fast     the unit tests only, on this Python, in a minute or two
 python3 scripts/test.py -k yaml    what follows goes to pytest
 """
 
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     took = [("environment", time.monotonic() - began, _cpu())]
     if chosen or "--fast" in asked:
         code = _build(programs) if "--servers" in asked else 0
-        return code or _pytest(programs, *slow, *(chosen or ["tests/unit"]))
+        return code or _pytest(programs, *slow, *(chosen or [*TWO, "tests/unit"]))
     with ExitStack() as stack:
         return _in_turn(_stages(programs, asked, slow, stack), took)
 
@@ -70,7 +70,7 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
     if "--lint" in asked:
         yield "lint", lambda: _lint(programs)
     builder = _start_builder(programs, stack) if "--servers" in asked else None
-    yield "unit tests", lambda: _pytest(programs, *slow, "tests/unit")
+    yield "unit tests, two at a time", lambda: _pytest(programs, *TWO, *slow, "tests/unit")
     yield "oldest versions", _oldest
     yield from _other_pythons(slow)
     yield (

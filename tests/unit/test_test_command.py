@@ -78,7 +78,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
 
 TWO = "-n 2 --no-loadscope-reorder"
 FOUR = "-n 4 --no-loadscope-reorder"
-UNIT = ["tests/unit", "--noconftest tests/oldest"]
+UNIT = [f"{TWO} tests/unit", "--noconftest tests/oldest"]
 SIDE_BY_SIDE = f"{TWO} -m not alone tests/oldest tests/integration"
 ALONE = "-m alone tests/integration"
 STACK = f"{FOUR} tests/stack"
@@ -97,7 +97,7 @@ def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
     assert run("--slow") == (
         0,
         [
-            "--slow tests/unit",
+            f"{TWO} --slow tests/unit",
             UNIT[1],
             f"{TWO} -m not alone --slow tests/oldest tests/integration",
             "-m alone --slow tests/integration",
@@ -108,7 +108,7 @@ def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
 
 
 def test_fast_runs_only_the_unit_tests(run: RunTests) -> None:
-    assert run("--fast") == (0, ["tests/unit"])
+    assert run("--fast") == (0, UNIT[:1])
 
 
 def test_every_other_python_runs_the_unit_tests(run: RunTests) -> None:
@@ -127,7 +127,7 @@ def test_the_summary_has_the_time_of_each_part_and_the_missing_pythons(
     assert head.split() == ["stage", "seconds", "of", "CPU", "time"]
     assert [re.sub(r"( +\d+){2}$", "", line) for line in table] == [
         "environment",
-        "unit tests",
+        "unit tests, two at a time",
         "oldest versions",
         f"unit tests, Python {missing}: left out, none on PATH or in pyenv",
         f"unit tests, Python {found}",

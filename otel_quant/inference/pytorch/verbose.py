@@ -53,7 +53,7 @@ def read_verbose(text: str) -> VerboseOutput:
             if bracket and name.isalnum():
                 modules.setdefault(("MKL", name, "", ""), []).append(module)
             elif _FOR in line:
-                facts["MKL's processor"] = printable(
+                facts["MKL's instruction set"] = printable(
                     line.split(_FOR, 2)[-1].split(",")[0], _LONGEST
                 )
     kernels = [

@@ -293,7 +293,7 @@ def test_what_libraries_say_is_told_by_module() -> None:
         ),
         {
             "oneDNN's instruction set": "Intel AVX-512 with Intel DL Boost",
-            "MKL's processor": "Intel(R) 64 architecture",
+            "MKL's instruction set": "Intel(R) 64 architecture",
         },
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import seconds
+from otel_quant.cli.argument_types import seconds, whole_number
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.cli.measured_models import (
     FAILED,
@@ -21,12 +21,19 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.rendering.table import printable
+from otel_quant.rendering.table import printable, terminal_width
 
 if TYPE_CHECKING:
     from otel_quant.inference.bench.results import BenchResult
 
-_REPEATED: Final = {"--baseline": "baseline", "--data": "data", "--threads": "threads"}
+_MOST_PROCESSES: Final = 1000
+
+_REPEATED: Final = {
+    "--baseline": "baseline",
+    "--processes": "processes",
+    "--data": "data",
+    "--threads": "threads",
+}
 _LISTS: Final = {
     "--input": "inputs",
     "--dim": "dims",
@@ -52,6 +59,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time for the timed calls of each variant, at most; five rounds run in any case "
         "(default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=whole_number("processes", _MOST_PROCESSES),
+        metavar="N",
+        help="measure each variant in N processes, one after the other, and take their median "
+        "(default: 5, or 1 where a variant takes more than a minute to make)",
     )
     parser.add_argument(
         "--one-by-one",
@@ -85,6 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     asked = BenchOptions(
         options.baseline,
         options.seconds,
+        options.processes,
         options.one_by_one,
         session_options(options),
         OnnxInputs(inputs, dims, options.data),
@@ -133,7 +148,7 @@ def _print(result: BenchResult, form: str) -> None:
         return
     from otel_quant.rendering.bench_report import bench_report
 
-    sys.stdout.writelines(bench_report(result, form))
+    sys.stdout.writelines(bench_report(result, form, terminal_width(sys.stdout)))
 
 
 COMMAND: Final = Command(

@@ -21,7 +21,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.rendering.table import printable
+from otel_quant.rendering.table import printable, terminal_width
 
 if TYPE_CHECKING:
     from otel_quant.inference.measure import Measured
@@ -211,7 +211,8 @@ def _print(result: InferenceResult, options: argparse.Namespace) -> None:
         return
     from otel_quant.rendering.inference_report import report
 
-    sys.stdout.writelines(report(result, options.format, options.top))
+    width = terminal_width(sys.stdout)
+    sys.stdout.writelines(report(result, options.format, options.top, width))
 
 
 COMMAND: Final = Command(

@@ -173,19 +173,32 @@ def measurement_of(
 
 
 def role_of(kernels: Iterable[RanKernel]) -> Role:
-    """Returns what a model is by the kernels that ran.
+    """Returns what a model is by the kernels that ran."""
+    is_quantized = any(
+        tells_quantized(
+            kernel.op_type, kernel.macs, (operand.split(" ")[0] for operand in kernel.inputs)
+        )
+        for kernel in kernels
+    )
+    return "quantized" if is_quantized else "float"
+
+
+def tells_quantized(operator: str, macs: int | None, types: Iterable[str]) -> bool:
+    """Returns whether only quantized models have such an operator.
 
     Args:
-        kernels: The kernels. One that only converts its input, as of an image, does not count.
+        operator: Its name in ONNX or in PyTorch.
+        macs: Its MACs. One that only converts its input, as of an image, does not count.
+        types: Types of its operands.
     """
-    for kernel in kernels:
-        if _BY_NAME.search(kernel.op_type):
-            return "quantized"
-        if kernel.macs and kernel.op_type not in CONVERSIONS:
-            types = (operand.split(" ")[0] for operand in kernel.inputs)
-            if any(each.startswith(_EIGHT_BITS) for each in types):
-                return "quantized"
-    return "float"
+    if _BY_NAME.search(operator):
+        return True
+    return bool(macs) and operator not in CONVERSIONS and any(map(is_of_few_bits, types))
+
+
+def is_of_few_bits(type_name: str) -> bool:
+    """Returns whether a float model's numbers are not of this type."""
+    return type_name.startswith(_EIGHT_BITS)
 
 
 def _model(model: ModelResult) -> MeasuredModel:

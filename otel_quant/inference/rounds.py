@@ -9,12 +9,13 @@ from math import ceil
 from statistics import median, quantiles
 from typing import Final, TypeVar
 
+from otel_quant.inference.noise import compared, noise
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import Latency
 
 ROUNDS: Final = 10
 _FEWEST: Final = 5
-"""Rounds that agree by chance in one case of sixteen; fewer say nothing by themselves."""
+"""Rounds of models that are slow; fewer could hardly be compared."""
 
 _MOST_RUNS: Final = 1000
 _NANO: Final = 1e-9
@@ -99,28 +100,6 @@ def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latenc
         is_apart=apart,
         profiled=profiled,
     )
-
-
-def compared(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:
-    """Returns the ratio of a model's times to another's, and whether the two can be told apart.
-
-    Args:
-        medians: Its own, by round.
-        others: The other's in the same rounds.
-    """
-    ratios = [own / other for own, other in zip(medians, others, strict=False)]
-    ratio = median(ratios)
-    all_agree = _quantile(ratios, 1) > 1 or _quantile(ratios, 9) < 1
-    spread = max(noise(medians), noise(others))
-    return ratio, all_agree and (len(ratios) >= _FEWEST or abs(ratio - 1) > spread)
-
-
-def noise(medians: Sequence[float]) -> float:
-    """Returns half the distance of the quartiles as a share of the median."""
-    if len(medians) < 2:
-        return 0.0
-    low, middle, high = quantiles(medians, n=4, method="inclusive")
-    return (high - low) / 2 / middle
 
 
 def usual(times: Sequence[float]) -> float:

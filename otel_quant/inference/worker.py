@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -35,15 +36,19 @@ class Worker:
     Args:
         module: What runs in it; it answers requests as ``answering.py`` has it.
         variables: What its environment has beside ours.
+        folder: That of a process before it, whose files it finds; None for a new one.
 
     Attributes:
         folder: What its files are in; removed by :meth:`close`.
     """
 
     def __init__(
-        self, module: str = _ONNX, variables: Mapping[str, str] = MappingProxyType({})
+        self,
+        module: str = _ONNX,
+        variables: Mapping[str, str] = MappingProxyType({}),
+        folder: Path | None = None,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
         theirs, ours = os.pipe()
         answers, to_us = os.pipe()
         self._said = (self.folder / "said").open("w+", encoding="utf-8", errors="replace")
@@ -119,6 +124,11 @@ class Worker:
 
     def close(self) -> None:
         """Ends the process and removes its files."""
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self) -> None:
+        """Ends the process; its files stay."""
         try:
             os.killpg(self.pid, signal.SIGKILL)  # its session: a compiler starts processes
         except ProcessLookupError:
@@ -130,7 +140,6 @@ class Worker:
             self._requests.close()
         except BrokenPipeError:
             pass
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class ModelProcess:
@@ -169,12 +178,20 @@ class ModelProcess:
             self.close()
             return None
 
+    def restart(self) -> None:
+        """Ends its process, if there is one, and starts another one that finds its files."""
+        self.problem = ""
+        before = self._worker
+        if before is not None:
+            with _uninterrupted():
+                # First the new one: if this command is killed, a process is there to remove the files.
+                self._worker = Worker(self._module, self._variables, before.folder)
+                before.end()
+
     def _started(self) -> Worker:
         if self._worker is None:
-            # Ctrl-C in the middle would leave a process that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            self._worker = Worker(self._module, self._variables)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            with _uninterrupted():
+                self._worker = Worker(self._module, self._variables)
         return self._worker
 
     @property
@@ -187,6 +204,16 @@ class ModelProcess:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Has Ctrl-C wait, which in the middle would leave a process that nobody knows."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _first_line(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from otel_quant.inference.bench.results import BenchResult, CallTime, VariantResult
@@ -12,14 +12,17 @@ from otel_quant.rendering.spreadsheet import csv_lines
 from otel_quant.rendering.units import counted, digits_text, share_text, size
 
 _ABSENT: Final = "-"
+_SPARE: Final = ("largest difference", "IQR", "to compile", "to quantize", "ratio", "on disk")
+"""Columns that a narrow terminal does without."""
 
 
-def bench_report(result: BenchResult, form: str) -> Iterator[str]:
+def bench_report(result: BenchResult, form: str, width: int | None = None) -> Iterator[str]:
     """Renders a result, piece by piece.
 
     Args:
         result: What was measured.
         form: ``table``, ``markdown``, ``csv`` or ``json``.
+        width: Columns of the terminal; None for any width.
     """
     if form == "json":
         yield result.to_json()
@@ -28,7 +31,8 @@ def bench_report(result: BenchResult, form: str) -> Iterator[str]:
             tuple(_CSV), ([get(each) for get in _CSV.values()] for each in result.variants)
         )
     else:
-        yield _FOR_PEOPLE[form](_parts(result))
+        parts = _parts(result)
+        yield as_markdown(parts) if form == "markdown" else as_text(parts, width)
 
 
 def _parts(result: BenchResult) -> Iterator[Part]:
@@ -41,12 +45,13 @@ def _parts(result: BenchResult) -> Iterator[Part]:
 
 def bench_settings(result: BenchResult) -> Mapping[str, str]:
     """Returns how it was measured, as names and values."""
-    noise = result.noise
+    between = (("rounds", result.noise), ("processes", result.process_spread))
+    noise = (f"{share_text(part)} between {of}" for of, part in between if part is not None)
     found = {
         "baseline": result.baseline,
         **result.settings,
         "machine": f"{counted(result.cores, 'core')}, load {result.load:.2f} before",
-        "noise": "" if noise is None else f"{share_text(noise)} between rounds at most",
+        "noise": f"{text} at most" if (text := ", ".join(noise)) else "",
     }
     return {name: text for name, text in found.items() if text}
 
@@ -58,7 +63,7 @@ def variant_table(result: BenchResult) -> Table:
         for each in result.variants
     )
     names = ("variant", *(name for name, _ in _CELLS), "")
-    return Table(names, ("", *(unit for _, unit in _CELLS), ""), tuple(rows))
+    return Table(names, ("", *(unit for _, unit in _CELLS), ""), tuple(rows), spare=_SPARE)
 
 
 def variant_notes(result: BenchResult) -> tuple[str, ...]:
@@ -139,6 +144,7 @@ _CSV: Final[Mapping[str, Callable[[VariantResult], str | int | float | None]]] =
     "median_seconds": lambda each: None if each.call is None else each.call.median,
     "iqr_seconds": lambda each: None if each.call is None else each.call.iqr,
     "noise": lambda each: None if each.call is None else each.call.noise,
+    "processes": lambda each: None if each.call is None else len(each.call.processes),
     "speedup": lambda each: each.call.speedup if each.call and each.call.is_apart else None,
     "process_peak_bytes": lambda each: None if each.memory is None else each.memory.process,
     "gpu_peak_bytes": lambda each: None if each.memory is None else each.memory.gpu,
@@ -149,9 +155,4 @@ _CSV: Final[Mapping[str, Callable[[VariantResult], str | int | float | None]]] =
     "sqnr_db": lambda each: None if each.error is None else each.error.sqnr,
     "largest_difference": lambda each: None if each.error is None else each.error.max_abs,
     "problem": lambda each: each.problem or each.error_problem,
-}
-
-_FOR_PEOPLE: Final[Mapping[str, Callable[[Iterable[Part]], str]]] = {
-    "table": as_text,
-    "markdown": as_markdown,
 }

@@ -30,20 +30,22 @@ _MICRO: Final = 1e-6
 _Value = TypeVar("_Value")
 
 
-def report(result: InferenceResult, form: str, top: int) -> Iterator[str]:
+def report(result: InferenceResult, form: str, top: int, width: int | None = None) -> Iterator[str]:
     """Renders a result, piece by piece.
 
     Args:
         result: What was measured.
         form: ``table``, ``markdown``, ``csv`` or ``json``.
         top: Nodes of each model in tables for people; the others have each kernel.
+        width: Columns of the terminal; None for any width.
     """
     if form == "json":
         yield result.to_json()
     elif form == "csv":
         yield from _csv(result.bounded())
     else:
-        yield _FOR_PEOPLE[form](parts(result, top))
+        shown = parts(result, top)
+        yield as_markdown(shown) if form == "markdown" else as_text(shown, width)
 
 
 def parts(result: InferenceResult, top: int) -> Iterator[Part]:
@@ -169,13 +171,15 @@ def latency_table(models: Sequence[ModelResult]) -> Table:
         "profiled",
         "against the first",
     )
-    return Table(header, ("", "ms", "ms", "ms", "", "ms", "", "", ""), tuple(rows))
+    return Table(
+        header, ("", "ms", "ms", "ms", "", "ms", "", "", ""), tuple(rows), spare=_SPARE_TIMES
+    )
 
 
 def _ratio_text(ratio: float | None, is_apart: bool | None) -> str:
     if ratio is None:
         return ""
-    return f"x {ratio:.3f}" if is_apart else f"no difference beyond the noise (x {ratio:.3f})"
+    return f"x {ratio:.3f}" if is_apart else f"within noise (x {ratio:.3f})"
 
 
 def memory_table(models: Sequence[ModelResult]) -> Table:
@@ -187,8 +191,20 @@ def memory_table(models: Sequence[ModelResult]) -> Table:
         assert model.memory is not None
         rows.append((model.path, *(_size_text(get(model.memory)) for _, get in sizes)))
     header = ("model", *(name for name, _ in sizes))
-    return Table(header, ("",) * len(header), tuple(rows))
+    return Table(header, ("",) * len(header), tuple(rows), spare=_SPARE_SIZES)
 
+
+_SPARE_TIMES: Final = ("profiled", "first run", "runs", "p10", "p90")
+_SPARE_SIZES: Final = (
+    "peak until the first run",
+    "grown by the session",
+    "allocated in all",
+    "arena in use",
+    "arena",
+    "grown by a run",
+)
+_SPARE_OF_KERNELS: Final = ("operands and results", "allocated", "rate", "provider")
+"""Columns that a narrow terminal does without; so those above."""
 
 _SIZES: Final[Sequence[tuple[str, Callable[[MemoryUse], int | None]]]] = (
     ("peak while running", lambda memory: memory.peak),
@@ -302,6 +318,7 @@ def _of_what_is_known(
         tuple(units[i] for i in kept),
         tuple(tuple(row[i] for i in kept) for row in rows),
         left,
+        _SPARE_OF_KERNELS,
     )
 
 
@@ -328,7 +345,8 @@ def backend_table(kernels: Sequence[BackendKernel]) -> Table:
         )
         for each in kernels
     ]
-    return Table(("kernel below the operators", "calls", "module", "types"), ("",) * 4, tuple(rows))
+    header = ("kernel below the operators", "calls", "module", "types")
+    return Table(header, ("",) * len(header), tuple(rows), spare=("types",))
 
 
 def node_table(kernels: Sequence[RanKernel], top: int, unit: Unit) -> tuple[Table, int]:
@@ -460,9 +478,3 @@ def _said_of(kernel: RanKernel, findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         if kernel.name in finding.kernels:
             yield finding.sentence
-
-
-_FOR_PEOPLE: Final[Mapping[str, Callable[[Iterable[Part]], str]]] = {
-    "table": as_text,
-    "markdown": as_markdown,
-}

@@ -11,12 +11,14 @@ from statistics import median
 from typing import Any, Final
 
 from otel_quant.cost import CostError, InputSpec
+from otel_quant.cost.dtypes import name_of
 from otel_quant.cost.errors import printable
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.inference.bench.huge_pages import with_huge_pages
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.measure import options_of
+from otel_quant.inference.measurement import tells_quantized
 from otel_quant.inference.options import Options
 from otel_quant.inference.subjects import UnreadableError, measured_model
 from otel_quant.inference.worker import ModelProcess
@@ -65,9 +67,10 @@ class Entry(ABC):
         quantize: Seconds of the function that made it, if one did.
         compile: Seconds that are compilation without doubt.
         first: Seconds of the first calls, one by one.
-        rounds: Seconds of a call in each block of each round.
+        processes: Seconds of a call in each block of each round, by process.
         marks: Bytes: the marks of memory until the calls are timed, and while they are.
         disk: Bytes that it takes on disk.
+        is_quantized: Whether it is; None if that is not known.
         outputs: Names of the outputs, and the file that has them.
         no_outputs: Why there are none; empty if there are.
     """
@@ -82,18 +85,33 @@ class Entry(ABC):
         self.quantize: float | None = None
         self.compile = 0.0
         self.first: Sequence[float] = ()
-        self.rounds: list[Sequence[float]] = []
+        self.processes: list[list[Sequence[float]]] = [[]]
         self.marks: list[Mapping[str, int | None]] = []
         self.disk: int | None = None
+        self.is_quantized: bool | None = None
         self.outputs: tuple[Sequence[str], bytes] | None = None
 
-    def medians(self) -> Sequence[float]:
-        """Returns the seconds of a call in each round."""
-        return [median(each) for each in self.rounds]
+    def medians(self) -> Sequence[Sequence[float]]:
+        """Returns the seconds of a call in each round, by process."""
+        return [[median(each) for each in rounds] for rounds in self.processes]
+
+    def rounds(self) -> Sequence[Sequence[float]]:
+        """Returns the seconds of a call in each block of each round of all processes."""
+        return [each for rounds in self.processes for each in rounds]
 
     @abstractmethod
     def prepare(self) -> None:
         """Makes the variant and calls it for the first times."""
+
+    def repeat(self) -> None:
+        """Does so in another process, for rounds that do not depend on what stays with a process."""
+        self.processes.append([])
+        self.process.restart()
+        self._make()
+
+    @abstractmethod
+    def _make(self) -> Any:
+        """Makes the variant in its process and calls it there; None if that failed."""
 
     @abstractmethod
     def time(self, seconds: float) -> None:
@@ -115,7 +133,9 @@ class Entry(ABC):
             return None
         found = self.process.ask(request, **arguments)
         if self.process.problem:
-            self.problem = f"{doing} failed: {self.process.problem}"
+            number = len(self.processes)
+            which = f" in process {number}" if number > 1 else ""
+            self.problem = f"{doing}{which} failed: {self.process.problem}"
         return found
 
     def take_outputs(self) -> None:
@@ -155,15 +175,12 @@ class TorchEntry(Entry):
         self._reference, self._threads, self.fed = reference, threads, fed
 
     def prepare(self) -> None:
-        """Loads the script, makes the variant and calls it for the first times."""
-        if self._needs_script:
-            loaded = self.ask("loading the script", "load", reference=self._reference)
-            self.fed = loaded["fed"] if loaded is not None else ()
-        made = self.ask("making it", "make", name=self.name, threads=self._threads)
-        first = self.ask("its first call", "first")
+        """Makes the variant and calls it for the first times."""
+        found = self._make()
         marks = self.ask("its first call", "marks", resets=True)
-        if made is None or first is None or marks is None:
+        if found is None or marks is None:
             return
+        made, first = found
         self.quantize, self.first, self.marks = made["took"], first, [marks]
         self.provider = "cuda" if made["gpu"] else "cpu"
         self.facts = {
@@ -172,11 +189,21 @@ class TorchEntry(Entry):
             "GPU": made["gpu"],
         }
 
+    def _make(self) -> Any:
+        if self._needs_script:
+            loaded = self.ask("loading the script", "load", reference=self._reference)
+            if len(self.processes) == 1:  # whose outputs are compared
+                self.fed = loaded["fed"] if loaded is not None else ()
+        self._needs_script = True  # another process has not loaded it
+        made = self.ask("making it", "make", name=self.name, threads=self._threads)
+        first = self.ask("its first call", "first")
+        return None if made is None or first is None else (made, first)
+
     def time(self, seconds: float) -> None:
         """Adds a round by torch's ``Timer``; of one call at least."""
         times = self.ask("timing it", "time", seconds=seconds)
         if times is not None:
-            self.rounds.append(times)
+            self.processes[-1].append(times)
 
     def finish(self) -> None:
         """Takes the marks of memory, the outputs and the size of the state dict."""
@@ -185,7 +212,9 @@ class TorchEntry(Entry):
             return
         self.marks.append(marks)
         self.take_outputs()
-        self.disk = self.process.ask("size")
+        weights = self.process.ask("weights")
+        if weights is not None:
+            self.disk, self.is_quantized = weights["bytes"], weights["is_quantized"]
 
 
 class OnnxEntry(Entry):
@@ -203,6 +232,7 @@ class OnnxEntry(Entry):
     def __init__(self, name: str, path: str, fed: OnnxInputs, options: Options) -> None:
         super().__init__(name, ModelProcess(variables=with_huge_pages(os.environ)))
         self._path, self._fed, self._options = path, fed, options
+        self._request: Mapping[str, Any] = {}
         self._warm = 1.0
         self._has_mark = False
 
@@ -237,17 +267,16 @@ class OnnxEntry(Entry):
         except UnreadableError as error:
             self._cannot_load(str(error))
             return
-        loaded = self.ask(
-            "loading it",
-            "load",
-            path=self._path,
-            options=asdict(options_of(model, self._options)),
-            subject=asdict(model.subject),
-        )
+        self._request = {
+            "path": self._path,
+            "options": asdict(options_of(model, self._options)),
+            "subject": asdict(model.subject),
+        }
+        loaded = self._make()
         if loaded is None:
             return
         self.first, self.compile = [loaded["first"] * _NANO], loaded["made"] * _NANO
-        self._warm, self._has_mark = loaded["warm"] * _NANO, loaded["mark_reset"]
+        self._has_mark = loaded["mark_reset"]
         self.marks = [{"process": loaded["load_peak"]}]
         self.provider = loaded["providers"][0]
         self.facts = {
@@ -262,13 +291,20 @@ class OnnxEntry(Entry):
         ]
         values = [value for op in model.file.ops for value in op.inputs if value is not None]
         self.disk = file_bytes(model.file.model, values)
+        self.is_quantized = _is_quantized(model.file)
+
+    def _make(self) -> Any:
+        loaded = self.ask("loading it", "load", **self._request)
+        if loaded is not None:
+            self._warm = loaded["warm"] * _NANO
+        return loaded
 
     def time(self, seconds: float) -> None:
         """Adds a round of as many runs as fit by the usual one, at most 1,000."""
         times = min(_MOST_RUNS, ceil(seconds / self._warm))
         found = self.ask("timing it", "run", times=times)
         if found is not None:
-            self.rounds.append([each * _NANO for each in found])
+            self.processes[-1].append([each * _NANO for each in found])
 
     def finish(self) -> None:
         """Takes the mark of memory and the outputs."""
@@ -276,3 +312,14 @@ class OnnxEntry(Entry):
         if memory is not None:
             self.marks.append({"process": memory["peak"] if self._has_mark else None})
             self.take_outputs()
+
+
+def _is_quantized(file: FileGraph) -> bool:
+    return any(
+        tells_quantized(
+            op.kind,
+            run.macs.contraction if run.macs is not None else None,
+            (name_of(value.dtype) for value in op.inputs if value is not None),
+        )
+        for op, run in file.runs.items()
+    )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from math import ceil
 from statistics import median
 from typing import Final
 
@@ -20,11 +21,16 @@ from otel_quant.inference.bench.entries import (
     torch_process,
 )
 from otel_quant.inference.bench.huge_pages import with_huge_pages
-from otel_quant.inference.bench.noise import is_settled, quartile_distance, speedup
+from otel_quant.inference.bench.noise import (
+    is_settled,
+    quartile_distance,
+    speedup,
+    without_extremes,
+)
 from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
+from otel_quant.inference.noise import noise
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import OutputError
-from otel_quant.inference.rounds import noise
 from otel_quant.inference.variants import VariantsError
 from otel_quant.inference.worker import ModelProcess
 
@@ -32,7 +38,16 @@ ROUND: Final = 0.2
 """Seconds of a variant in a round; torch's own default of a range."""
 
 _ROUNDS: Final = 10
+"""Rounds of each process, if time suffices."""
+
 _FEWEST: Final = 5
+"""Rounds of all processes together, whatever they take."""
+
+PROCESSES: Final = 5
+"""Processes of a variant: those of the same model differ by up to 5 %, what they have in the middle by less than 3 %."""
+
+LONG: Final = 60.0
+"""Seconds to make a variant beyond which it has only one process, unless the user asks for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,9 @@ class BenchOptions:
 
     Attributes:
         baseline: Variant that the others are compared with; None for the first.
-        seconds: Time for the timed calls of each variant, at most.
+        seconds: Time for the timed calls of each variant.
+        processes: Processes of each variant, one after the other; None for ``PROCESSES``, or one
+            where a variant takes ``LONG`` to make.
         one_by_one: Whether a variant's process ends before the next one's begins.
         session: How sessions of ONNX files are made; its threads are those of torch too.
         fed: What ONNX files are fed, without a script.
@@ -49,6 +66,7 @@ class BenchOptions:
 
     baseline: str | None
     seconds: float
+    processes: int | None
     one_by_one: bool
     session: Options
     fed: OnnxInputs
@@ -74,12 +92,8 @@ def bench(references: Sequence[str], options: BenchOptions, command: str) -> Ben
         entries = _entries(references, options, processes)
         processes += [entry.process for entry in entries]
         base = _baseline(entries, options.baseline)
-        if options.one_by_one:
-            for entry in entries:
-                _measure([entry], options.seconds)
-                entry.process.close()
-        else:
-            _measure(entries, options.seconds)
+        for together in [[entry] for entry in entries] if options.one_by_one else [entries]:
+            _measure(together, options)
     finally:
         for process in processes:
             process.close()
@@ -139,25 +153,45 @@ def _baseline(entries: Sequence[Entry], name: str | None) -> Entry:
     return found[0]
 
 
-def _measure(entries: Sequence[Entry], seconds: float) -> None:
+def _measure(entries: Sequence[Entry], options: BenchOptions) -> None:
+    """Measures variants in turn, in one process of each after another."""
+    wanted: dict[Entry, int] = {}
     for entry in entries:
+        began = time.perf_counter()
         entry.prepare()
+        is_long = time.perf_counter() - began > LONG
+        wanted[entry] = options.processes or (1 if is_long else PROCESSES)
+    _time(entries, options.seconds, min(wanted.values()))
+    for entry in entries:
+        entry.finish()
+        if wanted[entry] == 1:
+            entry.process.close()
+    for number in range(1, max(wanted.values())):
+        others = [entry for entry in entries if wanted[entry] > number and not entry.problem]
+        for entry in others:
+            entry.repeat()
+        _time(others, options.seconds, max(wanted.values()))
+    for entry in entries:
+        entry.process.close()
+
+
+def _time(entries: Sequence[Entry], seconds: float, processes: int) -> None:
+    """Adds rounds of a process: its share of all that are needed."""
     each = min(ROUND, seconds / _ROUNDS)
-    spent = dict.fromkeys((entry.name for entry in entries), 0.0)
+    fewest = ceil(_FEWEST / processes)
+    spent = dict.fromkeys(entries, 0.0)
     number = 0
     while alive := [entry for entry in entries if not entry.problem]:
-        if number >= _FEWEST and max(spent[entry.name] for entry in alive) >= seconds:
+        if number >= fewest and max(spent[entry] for entry in alive) >= seconds / processes:
             break
-        if number >= _ROUNDS and all(is_settled(entry.medians()) for entry in alive):
+        if number >= _ROUNDS and all(is_settled(entry.medians()[-1], processes) for entry in alive):
             break
         turn = number % len(alive)
         for entry in [*alive[turn:], *alive[:turn]]:  # the first of a round is after a pause
             began = time.perf_counter()
             entry.time(each)
-            spent[entry.name] += time.perf_counter() - began
+            spent[entry] += time.perf_counter() - began
         number += 1
-    for entry in entries:
-        entry.finish()
 
 
 def _result(entry: Entry, base: Entry) -> VariantResult:
@@ -165,11 +199,11 @@ def _result(entry: Entry, base: Entry) -> VariantResult:
     if entry.problem:
         return result
     beside = None if entry is base or base.problem else base
-    medians = entry.medians()
-    usual = median(medians)
+    usual = median(entry.medians()[0])
     error, no_error = (None, "") if entry is base else _error(entry, base)
     return replace(
         result,
+        is_quantized=entry.is_quantized,
         provider=entry.provider,
         call=_call(entry, beside),
         memory=_memory(entry, beside),
@@ -182,10 +216,15 @@ def _result(entry: Entry, base: Entry) -> VariantResult:
 
 
 def _call(entry: Entry, beside: Entry | None) -> CallTime:
-    times = [each for found in entry.rounds for each in found]
-    medians = entry.medians()
+    rounds, medians = entry.rounds(), entry.medians()
+    processes = tuple(map(median, medians))
     found = CallTime(
-        median(medians), quartile_distance(entry.rounds), len(times), len(medians), noise(medians)
+        without_extremes(processes),
+        quartile_distance(rounds),
+        sum(map(len, rounds)),
+        len(rounds),
+        noise([median(each) for each in rounds]),
+        processes=processes,
     )
     if beside is None:
         return found
@@ -240,7 +279,7 @@ def _settings(entries: Sequence[Entry], options: BenchOptions) -> Mapping[str, s
             found[name] = next(iter(texts.values()))
         else:
             found |= {f"{name} of {each}": text for each, text in texts.items()}
-    rounds = max((len(entry.rounds) for entry in measured), default=0)
+    rounds = max((len(entry.rounds()) for entry in measured), default=0)
     order = "one variant after the other" if options.one_by_one else "the variants in turn"
     inputs = measured[0].fed if measured else ()
     return {
@@ -250,4 +289,13 @@ def _settings(entries: Sequence[Entry], options: BenchOptions) -> Mapping[str, s
         if with_huge_pages(os.environ)
         else "in pages as the system gives them",
         "rounds": f"{rounds} of {min(ROUND, options.seconds / _ROUNDS):g} s or longer, {order}",
+        "processes": _processes(measured),
     }
+
+
+def _processes(measured: Sequence[Entry]) -> str:
+    most = max((len(entry.processes) for entry in measured), default=0)
+    fewer = [
+        f"{len(each.processes)} of {each.name}" for each in measured if len(each.processes) < most
+    ]
+    return ", ".join((f"{most} of each variant", *fewer)) if most else ""

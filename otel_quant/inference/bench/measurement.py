@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_quant.inference.bench.results import BenchResult, VariantResult
-from otel_quant.inference.measurement import MeasuredModel, Measurement
+from otel_quant.inference.measurement import MeasuredModel, Measurement, Role
 
 
 def measurement_of_bench(result: BenchResult, began_ns: int, ended_ns: int) -> Measurement:
@@ -36,6 +36,7 @@ def _model(variant: VariantResult) -> MeasuredModel:
     return MeasuredModel(
         name,
         path,
+        role=_role(variant),
         provider=variant.provider or None,
         median=call.median,
         speedup=call.speedup if call.is_apart else None,
@@ -43,3 +44,9 @@ def _model(variant: VariantResult) -> MeasuredModel:
         weights=variant.disk,
         sqnr=None if error is None else error.sqnr,
     )
+
+
+def _role(variant: VariantResult) -> Role | None:
+    if variant.is_quantized is None:
+        return None
+    return "quantized" if variant.is_quantized else "float"

@@ -5,40 +5,30 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from math import log, log1p, sqrt
-from statistics import quantiles
+from math import exp, log, log1p, sqrt
+from statistics import mean, median, stdev
 from typing import Final
 
-from otel_quant.inference.rounds import compared, noise
+from otel_quant.inference.noise import ERROR_OF_MEDIAN, OF_PROCESSES, compared, noise
 
 SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
-PROCESSES: Final = 0.08
-"""How far two processes of the same model may differ for as long as they live, however quiet their
-rounds (7 % were measured, 5 % with huge pages): less is no difference between variants."""
-
-_STANDARD_ERRORS: Final = 3
-"""A difference is that many standard errors at least: chance alone makes one in 370 comparisons."""
-
-_OF_FEW_ROUNDS: Final[Mapping[int, float]] = {
-    5: 17.3, 6: 8.9, 7: 6.5, 8: 5.7, 9: 5.0, 10: 4.4, 11: 3.9, 12: 3.6, 13: 3.3, 14: 3.1,
+_OF_FEW_PROCESSES: Final[Mapping[int, float]] = {
+    3: 19.2, 4: 9.2, 5: 6.6, 6: 5.5, 7: 4.9, 8: 4.5, 9: 4.3, 10: 4.1,
 }  # fmt: skip
-"""The same where the standard error itself comes from few rounds, of 200,000 draws of normal values."""
-
-_ERROR_OF_MEDIAN: Final = 1.2533 / 0.6745
-"""Standard error of the median of n normal values, times the root of n, for half the distance of
-their quartiles: that of a mean is smaller by the root of pi / 2, and 0.6745 standard deviations are
-half the distance."""
+"""Standard errors of the mean of few processes that chance alone exceeds in one of 370 comparisons:
+Student's distribution with one degree of freedom less."""
 
 
-def is_settled(medians: Sequence[float]) -> bool:
-    """Returns whether more rounds would change the median of a variant's rounds by little.
+def is_settled(medians: Sequence[float], processes: int) -> bool:
+    """Returns whether more rounds would change the median of all of a variant's rounds by little.
 
     Args:
-        medians: Of its rounds.
+        medians: Of the rounds of one process.
+        processes: How many there are.
     """
-    return 2 * _ERROR_OF_MEDIAN * noise(medians) / sqrt(len(medians)) <= SETTLED
+    return 2 * ERROR_OF_MEDIAN * noise(medians) / sqrt(len(medians) * processes) <= SETTLED
 
 
 def quartile_distance(rounds: Sequence[Sequence[float]]) -> float:
@@ -55,17 +45,34 @@ def quartile_distance(rounds: Sequence[Sequence[float]]) -> float:
     return high - low
 
 
-def speedup(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:
+def without_extremes(values: Sequence[float]) -> float:
+    """Returns the mean without the lowest and the highest quarter, one of each at least.
+
+    Now and then a process is slower than all others by a quarter, which a mean would show.
+
+    Args:
+        values: Of one process each; of one or two, their mean.
+    """
+    cut = max(1, len(values) // 4) if len(values) > 2 else 0
+    return mean(sorted(values)[cut : len(values) - cut])
+
+
+def speedup(
+    medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
+) -> tuple[float, bool]:
     """Returns how much faster a variant is than another, and whether that is more than noise.
 
     Args:
-        medians: Of its rounds.
-        others: Of the other's, in the same rounds.
+        medians: Of its rounds, by process.
+        others: Of the other's, in the same rounds of the processes beside them.
     """
-    ratio, rounds_agree = compared(medians, others)
-    logs = [log(own / other) for own, other in zip(medians, others, strict=False)]
-    low, _, high = quantiles(logs, n=4, method="inclusive")
-    error = _ERROR_OF_MEDIAN * (high - low) / 2 / sqrt(len(logs))
-    errors = _OF_FEW_ROUNDS.get(max(len(logs), min(_OF_FEW_ROUNDS)), _STANDARD_ERRORS)
-    least = max(log1p(PROCESSES), errors * error)
-    return 1 / ratio, rounds_agree and abs(log(ratio)) > least
+    pairs = [list(zip(*each, strict=False)) for each in zip(medians, others, strict=False)]
+    if len(pairs) < min(_OF_FEW_PROCESSES):
+        owns, of_others = zip(*(pair for each in pairs for pair in each), strict=True)
+        ratio, is_apart = compared(owns, of_others)
+        return 1 / ratio, is_apart
+    logs = [median(log(own / other) for own, other in each) for each in pairs]
+    difference = without_extremes(logs)
+    errors = _OF_FEW_PROCESSES[min(len(logs), max(_OF_FEW_PROCESSES))]
+    is_real = abs(mean(logs)) > errors * stdev(logs) / sqrt(len(logs))
+    return exp(-difference), is_real and abs(difference) > log1p(OF_PROCESSES) / sqrt(len(logs))

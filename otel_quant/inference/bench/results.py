@@ -22,16 +22,17 @@ class CallTime:
     """Time of a call.
 
     Attributes:
-        median: Median of the rounds' medians.
+        median: Mean of the processes' medians, without the lowest and the highest quarter of them.
         iqr: Distance between the quartiles of all blocks of calls, in which each round counts the
             same.
         blocks: Blocks of calls that were timed, in all rounds.
         rounds: Rounds.
         noise: Half the distance between the quartiles of the rounds' medians, as a share of the
             median.
-        speedup: Median of the ratios of the baseline's rounds to the variant's beside them; None
-            for the baseline, and where it was not measured.
+        speedup: The same mean of the median ratio of the baseline's rounds to the variant's
+            beside them in each process; None for the baseline, and where it was not measured.
         is_apart: Whether the machine was quiet enough to tell the two apart.
+        processes: Median of the rounds' medians of each process.
     """
 
     median: float
@@ -41,6 +42,7 @@ class CallTime:
     noise: float
     speedup: float | None = None
     is_apart: bool | None = None
+    processes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class VariantResult:
         name: As the script or the command line has it.
         kind: What runs it: ``torch`` or ``onnx``.
         problem: What failed, with the error's class and first line; empty if nothing did.
+        is_quantized: Whether it is: a torch module by its weights, a file by its operators; None
+            if that is not known.
         provider: First execution provider of an ONNX file, ``cpu`` or ``cuda`` of torch.
         call: None where it was not measured; so the others.
         memory: Its memory.
@@ -82,6 +86,7 @@ class VariantResult:
     name: str
     kind: str
     problem: str = ""
+    is_quantized: bool | None = None
     provider: str = ""
     call: CallTime | None = None
     memory: PeakMemory | None = None
@@ -111,6 +116,12 @@ class BenchResult:
     load: float
     cores: int
     command: str
+
+    @property
+    def process_spread(self) -> float | None:
+        """How far the processes of a variant differ at most; None if there is one of each."""
+        known = [each.call.processes for each in self.variants if each.call is not None]
+        return max((max(each) / min(each) - 1 for each in known if len(each) > 1), default=None)
 
     @property
     def noise(self) -> float | None:

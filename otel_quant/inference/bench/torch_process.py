@@ -13,6 +13,7 @@ from typing import Any, Final
 from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.answering import answer_requests, reset_mark, status
 from otel_quant.inference.feeds import tensor_text
+from otel_quant.inference.pytorch.weights import has_quantized_weights
 from otel_quant.inference.torch_tensors import arrays_in, as_array
 from otel_quant.inference.variants import (
     SEED,
@@ -138,14 +139,20 @@ class _Variant:
         np.savez(path, **{f"a{i}": each for i, (_, each) in enumerate(found)})
         return [name for name, _ in found]
 
-    def size(self) -> int | None:
-        """Returns the bytes of the saved state dict; None where there is none to be saved."""
+    def weights(self) -> Any:
+        """Returns the bytes of the saved state dict and whether it is quantized; None if unknown."""
         import torch
 
         counting: Any = _Counting()
-        with LastResort() as end:
+        with LastResort() as saved:
             torch.save(self._model.state_dict(), counting)
-        return None if end.error is not None else int(counting.bytes)
+        is_quantized = None
+        with LastResort():
+            is_quantized = has_quantized_weights(self._model)
+        return {
+            "bytes": None if saved.error is not None else int(counting.bytes),
+            "is_quantized": is_quantized,
+        }
 
 
 class _Counting:
@@ -171,7 +178,7 @@ def _gpus() -> Sequence[int]:
 
 def _answers(_: Path) -> Mapping[str, Callable[..., Any]]:
     variant = _Variant()
-    names = ("load", "save_inputs", "make", "first", "marks", "time", "outputs", "size")
+    names = ("load", "save_inputs", "make", "first", "marks", "time", "outputs", "weights")
     return {name: getattr(variant, name) for name in names}
 
 

@@ -1,9 +1,11 @@
-"""How many bytes the weights of a model take."""
+"""How many bytes the weights of a model take, and whether they are quantized."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from otel_quant.inference.measurement import is_of_few_bits
 
 
 def weight_bytes(model: Any) -> int | None:
@@ -19,6 +21,21 @@ def weight_bytes(model: Any) -> int | None:
     storages = [tensor.untyped_storage() for tensor in tensors]
     sizes: dict[int, int] = {each.data_ptr(): each.nbytes() for each in storages}
     return sum(sizes.values())
+
+
+def has_quantized_weights(model: Any) -> bool | None:
+    """Returns whether a module has weights of eight bits or fewer; None for what is no module."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return None
+    weights = model.state_dict()
+    if any(type(each).__module__.startswith("torchao.") for each in weights.values()):
+        return True  # its tensors may pack several numbers into 32 bits
+    return any(
+        tensor.is_quantized or is_of_few_bits(str(tensor.dtype).removeprefix("torch."))
+        for tensor in _plain(weights)
+    )
 
 
 def _plain(value: Any) -> Iterator[Any]:

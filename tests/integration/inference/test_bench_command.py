@@ -27,11 +27,15 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is no
 
 
 def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> tuple[str, str]:
-    """Runs the command with a folder for temporary files; nothing may be left in it."""
+    """Runs the command, with one process of each variant unless the arguments have others.
+
+    It has a folder for temporary files; nothing may be left in it.
+    """
+    short = ("--seconds", "0.2", "--processes", "1")
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "bench", "--seconds", "0.2", *arguments],
+        [sys.executable, "-m", "otel_quant", "bench", *short, *arguments],
         cwd=folder,
         env=os.environ | {"TMPDIR": str(temporary), **environment},
         capture_output=True,
@@ -84,7 +88,9 @@ def test_variants_of_torch_and_onnx_stand_side_by_side_and_one_that_fails_is_a_r
     assert 30 < bf16["error"]["sqnr"] < 80
     assert file["error"].get("sqnr", 999) > 100
     assert file["error"]["max_abs"] < 1e-3
-    assert {each["call"]["is_apart"] for each in (bf16, file)} <= {True, False}
+    for each in (bf16, file):
+        assert each["call"]["speedup"] > 0
+        assert isinstance(each["call"]["is_apart"], bool)
 
 
 @needs_torch
@@ -117,8 +123,8 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
     lines = out.splitlines()
     assert err == ""
     assert lines[-1] == (
-        "to repeat: otel-quant bench float.onnx int8.onnx --baseline int8.onnx --threads 1 "
-        "--seconds 0.2"
+        "to repeat: otel-quant bench float.onnx int8.onnx --baseline int8.onnx --processes 1 "
+        "--threads 1 --seconds 0.2"
     )
     settings = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[1 : lines.index("")])
     assert settings["baseline"] == "int8.onnx"
@@ -144,6 +150,43 @@ def test_the_last_line_repeats_the_command_whatever_names_are(
     again, _ = run(tmp_path, *arguments)
     assert again.splitlines()[-1] == line
     assert re.search(r"^baseline +-float$", out, re.MULTILINE)
+
+
+def test_each_variant_is_measured_in_several_processes(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    out, _ = run(tmp_path, *files, "--processes", "3", "--format", "json")
+    result = json.loads(out)
+    assert result["settings"]["processes"] == "3 of each variant"
+    for each in result["variants"]:
+        call = each["call"]
+        assert len(call["processes"]) == 3
+        assert call["median"] == sorted(call["processes"])[1]
+        assert call["rounds"] >= 3 * 2
+
+
+@needs_torch
+def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, pathlib, torch\n"
+        "def once():\n"
+        "    pathlib.Path('made').touch(exist_ok=False)\n"
+        "    return torch.nn.Linear(4, 4)\n"
+        "def always():\n"
+        "    pathlib.Path('ids').open('a').write(f'{os.getpid()} ')\n"
+        "    return torch.nn.Linear(4, 4)\n"
+        "def variants():\n"
+        "    return {'once': once, 'always': always}, torch.ones(1, 4)\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", "--processes", "3", code=1)
+    assert found["once"]["problem"] == (
+        "making it in process 2 failed: FileExistsError: [Errno 17] File exists: 'made'"
+    )
+    assert "call" not in found["once"]
+    assert len(found["always"]["call"]["processes"]) == 3
+    assert len(set((tmp_path / "ids").read_text().split())) == 3
 
 
 @needs_torch
@@ -233,12 +276,16 @@ def test_what_makes_no_sense_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("process", [1, pytest.param(2, marks=needs_torch)])
 def test_nothing_is_left_of_a_command_that_is_stopped(
-    stop: signal.Signals, files: tuple[str, str], tmp_path: Path
+    process: int, stop: signal.Signals, files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text(
         "import subprocess, tempfile, pathlib\n"
         "def variants():\n"
+        "    loaded = pathlib.Path('loaded').open('ab')\n"
+        f"    if loaded.write(b'.') and loaded.tell() < {process}:\n"
+        "        return {'sum': lambda: lambda x: x + x}, 1\n"
         "    child = subprocess.Popen(['sleep', '600'])\n"
         "    pathlib.Path('child').write_text(str(child.pid))\n"
         "    tempfile.mkdtemp()\n"
@@ -293,12 +340,14 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
     assert baseline.attributes == {
         **library,
         "quant.model.name": "int8",
+        "quant.model.role": "quantized",
         "quant.model.path": "int8.onnx",
         "quant.inference.provider": "CPUExecutionProvider",
         "quant.inference.duration.median": pytest.approx(figures["call"]["median"], rel=1e-4),
         "quant.inference.memory.peak": figures["memory"]["process"],
         "quant.inference.weights": figures["disk"],
     }
+    assert other.attributes["quant.model.role"] == "float"
     assert other.attributes["quant.inference.sqnr"] == pytest.approx(
         known["float.onnx"]["error"]["sqnr"], rel=1e-4
     )
@@ -310,7 +359,7 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
 def test_inputs_that_differ_between_processes_are_not_compared(tmp_path: Path) -> None:
     found = variants_of(tmp_path, f"{SCRIPT}:random_inputs", code=1)
     assert found["killed"]["problem"] == (
-        "making it failed: the process that ran it was ended by SIGKILL (probably for want of memory)"
+        "making it failed: the process that ran it was ended by SIGKILL (probably out of memory)"
     )
     assert found["again"]["error_problem"] == "its inputs are not those of fp32"
     assert found["again"]["call"]["median"] > 0
@@ -320,6 +369,9 @@ def test_inputs_that_differ_between_processes_are_not_compared(tmp_path: Path) -
 @needs_torch
 def test_every_kind_of_quantization_that_torch_has_is_measured(tmp_path: Path) -> None:
     found = variants_of(tmp_path, f"{SCRIPT}:of_every_kind", "--one-by-one")
+    assert {name for name, each in found.items() if not each["is_quantized"]} == {
+        "fp32", "compiled"
+    }  # fmt: skip
     assert set(found) >= {"fp32", "x86", "int8", "int8 dynamic", "int4", "pt2e", "compiled"}
     assert {each["problem"] for each in found.values()} == {""}
     for name, each in found.items():

@@ -24,7 +24,8 @@ from tests.fixtures.recorded import RecordedFolder
 FLOAT = VariantResult(
     "fp32",
     "torch",
-    call=CallTime(0.0201, 0.0004, 120, 10, 0.004),
+    is_quantized=False,
+    call=CallTime(0.0201, 0.0004, 120, 10, 0.004, processes=(0.02, 0.0201, 0.0203)),
     memory=PeakMemory(600_000_000, None, 580_000_000),
     disk=14_200_000,
     quantize=0.012,
@@ -33,7 +34,8 @@ FLOAT = VariantResult(
 INT8 = VariantResult(
     "int8",
     "torch",
-    call=CallTime(0.0099, 0.0002, 240, 10, 0.005, 2.03, True),
+    is_quantized=True,
+    call=CallTime(0.0099, 0.0002, 240, 10, 0.005, 2.03, True, (0.0098, 0.0099, 0.0099)),
     memory=PeakMemory(450_000_000, None, 700_000_000, 0.75),
     disk=3_630_000,
     quantize=3.25,
@@ -74,7 +76,7 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
         "torch     2.13.0",
         "rounds    10 of 0.2 s or longer, the variants in turn",
         "machine   2 cores, load 0.25 before",
-        "noise     0.61 % between rounds at most",
+        "noise     0.61 % between rounds, 1.5 % between processes at most",
         "",
         "variant   median  IQR      speed-up     peak memory   ratio  on disk  to quantize  to compile   SQNR  largest difference",
         "              ms   ms                                                           s           s     dB",
@@ -93,15 +95,30 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
     ]
 
 
+def test_a_narrow_terminal_has_fewer_columns() -> None:
+    lines = "".join(bench_report(RESULT, "table", width=80)).splitlines()
+    assert lines[7:15] == [
+        "variant   median      speed-up     peak memory   ratio  on disk   SQNR",
+        "              ms                                                    dB",
+        "--------  ------  ------------  --------------  ------  -------  -----",
+        "fp32        20.1             -          600 MB       -  14.2 MB      -",
+        "int8        9.90        x 2.03          450 MB  x 0.75  3.63 MB   47.3",
+        "again       20.2  within noise          600 MB  x 1.00  14.2 MB  equal",
+        "on a GPU    1.00       x 20.10  2.24 GB of GPU       -        -      -",
+        "compiled       -             -               -       -        -      -  its first call failed: InductorError: no compiler",
+    ]
+    assert lines[15] == "(largest difference, IQR, to compile, to quantize: in a wider terminal)"
+
+
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
     assert "".join(bench_report(RESULT, "csv")).splitlines() == [
-        "variant,kind,median_seconds,iqr_seconds,noise,speedup,process_peak_bytes,gpu_peak_bytes,"
+        "variant,kind,median_seconds,iqr_seconds,noise,processes,speedup,process_peak_bytes,gpu_peak_bytes,"
         "memory_ratio,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,problem",
-        "fp32,torch,0.0201,0.0004,0.004,,600000000,,,14200000,0.012,0,,,",
-        "int8,torch,0.0099,0.0002,0.005,2.03,450000000,,0.75,3630000,3.25,12.5,47.31,0.0203,",
-        "again,torch,0.0202,0.0004,0.0061,,600000000,,1,14200000,,,,0,only one of the two has an output 'more'",
-        "on a GPU,torch,0.001,0,0.001,20.1,900000000,2240000000,,,,,,,its inputs are not those of fp32",
-        "compiled,torch,,,,,,,,,,,,,its first call failed: InductorError: no compiler",
+        "fp32,torch,0.0201,0.0004,0.004,3,,600000000,,,14200000,0.012,0,,,",
+        "int8,torch,0.0099,0.0002,0.005,3,2.03,450000000,,0.75,3630000,3.25,12.5,47.31,0.0203,",
+        "again,torch,0.0202,0.0004,0.0061,0,,600000000,,1,14200000,,,,0,only one of the two has an output 'more'",
+        "on a GPU,torch,0.001,0,0.001,0,20.1,900000000,2240000000,,,,,,,its inputs are not those of fp32",
+        "compiled,torch,,,,,,,,,,,,,,its first call failed: InductorError: no compiler",
     ]
 
 

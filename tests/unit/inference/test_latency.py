@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from otel_quant.inference.noise import compared
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import Latency
 from otel_quant.inference.rounds import Timed, latency, plan
@@ -38,11 +41,32 @@ def test_a_difference_that_not_most_rounds_show_is_none() -> None:
     assert (found.ratio, found.is_apart) == (pytest.approx(1.05), False)
 
 
-def test_a_difference_within_the_noise_is_none_in_few_rounds() -> None:
-    first = Timed(0.1, [[10 * MILLI], [20 * MILLI], [30 * MILLI], [40 * MILLI]])
-    slower = Timed(0.1, [[11 * MILLI], [22 * MILLI], [33 * MILLI], [44 * MILLI]])
-    found = latency(slower, first, None)
-    assert (found.ratio, found.is_apart) == (pytest.approx(1.1), False)
+def test_rounds_that_all_agree_by_chance_are_no_difference() -> None:
+    assert compared([11.0, 14.0, 10.2, 13.0, 12.0], [10.0] * 5) == (1.2, False)
+    assert compared([11.8, 12.1, 12.0, 12.2, 11.9], [10.0] * 5) == (1.2, True)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_one_or_two_rounds_cannot_tell_models_apart(rounds: int) -> None:
+    assert compared([30.0] * rounds, [10.0] * rounds) == (3.0, False)
+
+
+def test_less_than_two_processes_of_a_model_may_differ_by_is_no_difference() -> None:
+    assert compared([10.7] * 10, [10.0] * 10) == (pytest.approx(1.07), False)
+    assert compared([10.9] * 10, [10.0] * 10) == (pytest.approx(1.09), True)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.3])
+@pytest.mark.parametrize("rounds", [3, 4, 5, 10, 20])
+def test_chance_makes_a_difference_in_one_of_370_comparisons_at_most(
+    rounds: int, spread: float
+) -> None:
+    drawn = random.Random(3)
+
+    def draw() -> list[float]:
+        return [drawn.lognormvariate(0, spread) for _ in range(rounds)]
+
+    assert sum(compared(draw(), draw())[1] for _ in range(3700)) <= 20
 
 
 def test_the_runs_that_are_asked_for_are_spread_over_the_rounds() -> None:

@@ -17,6 +17,10 @@ from typing import Any
 
 import pytest
 
+from otel_quant.inference.bench import measure
+from otel_quant.inference.bench.entries import OnnxInputs
+from otel_quant.inference.bench.measure import BenchOptions
+from otel_quant.inference.options import Options
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
@@ -187,6 +191,43 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
     assert "call" not in found["once"]
     assert len(found["always"]["call"]["processes"]) == 3
     assert len(set((tmp_path / "ids").read_text().split())) == 3
+
+
+@needs_torch
+def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "class Sparse(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x).to_sparse()\n"
+        "def variants():\n"
+        "    dense, sparse = torch.nn.Linear(4, 4), Sparse(4, 4)\n"
+        "    return {'dense': dense, 'sparse': sparse}, torch.ones(1, 4)\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", "--processes", "2")
+    dense, sparse = found["dense"], found["sparse"]
+    assert (sparse["disk"], sparse["is_quantized"]) == (dense["disk"], False)
+    assert len(sparse["call"]["processes"]) == 2
+    assert "error" not in sparse
+    assert sparse["error_problem"].startswith(
+        "there are no outputs of sparse: TypeError: can't convert Sparse layout tensor to numpy"
+    )
+
+
+@needs_torch
+def test_a_script_that_takes_long_to_load_is_loaded_in_one_process_of_each_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import time, torch, torch.utils.benchmark\n"
+        "time.sleep(1)\n"
+        "def variants():\n"
+        "    return {name: torch.nn.Linear(4, 4) for name in 'ab'}, torch.ones(1, 4)\n"
+    )
+    monkeypatch.setattr(measure, "LONG", 1.0)
+    options = BenchOptions(None, 0.1, None, False, Options(), OnnxInputs())
+    result = measure.bench([f"{tmp_path / 'script.py'}:variants"], options, "otel-quant bench")
+    assert result.settings["processes"] == "1 of each variant"
 
 
 @needs_torch

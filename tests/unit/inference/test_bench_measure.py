@@ -31,6 +31,7 @@ class Known(Entry):
         took: The order in which variants are made and timed.
         making: Seconds to make it.
         rounds: Seconds of a call in each round, over and over.
+        factors: What these are multiplied by in each process, over and over.
         spent: Seconds that a round takes.
         fails: Number of the process in which it fails, and at what.
     """
@@ -44,6 +45,7 @@ class Known(Entry):
         took: list[str],
         making: float = 1.0,
         rounds: Sequence[float] = (0.01,),
+        factors: Sequence[float] = (1.0,),
         spent: float = 0.25,
         fails: tuple[int, str] = (0, ""),
     ) -> None:
@@ -51,7 +53,8 @@ class Known(Entry):
         self.provider, self.fed = "cpu", ["x float32 2 (checksum 0)"]
         self.first = [0.5, rounds[0], 0.0]
         self._clock, self._took, self._fails = clock, took, fails
-        self._making, self._rounds, self._spent = making, rounds, spent
+        self._making, self._spent = making, spent
+        self._rounds, self._factors = rounds, factors
 
     def _passes(self, what: str, seconds: float) -> bool:
         self._clock[0] += seconds
@@ -69,8 +72,9 @@ class Known(Entry):
 
     def time(self, seconds: float) -> None:
         if self._passes("time", self._spent):
-            number = len(self.processes[-1])
-            self.processes[-1].append([self._rounds[number % len(self._rounds)]])
+            factor = self._factors[(len(self.processes) - 1) % len(self._factors)]
+            usual = self._rounds[len(self.processes[-1]) % len(self._rounds)]
+            self.processes[-1].append([factor * usual])
 
     def finish(self) -> None:
         if not self.problem:
@@ -199,7 +203,32 @@ def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -
         "rounds": "50 of 0.2 s or longer, the variants in turn",
         "processes": "5 of each variant",
     }
+    assert result.process_spread == 0.0
+    assert known.run(known.entry("a"), processes=1).process_spread is None
     assert (result.baseline, result.command) == ("base", "otel-quant bench")
+
+
+@pytest.mark.parametrize(
+    ("times", "call"),
+    [
+        ({"rounds": NOISY}, CallTime(0.0175, 0.01, 80, 80, 0.25, processes=(0.0175,) * 5)),
+        (
+            {"rounds": (1.0,), "factors": (1.0, 1.125, 1.25, 0.75, 1.5)},
+            CallTime(1.125, 0.25, 50, 50, 0.25 / 2 / 1.125, processes=(1.0, 1.125, 1.25, 0.75, 1.5)),
+        ),
+        (
+            {"rounds": (1.0,), "factors": (1.0, 1.5, 1.625, 0.75, 2.0)},
+            CallTime(1.375, 0.625, 50, 50, 0.625 / 2 / 1.5, processes=(1.0, 1.5, 1.625, 0.75, 2.0)),
+        ),
+    ],
+)  # fmt: skip
+def test_times_are_those_of_the_processes_in_the_middle_and_their_spread_that_of_rounds(
+    times: Mapping[str, Any], call: CallTime, known: Bench
+) -> None:
+    result = known.run(known.entry("a", **times))
+    found = result.variants[0].call
+    assert replace(found, noise=pytest.approx(found.noise)) == call
+    assert result.process_spread == max(call.processes) / min(call.processes) - 1
 
 
 def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has(
@@ -218,6 +247,7 @@ def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) 
     result = known.run(failed, known.entry("other"))
     base, other = result.variants
     assert base == VariantResult("base", "torch", "time failed")
+    assert known.took.count("make base") == 2
     assert other.call == CallTime(0.01, 0.0, 50, 50, 0.0, processes=(0.01,) * 5)
     assert (other.memory.ratio, other.error, other.error_problem) == (
         None, None, "base was not measured",

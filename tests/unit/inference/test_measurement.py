@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from otel_quant.inference.bench.measurement import measurement_of_bench
+from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
 from otel_quant.inference.measurement import (
     MeasuredModel,
     Measurement,
@@ -133,4 +135,34 @@ def test_models_that_failed_have_their_problem_and_nothing_else() -> None:
         "",
         1,
         2,
+    )
+
+
+def test_variants_are_told_with_the_baseline_first_and_no_speedup_that_the_noise_hides() -> None:
+    hidden, memory = CallTime(0.25, 0.1, 9, 9, 0.03, 1.01, False), PeakMemory(500, None, 700, 0.5)
+    gpu, fast = PeakMemory(500, 9000, 700), CallTime(0.125, 0.1, 9, 9, 0.01, 2.0, True)
+    variants = (
+        VariantResult("m/int8.onnx", "onnx", "", True, "CPU", hidden, memory, 70),
+        VariantResult(
+            "fast", "torch", call=fast, memory=gpu, error=OutputError("y", 30.0, 1.0, 0.1)
+        ),
+        VariantResult("failed", "torch", "making it failed"),
+        VariantResult("fp32", "torch", "", False, "cpu", CallTime(0.5, 0.1, 9, 9, 0.02), memory),
+    )
+    result = BenchResult(variants, "fp32", {"onnxruntime": "1.24", "torch": "2.9"}, 0.5, 2, "")
+    assert measurement_of_bench(result, 1, 2) == Measurement(
+        "benchmark",
+        (
+            MeasuredModel("fp32", role="float", provider="cpu", median=0.5, memory_peak=500),
+            MeasuredModel(
+                None, "m/int8.onnx", "quantized", "CPU", 0.25, memory_peak=500, weights=70
+            ),
+            MeasuredModel("fast", median=0.125, speedup=2.0, memory_peak=9000, sqnr=30.0),
+            MeasuredModel("failed", problem="making it failed"),
+        ),
+        "torch",
+        "2.9",
+        1,
+        2,
+        0.03,
     )

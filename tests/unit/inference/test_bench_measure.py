@@ -103,6 +103,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(monkeypatch)
 
 
+def _saved(**outputs: list[float]) -> tuple[list[str], bytes]:
+    file = io.BytesIO()
+    np.savez(file, **{f"a{i}": np.array(each) for i, each in enumerate(outputs.values())})
+    return list(outputs), file.getvalue()
+
+
 NOISY = (0.01, 0.02, 0.03, 0.015)
 
 
@@ -172,12 +178,8 @@ def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -
     base.facts = {"torch": "2.9", "GPU": "", "threads of torch": "2"}
     other.facts = {"torch": "2.9", "GPU": "", "threads of torch": "4"}
     other.disk, other.quantize, other.compile, other.is_quantized = 7, 0.25, 0.5, True
-    saved = io.BytesIO()
-    np.savez(saved, a0=np.array([3.0, 4.0]), a1=np.array([1.0, 1.0]))
-    base.outputs = ["one", "two"], saved.getvalue()
-    saved = io.BytesIO()
-    np.savez(saved, a0=np.array([3.0, 4.0]), a1=np.array([1.0, 1.5]))
-    other.outputs = ["one", "two"], saved.getvalue()
+    base.outputs = _saved(one=[3.0, 4.0], two=[1.0, 1.0])
+    other.outputs = _saved(one=[3.0, 4.0], two=[1.0, 1.5])
     result = known.run(base, other)
     assert result.variants == (
         VariantResult(
@@ -258,6 +260,11 @@ def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) 
     ("base", "other", "problem"),
     [
         ({"fed": ["x float32 2 (checksum 1)"]}, {}, "its inputs are not those of base"),
+        (
+            {"outputs": _saved(one=[1.0], two=[1.0])},
+            {"outputs": _saved(one=[2.0], two=[np.nan])},
+            "output 'two' has values that are not finite",
+        ),
         ({"no_outputs": "no tensors"}, {}, "there are no outputs of base: no tensors"),
         ({"outputs": ([], b"")}, {"no_outputs": "it is"}, "there are no outputs of other: it is"),
     ],

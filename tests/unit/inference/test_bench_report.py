@@ -160,6 +160,12 @@ def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_o
         assert "2 cores, load 0.25 before" in page
 
 
+def test_the_page_says_what_numbers_cannot_and_how_to_repeat_it() -> None:
+    page = render_page(RESULT)
+    assert "again: its time cannot be told apart from that of fp32: its rounds differ by" in page
+    assert "otel-quant bench models.py:variants --seconds 20" in page
+
+
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"schema": 9}', '{"schema": 1}'])
 def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(text: str, tmp_path: Path) -> None:
     RecordedFolder(tmp_path / "recording")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from otel_quant.inference.bench.measurement import measurement_of_bench
@@ -73,7 +75,8 @@ def model(ratio: float, *, is_apart: bool) -> ModelResult:
         OperatorTime("QLinearConv", "CPU", 1, 2.0, 0.25, 9, 4.5),
         OperatorTime("QuantizeLinear", "CPU", 1, 2.5, 0.25, None, None),
     )
-    errors = tuple(OutputError(name, sqnr, 1.0, 0.0) for name, sqnr in (("a", 30.0), ("b", None)))
+    decibels = {"a": 35.0, "b": 30.0, "c": None}
+    errors = tuple(OutputError(name, sqnr, 1.0, 0.0) for name, sqnr in decibels.items())
     return ModelResult(
         "m/int8.onnx",
         providers=("CUDA", "CPU"),
@@ -110,6 +113,14 @@ def test_every_figure_is_in_seconds_and_bytes() -> None:
             TimedOperator("Transpose", "CUDA", 2e-6, 0.25, "Transpose", 1, "uint8 1x4 -> "),
         ),
     )  # fmt: skip
+
+
+def test_the_ten_slowest_operators_and_kernels_are_told() -> None:
+    many = model(0.5, is_apart=True)
+    assert many.ran is not None
+    ran = replace(many.ran, kernels=many.ran.kernels * 4, operators=many.ran.operators * 4)
+    told = [each.name is not None for each in measured(replace(many, ran=ran)).slowest]
+    assert told == [False] * 10 + [True] * 10
 
 
 def test_models_of_pytorch_have_names_and_no_files() -> None:

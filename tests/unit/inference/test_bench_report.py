@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from otel_quant.inference.bench.results import (
 )
 from otel_quant.inference.results import OutputError
 from otel_quant.recordings.reader import read
-from otel_quant.rendering.bench_report import bench_report
+from otel_quant.rendering.bench_report import bench_report, variant_table
 from otel_quant.report.bench_page import render as render_page
 from otel_quant.report.render import render
 from tests.fixtures.recorded import RecordedFolder
@@ -93,6 +94,12 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
         "",
         "to repeat: otel-quant bench models.py:variants --seconds 20",
     ]
+
+
+def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None:
+    silent = replace(INT8, error=OutputError("output", None, None, 0.5))
+    [row] = variant_table(replace(RESULT, variants=(silent,))).rows
+    assert row[-3:] == ("-", "0.5", "")
 
 
 def test_a_narrow_terminal_has_fewer_columns() -> None:

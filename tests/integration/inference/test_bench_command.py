@@ -195,14 +195,18 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
 
 @needs_torch
 def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -> None:
+    # What is compared is of the first processes; the inputs of later ones are others here.
     (tmp_path / "script.py").write_text(
-        "import torch\n"
+        "import pathlib, torch\n"
         "class Sparse(torch.nn.Linear):\n"
         "    def forward(self, x):\n"
         "        return super().forward(x).to_sparse()\n"
         "def variants():\n"
+        "    with pathlib.Path('loads').open('ab') as loads:\n"
+        "        loads.write(b'.')\n"
+        "    x = torch.full((1, 4), max(2, pathlib.Path('loads').stat().st_size))\n"
         "    dense, sparse = torch.nn.Linear(4, 4), Sparse(4, 4)\n"
-        "    return {'dense': dense, 'sparse': sparse}, torch.ones(1, 4)\n"
+        "    return {'dense': dense, 'sparse': sparse}, x.float()\n"
     )
     found = variants_of(tmp_path, "script.py:variants", "--processes", "2")
     dense, sparse = found["dense"], found["sparse"]

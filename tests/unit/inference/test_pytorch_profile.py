@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_quant.inference.profile_json import Tensor
+from otel_quant.inference.pytorch import profile as profiled
 from otel_quant.inference.pytorch.events import Allocation, Event, Events, Operator, runs_of
 from otel_quant.inference.pytorch.findings import Evidence, findings
 from otel_quant.inference.pytorch.flow import flow_of
@@ -61,6 +62,31 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
     assert shown(second.operators[0].name) == "compiled code f1234567"
 
 
+def test_the_faster_half_of_the_runs_that_run_the_same_operators_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def runs(*lengths: int, other: str = "aten::mm") -> list[Event]:
+        events: list[Event] = []
+        for length in lengths:
+            begin = 10_000 * len(events)
+            name = other if length == 500 else "aten::mm"
+            events += [
+                _event("otel-quant run", begin, begin + length),
+                _event(name, begin + 1, begin + 1 + length // 2),
+            ]
+        return events
+
+    looked = Events(runs(9000), [], {})
+    timed = Events(runs(4000, 1000, 500, 2000, 3000, other="aten::bmm"), [], {})
+    [what_ran] = runs_of(looked)
+    monkeypatch.setattr(profiled, "_look", lambda *_: (looked, what_ran, {}))
+    monkeypatch.setattr(profiled, "_session", lambda *_: timed)
+    assert profiled.profile(None, lambda: None, 5, on_gpu=False) == Profile(
+        2, 1.5, (Kernel("aten::mm", "", None, 0.75, 0.75, 0, (), ()),), 0, 0,
+        (1000, 2000, 3000, 4000),
+    )  # fmt: skip
+
+
 def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> None:
     events = Events(
         [
@@ -78,10 +104,10 @@ def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> No
 def test_kernels_of_a_gpu_are_told_by_module() -> None:
     kernels = (
         _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
-        _kernel("aten::mm", [], [], module="head", on_device=("gemm",)),
+        _kernel("aten::mm", [], [], module="head", on_device=("gemm", "gemm")),
     )
     assert on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
-        BackendKernel("GPU", "gemm", "", "", 2, "fc", 2),
+        BackendKernel("GPU", "gemm", "", "", 3, "fc", 2),
         BackendKernel("GPU", "bias", "", "", 1, "fc", 1),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from otel_quant.inference.bench import measure
-from otel_quant.inference.bench.entries import Entry, OnnxInputs
+from otel_quant.inference.bench.entries import Entry, OnnxEntry, OnnxInputs
 from otel_quant.inference.bench.measure import BenchOptions, bench
 from otel_quant.inference.bench.results import CallTime, PeakMemory, VariantResult
 from otel_quant.inference.options import Options
@@ -301,6 +301,17 @@ def test_memory_is_compared_on_a_gpu_or_beside_it(
     for entry, marks in zip(entries, (base, other), strict=True):
         entry.finish = lambda entry=entry, marks=marks: entry.marks.append(marks)  # type: ignore
     assert known.run(*entries).variants[1].memory == memory
+
+
+@pytest.mark.parametrize(("warm", "times"), [(0.001, 200), (0.15, 2), (0.5, 1), (0.000_001, 1000)])
+def test_a_round_of_a_file_has_as_many_runs_as_fit_and_a_thousand_at_most(
+    warm: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = OnnxEntry("a.onnx", "a.onnx", OnnxInputs(), Options())
+    monkeypatch.setattr(entry, "_warm", warm)
+    monkeypatch.setattr(entry, "ask", lambda *_, times: [2_000_000_000] * times)
+    entry.time(0.2)
+    assert entry.processes == [[[2.0] * times]]
 
 
 def test_without_any_variant_that_could_be_measured_little_is_to_be_said(known: Bench) -> None:

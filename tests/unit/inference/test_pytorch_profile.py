@@ -275,6 +275,59 @@ def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -
     )
 
 
+def test_a_copy_to_another_layout_is_named_and_nothing_else_within_the_convolution() -> None:
+    image = _tensor(1, "quint8", 1, 8, 4, 4)
+    found = _found(
+        _kernel("quantized::conv2d", [image], [_tensor(4, "quint8", 1, 8, 4, 4)], total=20.0),
+        _kernel("aten::clone", [image], [_tensor(2, "quint8", 1, 8, 4, 4)], parent=0),
+        _kernel("aten::_empty_affine_quantized", [], [_tensor(3, "quint8", 1, 8, 4, 4)], parent=0),
+        _kernel("aten::clone", [image], [_tensor(5, "quint8", 1, 8, 4, 4)]),
+    )
+    assert [(node, kernels) for _, node, _, kernels in found] == [("fc", ("fc: aten::clone",))]
+
+
+def test_a_module_that_observes_is_named_with_its_outermost_operators() -> None:
+    x = _tensor(1, "float32")
+    found = _found(
+        _kernel("aten::relu", [x], [x], module="relu"),
+        _kernel("aten::aminmax", [x], [x], module="fc.observer", micros=5.0, total=20.0),
+        _kernel("aten::min", [x], [x], module="fc.observer", parent=1),
+        _kernel("aten::fake_quantize_per_tensor_affine", [x], [x], module="fc.fake"),
+        observers=["fc.observer"],
+    )
+    assert [(node, kernels) for _, node, _, kernels in found] == [
+        ("fc.observer", ("fc.observer: aten::aminmax",)),
+        ("fc.fake", ("fc.fake: aten::fake_quantize_per_tensor_affine",)),
+    ]
+
+
+def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:
+    x = _tensor(2, "float32")
+    found = _found(
+        _kernel("aten::dequantize", [_tensor(1, "quint8")], [x], total=30.0),
+        _kernel("aten::mm", [x, _tensor(8, "float32")], [_tensor(3, "float32")]),
+        _kernel("aten::mm", [x, _tensor(9, "float32")], [_tensor(4, "float32")], module="head"),
+        _kernel("aten::quantize_per_tensor", [_tensor(4, "float32")], [_tensor(5, "quint8")]),
+    )
+    assert [(node, kernels) for _, node, _, kernels in found] == [
+        ("fc", ("fc: aten::mm", "fc: aten::dequantize")),
+        ("head", ("head: aten::mm",)),
+    ]
+
+
+def test_weights_are_weights_in_another_view_and_what_is_changed_in_place_was_dequantized() -> None:
+    weights, x = _tensor(1, "qint8"), _tensor(2, "float32")
+    found = _found(
+        _kernel("aten::t", [weights], [weights]),
+        _kernel("aten::dequantize", [weights], [x]),
+        _kernel("aten::relu_", [x], [x]),
+        _kernel("aten::mm", [_tensor(7, "float32"), x], [_tensor(3, "float32")]),
+    )
+    [(kind, _, sentence, _)] = found
+    assert kind == "in_float"
+    assert "although its weights are qint8: they are dequantized in every run" in sentence
+
+
 def test_slow_convolutions_are_named_unless_their_kernel_is_a_point() -> None:
     image, result = _tensor(1, "float32", 1, 8, 4, 4), _tensor(2, "float32", 1, 8, 4, 4)
 

@@ -250,7 +250,7 @@ class OnnxEntry(Entry):
         except CostError as error:
             self._cannot_load(str(error))
             return
-        problem = script.ask("save_inputs", path=path, names=names)
+        problem = script.ask("save_inputs", path=path, names=names) or script.problem
         if problem:
             self._cannot_load(problem)
         self._fed, self.fed = replace(self._fed, data=path), fed

@@ -277,6 +277,27 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
     assert found["other.onnx"]["error_problem"] == "its inputs are not those of float.onnx"
 
 
+def test_a_script_that_dies_of_its_inputs_is_the_problem_of_the_file_that_takes_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, numpy as np\n"
+        "class Input:\n"
+        "    dtype, shape, asked = np.float32, (8, 64), 0\n"
+        "    def __array__(self, *_, **__):\n"
+        "        self.asked += 1\n"
+        "        if self.asked > 1:\n"
+        "            os.kill(os.getpid(), 9)\n"
+        "        return np.ones(self.shape, self.dtype)\n"
+        "def variants():\n"
+        "    return {'file': 'float.onnx'}, Input()\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", code=1)
+    assert found["file"]["problem"] == (
+        "loading it failed: the process that ran it was ended by SIGKILL (probably out of memory)"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem", "code"),
     [

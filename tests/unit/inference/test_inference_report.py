@@ -316,8 +316,8 @@ def test_the_page_has_the_same_tables_and_sorts_numbers_as_numbers() -> None:
 
 def test_a_page_has_a_hundred_rows_of_a_table_and_says_how_many_it_leaves_out() -> None:
     kernels = tuple(_kernel(f"k{i}", "Add", f"n{i}", 1.0) for i in range(103))
-    layers = tuple(TensorError(f"t{i}", 1.0, None) for i in range(102))
+    layers = tuple(TensorError(f"t{i}", 1.0, None) for i in range(101))
     model = replace(INT8, ran=replace(RAN, kernels=kernels), accuracy=Accuracy(layers=layers))
     _, nodes, tensors = part_of(replace(RESULT, models=(model,))).models[0].tables
-    assert (len(nodes.rows), nodes.note) == (100, "3 more rows are left out.")
-    assert (len(tensors.rows), tensors.note) == (100, "2 more rows are left out.")
+    assert (len(nodes.rows), nodes.note) == (100, "3 more rows left out.")
+    assert (len(tensors.rows), tensors.note) == (100, "1 more row left out.")

@@ -64,8 +64,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes",
         type=whole_number("processes", _MOST_PROCESSES),
         metavar="N",
-        help="measure each variant in N processes, one after the other, and take their median "
-        "(default: 5, or 1 where a variant takes more than a minute to make)",
+        help="measure each variant in N processes, one after the other, and take the mean of those "
+        "in the middle (default: 5, or 1 where a variant takes more than a minute to make)",
     )
     parser.add_argument(
         "--one-by-one",

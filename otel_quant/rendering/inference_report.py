@@ -189,8 +189,8 @@ def memory_table(models: Sequence[ModelResult]) -> Table:
     sizes = [(name, get) for name, get in _SIZES if any(get(each) is not None for each in known)]
     for model in models:
         assert model.memory is not None
-        rows.append((model.path, *(_size_text(get(model.memory)) for _, get in sizes)))
-    header = ("model", *(name for name, _ in sizes))
+        rows.append((model.path, *(_size_text(get(model.memory)) for _, get in sizes), ""))
+    header = ("model", *(name for name, _ in sizes), "")  # the last column is one of text
     return Table(header, ("",) * len(header), tuple(rows), spare=_SPARE_SIZES)
 
 

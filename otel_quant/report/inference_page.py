@@ -26,6 +26,7 @@ from otel_quant.rendering.inference_report import (
     settings,
     unit_of,
 )
+from otel_quant.rendering.units import counted
 from otel_quant.report.page import page
 from otel_quant.report.tables import Column, FactList, PageTable, Row
 from otel_quant.version import VERSION
@@ -163,5 +164,5 @@ def page_table(
         caption,
         columns[:width],
         tuple(Row(row[:width]) for row in table.rows[:_MOST]),
-        f"{left_out:,} more rows are left out." if left_out > 0 else "",
+        f"{counted(left_out, 'more row')} left out." if left_out > 0 else "",
     )

@@ -64,6 +64,7 @@ class Entry(ABC):
         provider: What it runs on.
         fed: Its inputs in words, by which they are compared with another's too.
         facts: Names and values for the settings.
+        loading: Seconds that its process has taken before to load the script.
         quantize: Seconds of the function that made it, if one did.
         compile: Seconds that are compilation without doubt.
         first: Seconds of the first calls, one by one.
@@ -82,8 +83,8 @@ class Entry(ABC):
         self.problem = self.provider = self.no_outputs = ""
         self.fed: Sequence[str] = ()
         self.facts: Mapping[str, str] = {}
+        self.loading = self.compile = 0.0
         self.quantize: float | None = None
-        self.compile = 0.0
         self.first: Sequence[float] = ()
         self.processes: list[list[Sequence[float]]] = [[]]
         self.marks: list[Mapping[str, int | None]] = []
@@ -206,15 +207,15 @@ class TorchEntry(Entry):
             self.processes[-1].append(times)
 
     def finish(self) -> None:
-        """Takes the marks of memory, the outputs and the size of the state dict."""
+        """Takes the marks of memory, the size of the state dict and the outputs."""
         marks = self.ask("timing it", "marks", resets=False)
         if marks is None:
             return
         self.marks.append(marks)
-        self.take_outputs()
         weights = self.process.ask("weights")
         if weights is not None:
             self.disk, self.is_quantized = weights["bytes"], weights["is_quantized"]
+        self.take_outputs()  # last: its process ends where they cannot be had
 
 
 class OnnxEntry(Entry):
@@ -249,7 +250,7 @@ class OnnxEntry(Entry):
         except CostError as error:
             self._cannot_load(str(error))
             return
-        problem = script.ask("save_inputs", path=path, names=names)
+        problem = script.ask("save_inputs", path=path, names=names) or script.problem
         if problem:
             self._cannot_load(problem)
         self._fed, self.fed = replace(self._fed, data=path), fed

@@ -118,10 +118,13 @@ def _entries(
     found: Mapping[str, str | None] = {}
     fed: Sequence[str] = ()
     script: ModelProcess | None = None
+    loading = 0.0
     for reference in scripts:
         script = torch_process()
         processes.append(script)
+        began = time.perf_counter()
         loaded = script.ask("load", reference=reference)
+        loading = time.perf_counter() - began
         if loaded is None:
             raise VariantsError(script.problem)
         found, fed = loaded["onnx"], loaded["fed"]
@@ -133,7 +136,8 @@ def _entries(
     for name, path in {**found, **paths}.items():
         if path is None:
             entries.append(TorchEntry(name, scripts[0], options.session.threads, free, fed))
-            free = None
+            if free is not None:
+                entries[-1].loading, free = loading, None
             continue
         entry = OnnxEntry(name, path, options.fed, options.session)
         processes.append(entry.process)
@@ -159,15 +163,16 @@ def _measure(entries: Sequence[Entry], options: BenchOptions) -> None:
     for entry in entries:
         began = time.perf_counter()
         entry.prepare()
-        is_long = time.perf_counter() - began > LONG
-        wanted[entry] = options.processes or (1 if is_long else PROCESSES)
-    _time(entries, options.seconds, min(wanted.values()))
-    for entry in entries:
+        took = entry.loading + time.perf_counter() - began
+        if not entry.problem:
+            wanted[entry] = options.processes or (1 if took > LONG else PROCESSES)
+    _time(list(wanted), options.seconds, min(wanted.values(), default=1))
+    for entry in wanted:
         entry.finish()
         if wanted[entry] == 1:
             entry.process.close()
-    for number in range(1, max(wanted.values())):
-        others = [entry for entry in entries if wanted[entry] > number and not entry.problem]
+    for number in range(1, max(wanted.values(), default=1)):
+        others = [entry for entry in wanted if wanted[entry] > number and not entry.problem]
         for entry in others:
             entry.repeat()
         _time(others, options.seconds, max(wanted.values()))

@@ -17,6 +17,10 @@ from typing import Any
 
 import pytest
 
+from otel_quant.inference.bench import measure
+from otel_quant.inference.bench.entries import OnnxInputs
+from otel_quant.inference.bench.measure import BenchOptions
+from otel_quant.inference.options import Options
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
@@ -190,6 +194,47 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
 
 
 @needs_torch
+def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -> None:
+    # What is compared is of the first processes; the inputs of later ones are others here.
+    (tmp_path / "script.py").write_text(
+        "import pathlib, torch\n"
+        "class Sparse(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x).to_sparse()\n"
+        "def variants():\n"
+        "    with pathlib.Path('loads').open('ab') as loads:\n"
+        "        loads.write(b'.')\n"
+        "    x = torch.full((1, 4), max(2, pathlib.Path('loads').stat().st_size))\n"
+        "    dense, sparse = torch.nn.Linear(4, 4), Sparse(4, 4)\n"
+        "    return {'dense': dense, 'sparse': sparse}, x.float()\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", "--processes", "2")
+    dense, sparse = found["dense"], found["sparse"]
+    assert (sparse["disk"], sparse["is_quantized"]) == (dense["disk"], False)
+    assert len(sparse["call"]["processes"]) == 2
+    assert "error" not in sparse
+    assert sparse["error_problem"].startswith(
+        "there are no outputs of sparse: TypeError: can't convert Sparse layout tensor to numpy"
+    )
+
+
+@needs_torch
+def test_a_script_that_takes_long_to_load_is_loaded_in_one_process_of_each_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import time, torch, torch.utils.benchmark\n"
+        "time.sleep(1)\n"
+        "def variants():\n"
+        "    return {name: torch.nn.Linear(4, 4) for name in 'ab'}, torch.ones(1, 4)\n"
+    )
+    monkeypatch.setattr(measure, "LONG", 1.0)
+    options = BenchOptions(None, 0.1, None, False, Options(), OnnxInputs())
+    result = measure.bench([f"{tmp_path / 'script.py'}:variants"], options, "otel-quant bench")
+    assert result.settings["processes"] == "1 of each variant"
+
+
+@needs_torch
 def test_nothing_that_was_compiled_before_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "def where():\n"
@@ -230,6 +275,27 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
     assert found["float.onnx"]["call"]["median"] > 0
     assert found["other.onnx"]["call"]["median"] > 0
     assert found["other.onnx"]["error_problem"] == "its inputs are not those of float.onnx"
+
+
+def test_a_script_that_dies_of_its_inputs_is_the_problem_of_the_file_that_takes_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, numpy as np\n"
+        "class Input:\n"
+        "    dtype, shape, asked = np.float32, (8, 64), 0\n"
+        "    def __array__(self, *_, **__):\n"
+        "        self.asked += 1\n"
+        "        if self.asked > 1:\n"
+        "            os.kill(os.getpid(), 9)\n"
+        "        return np.ones(self.shape, self.dtype)\n"
+        "def variants():\n"
+        "    return {'file': 'float.onnx'}, Input()\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", code=1)
+    assert found["file"]["problem"] == (
+        "loading it failed: the process that ran it was ended by SIGKILL (probably out of memory)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_two_models_stand_side_by_side(models: tuple[str, str], tmp_path: Path) 
     )
     assert first["inputs"][:2] == ["uint8 8x64", "float32 scalar"]
     assert first["outputs"] == ["uint8 8x64"]
+    assert {each["calls"] for each in after["ran"]["kernels"]} == {1.0}
     [error] = after["accuracy"]["outputs"]
     assert error["name"] == "m2_DQ"
     assert -1 <= error["cosine"] <= 1
@@ -112,6 +113,12 @@ def assert_sums_agree(ran: dict[str, Any]) -> None:
     assert ran["kernel_micros"] == pytest.approx(kernels, rel=0.01)
     assert ran["run_micros"] == pytest.approx(kernels + ran["between_micros"], rel=0.01)
     assert sum(each["share"] for each in ran["kernels"]) == pytest.approx(1, rel=0.01)
+    for name in ("kernels", "operators"):
+        micros = [each["micros"] for each in ran[name]]
+        assert micros == sorted(micros, reverse=True)
+        for each in ran[name]:
+            rate = 1e6 * each["macs"] / each["micros"] if each.get("macs") else None
+            assert each.get("macs_per_second") == pytest.approx(rate, rel=1e-4)
 
 
 def assert_trace_agrees(trace: dict[str, Any], models: list[dict[str, Any]]) -> None:
@@ -197,6 +204,11 @@ def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
         out, _ = run(tmp_path, "open.onnx", "--format", "json", option)
         [model] = json.loads(out)["models"]
         assert (model["inputs"], model["assumed"]) == ({"x": "float32 3x64"}, [])
+    float_matmuls().save(tmp_path / "float.onnx")
+    out, _ = run(tmp_path, "float.onnx", "open.onnx", "--format", "json")
+    accuracy = json.loads(out)["models"][1]["accuracy"]
+    assert accuracy["problem"] == "its inputs are not those of the first model"
+    assert accuracy["outputs"] == []
 
 
 def test_data_of_a_file_is_what_models_are_fed(models: tuple[str, str], tmp_path: Path) -> None:
@@ -352,8 +364,14 @@ def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> N
     quantize_static(
         tmp_path / "float.onnx", tmp_path / "int8.onnx", Once(), quant_format=QuantFormat.QDQ
     )
-    out, _ = run(tmp_path, "float.onnx", "int8.onnx", "--format", "json", "--layers")
-    layers = json.loads(out)["models"][1]["accuracy"]["layers"]
+    (tmp_path / "copy.onnx").write_bytes((tmp_path / "float.onnx").read_bytes())
+    out, _ = run(tmp_path, "float.onnx", "int8.onnx", "copy.onnx", "--format", "json", "--layers")
+    _, int8, copied = json.loads(out)["models"]
+    assert copied["accuracy"]["problem"] == (
+        "--layers: no tensor of the model is quantized and dequantized again"
+    )
+    assert copied["accuracy"]["outputs"][0]["max_abs"] == 0.0
+    layers = int8["accuracy"]["layers"]
     assert {each["name"] for each in layers} >= {"x", "relu", "m2"}
     errors = [each["all"] for each in layers]
     assert errors == sorted(errors)

@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from otel_quant import measure_inference
 from otel_quant.inference.pytorch import forked
+from otel_quant.inference.results import Accuracy
 from tests.integration.inference.pytorch_models import (
     IDS,
     IMAGE,
@@ -204,7 +205,11 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
         ("fails while profiled", raised),
         ("good", ""),
     ]
-    assert result.models[-1].ran is not None
+    good = result.models[-1]
+    assert good.ran is not None
+    assert good.accuracy == Accuracy(problem="the first model was not measured")
+    assert good.latency is not None
+    assert good.latency.ratio is None
     table = repr(result)
     assert all(f"not measured: {each.problem}"[:100] in table for each in result.models[:-1])
     # The copy of the process that runs it has no more runs either.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from otel_quant.inference.bench.results import (
 )
 from otel_quant.inference.results import OutputError
 from otel_quant.recordings.reader import read
-from otel_quant.rendering.bench_report import bench_report
+from otel_quant.rendering.bench_report import bench_report, variant_table
 from otel_quant.report.bench_page import render as render_page
 from otel_quant.report.render import render
 from tests.fixtures.recorded import RecordedFolder
@@ -95,6 +96,12 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
     ]
 
 
+def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None:
+    silent = replace(INT8, error=OutputError("output", None, None, 0.5))
+    [row] = variant_table(replace(RESULT, variants=(silent,))).rows
+    assert row[-3:] == ("-", "0.5", "")
+
+
 def test_a_narrow_terminal_has_fewer_columns() -> None:
     lines = "".join(bench_report(RESULT, "table", width=80)).splitlines()
     assert lines[7:15] == [
@@ -158,6 +165,12 @@ def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_o
         assert '<td class="t" colspan="10">its first call failed: &lt;script&gt;' in page
         assert script not in page
         assert "2 cores, load 0.25 before" in page
+
+
+def test_the_page_says_what_numbers_cannot_and_how_to_repeat_it() -> None:
+    page = render_page(RESULT)
+    assert "again: its time cannot be told apart from that of fp32: its rounds differ by" in page
+    assert "otel-quant bench models.py:variants --seconds 20" in page
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"schema": 9}', '{"schema": 1}'])

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from otel_quant.inference.noise import compared
+from otel_quant.inference.noise import compared, noise
 from otel_quant.inference.options import Options
 from otel_quant.inference.results import Latency
-from otel_quant.inference.rounds import Timed, latency, plan
+from otel_quant.inference.rounds import Timed, in_turn, latency, plan, usual
 
 MILLI = 1_000_000
 
@@ -25,6 +25,16 @@ def test_the_figures_are_the_median_and_the_tenths_of_all_runs() -> None:
         noise=pytest.approx((13.25 - 11.5) / 2 / 12.5),
         profiled=1.5,
     )
+
+
+def test_of_a_single_run_every_figure_is_that_run() -> None:
+    found = latency(Timed(0.5, [[10 * MILLI]]), None, None)
+    assert found == Latency(0.01, 0.01, 0.01, 1, 0.5, 0.0)
+
+
+def test_two_rounds_have_a_noise_already() -> None:
+    assert noise([1.0]) == 0.0
+    assert noise([10.0, 14.0]) == pytest.approx(1 / 12)
 
 
 def test_models_are_compared_round_by_round_so_that_a_slow_round_hits_both() -> None:
@@ -44,6 +54,7 @@ def test_a_difference_that_not_most_rounds_show_is_none() -> None:
 def test_rounds_that_all_agree_by_chance_are_no_difference() -> None:
     assert compared([11.0, 14.0, 10.2, 13.0, 12.0], [10.0] * 5) == (1.2, False)
     assert compared([11.8, 12.1, 12.0, 12.2, 11.9], [10.0] * 5) == (1.2, True)
+    assert compared([10.1] * 5 + [13.1] * 6 + [16.0] * 5, [10.0] * 16) == (1.31, False)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -80,4 +91,15 @@ def test_each_model_runs_as_often_as_its_time_allows() -> None:
         plan(Options(seconds=2), {"fast": MILLI, "slow": 100 * MILLI})
         == [{"fast": 100, "slow": 2}] * 10
     )
-    assert plan(Options(seconds=1), {"a": 2000 * MILLI}) == [{"a": 1}] * 5
+    found = plan(Options(seconds=1), {"slow": 2000 * MILLI, "fast": MILLI, "faster": 1})
+    assert found == [{"slow": 1, "fast": 200, "faster": 200}] * 5
+
+
+def test_each_model_is_the_first_of_a_round_in_its_turn() -> None:
+    found = list(in_turn(Options(runs=3), {0: MILLI, 2: MILLI}))
+    assert found == [(0, 1), (2, 1), (2, 1), (0, 1), (0, 1), (2, 1)]
+    assert list(in_turn(Options(), {})) == []
+
+
+def test_a_usual_time_is_one_that_the_machine_has_not_made_slow() -> None:
+    assert usual([9.0, 1.0, 2.0, 8.0, 3.0]) == 2.0

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from otel_quant.inference.bench.measurement import measurement_of_bench
+from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
 from otel_quant.inference.measurement import (
     MeasuredModel,
     Measurement,
@@ -71,7 +75,8 @@ def model(ratio: float, *, is_apart: bool) -> ModelResult:
         OperatorTime("QLinearConv", "CPU", 1, 2.0, 0.25, 9, 4.5),
         OperatorTime("QuantizeLinear", "CPU", 1, 2.5, 0.25, None, None),
     )
-    errors = tuple(OutputError(name, sqnr, 1.0, 0.0) for name, sqnr in (("a", 30.0), ("b", None)))
+    decibels = {"a": 35.0, "b": 30.0, "c": None}
+    errors = tuple(OutputError(name, sqnr, 1.0, 0.0) for name, sqnr in decibels.items())
     return ModelResult(
         "m/int8.onnx",
         providers=("CUDA", "CPU"),
@@ -110,6 +115,14 @@ def test_every_figure_is_in_seconds_and_bytes() -> None:
     )  # fmt: skip
 
 
+def test_the_ten_slowest_operators_and_kernels_are_told() -> None:
+    many = model(0.5, is_apart=True)
+    assert many.ran is not None
+    ran = replace(many.ran, kernels=many.ran.kernels * 4, operators=many.ran.operators * 4)
+    told = [each.name is not None for each in measured(replace(many, ran=ran)).slowest]
+    assert told == [False] * 10 + [True] * 10
+
+
 def test_models_of_pytorch_have_names_and_no_files() -> None:
     result = InferenceResult((ModelResult("8 bits/dynamic"),), "2.9.0", {}, 0.5, 2)
     assert measurement_of(result, 1, 2, library="torch") == Measurement(
@@ -133,4 +146,34 @@ def test_models_that_failed_have_their_problem_and_nothing_else() -> None:
         "",
         1,
         2,
+    )
+
+
+def test_variants_are_told_with_the_baseline_first_and_no_speedup_that_the_noise_hides() -> None:
+    hidden, memory = CallTime(0.25, 0.1, 9, 9, 0.03, 1.01, False), PeakMemory(500, None, 700, 0.5)
+    gpu, fast = PeakMemory(500, 9000, 700), CallTime(0.125, 0.1, 9, 9, 0.01, 2.0, True)
+    variants = (
+        VariantResult("m/int8.onnx", "onnx", "", True, "CPU", hidden, memory, 70),
+        VariantResult(
+            "fast", "torch", call=fast, memory=gpu, error=OutputError("y", 30.0, 1.0, 0.1)
+        ),
+        VariantResult("failed", "torch", "making it failed"),
+        VariantResult("fp32", "torch", "", False, "cpu", CallTime(0.5, 0.1, 9, 9, 0.02), memory),
+    )
+    result = BenchResult(variants, "fp32", {"onnxruntime": "1.24", "torch": "2.9"}, 0.5, 2, "")
+    assert measurement_of_bench(result, 1, 2) == Measurement(
+        "benchmark",
+        (
+            MeasuredModel("fp32", role="float", provider="cpu", median=0.5, memory_peak=500),
+            MeasuredModel(
+                None, "m/int8.onnx", "quantized", "CPU", 0.25, memory_peak=500, weights=70
+            ),
+            MeasuredModel("fast", median=0.125, speedup=2.0, memory_peak=9000, sqnr=30.0),
+            MeasuredModel("failed", problem="making it failed"),
+        ),
+        "torch",
+        "2.9",
+        1,
+        2,
+        0.03,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_quant.inference.profile_json import Tensor
+from otel_quant.inference.pytorch import profile as profiled
 from otel_quant.inference.pytorch.events import Allocation, Event, Events, Operator, runs_of
 from otel_quant.inference.pytorch.findings import Evidence, findings
 from otel_quant.inference.pytorch.flow import flow_of
@@ -61,6 +62,31 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
     assert shown(second.operators[0].name) == "compiled code f1234567"
 
 
+def test_the_faster_half_of_the_runs_that_run_the_same_operators_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def runs(*lengths: int, other: str = "aten::mm") -> list[Event]:
+        events: list[Event] = []
+        for length in lengths:
+            begin = 10_000 * len(events)
+            name = other if length == 500 else "aten::mm"
+            events += [
+                _event("otel-quant run", begin, begin + length),
+                _event(name, begin + 1, begin + 1 + length // 2),
+            ]
+        return events
+
+    looked = Events(runs(9000), [], {})
+    timed = Events(runs(4000, 1000, 500, 2000, 3000, other="aten::bmm"), [], {})
+    [what_ran] = runs_of(looked)
+    monkeypatch.setattr(profiled, "_look", lambda *_: (looked, what_ran, {}))
+    monkeypatch.setattr(profiled, "_session", lambda *_: timed)
+    assert profiled.profile(None, lambda: None, 5, on_gpu=False) == Profile(
+        2, 1.5, (Kernel("aten::mm", "", None, 0.75, 0.75, 0, (), ()),), 0, 0,
+        (1000, 2000, 3000, 4000),
+    )  # fmt: skip
+
+
 def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> None:
     events = Events(
         [
@@ -78,10 +104,10 @@ def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> No
 def test_kernels_of_a_gpu_are_told_by_module() -> None:
     kernels = (
         _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
-        _kernel("aten::mm", [], [], module="head", on_device=("gemm",)),
+        _kernel("aten::mm", [], [], module="head", on_device=("gemm", "gemm")),
     )
     assert on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
-        BackendKernel("GPU", "gemm", "", "", 2, "fc", 2),
+        BackendKernel("GPU", "gemm", "", "", 3, "fc", 2),
         BackendKernel("GPU", "bias", "", "", 1, "fc", 1),
     )
 
@@ -247,6 +273,59 @@ def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -
         _kernel("aten::relu", [_tensor(7, "float32")], [_tensor(2, "float32")]),
         _kernel("aten::mm", [_tensor(2, "float32")], [_tensor(3, "float32")]),
     )
+
+
+def test_a_copy_to_another_layout_is_named_and_nothing_else_within_the_convolution() -> None:
+    image = _tensor(1, "quint8", 1, 8, 4, 4)
+    found = _found(
+        _kernel("quantized::conv2d", [image], [_tensor(4, "quint8", 1, 8, 4, 4)], total=20.0),
+        _kernel("aten::clone", [image], [_tensor(2, "quint8", 1, 8, 4, 4)], parent=0),
+        _kernel("aten::_empty_affine_quantized", [], [_tensor(3, "quint8", 1, 8, 4, 4)], parent=0),
+        _kernel("aten::clone", [image], [_tensor(5, "quint8", 1, 8, 4, 4)]),
+    )
+    assert [(node, kernels) for _, node, _, kernels in found] == [("fc", ("fc: aten::clone",))]
+
+
+def test_a_module_that_observes_is_named_with_its_outermost_operators() -> None:
+    x = _tensor(1, "float32")
+    found = _found(
+        _kernel("aten::relu", [x], [x], module="relu"),
+        _kernel("aten::aminmax", [x], [x], module="fc.observer", micros=5.0, total=20.0),
+        _kernel("aten::min", [x], [x], module="fc.observer", parent=1),
+        _kernel("aten::fake_quantize_per_tensor_affine", [x], [x], module="fc.fake"),
+        observers=["fc.observer"],
+    )
+    assert [(node, kernels) for _, node, _, kernels in found] == [
+        ("fc.observer", ("fc.observer: aten::aminmax",)),
+        ("fc.fake", ("fc.fake: aten::fake_quantize_per_tensor_affine",)),
+    ]
+
+
+def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:
+    x = _tensor(2, "float32")
+    found = _found(
+        _kernel("aten::dequantize", [_tensor(1, "quint8")], [x], total=30.0),
+        _kernel("aten::mm", [x, _tensor(8, "float32")], [_tensor(3, "float32")]),
+        _kernel("aten::mm", [x, _tensor(9, "float32")], [_tensor(4, "float32")], module="head"),
+        _kernel("aten::quantize_per_tensor", [_tensor(4, "float32")], [_tensor(5, "quint8")]),
+    )
+    assert [(node, kernels) for _, node, _, kernels in found] == [
+        ("fc", ("fc: aten::mm", "fc: aten::dequantize")),
+        ("head", ("head: aten::mm",)),
+    ]
+
+
+def test_weights_are_weights_in_another_view_and_what_is_changed_in_place_was_dequantized() -> None:
+    weights, x = _tensor(1, "qint8"), _tensor(2, "float32")
+    found = _found(
+        _kernel("aten::t", [weights], [weights]),
+        _kernel("aten::dequantize", [weights], [x]),
+        _kernel("aten::relu_", [x], [x]),
+        _kernel("aten::mm", [_tensor(7, "float32"), x], [_tensor(3, "float32")]),
+    )
+    [(kind, _, sentence, _)] = found
+    assert kind == "in_float"
+    assert "although its weights are qint8: they are dequantized in every run" in sentence
 
 
 def test_slow_convolutions_are_named_unless_their_kernel_is_a_point() -> None:

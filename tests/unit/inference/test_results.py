@@ -15,6 +15,7 @@ from otel_quant.inference.findings.record import Finding
 from otel_quant.inference.results import (
     MOST_BYTES,
     Accuracy,
+    BackendKernel,
     InferenceResult,
     Latency,
     MemoryUse,
@@ -94,7 +95,35 @@ def test_a_result_of_many_kernels_is_a_megabyte_at_most_and_counts_the_others() 
     assert json.loads(text)["models"][0]["findings"] != []
 
 
+def test_a_megabyte_is_counted_in_bytes() -> None:
+    first = _result(0).models[0]
+    assert first.ran is not None
+    kernels = tuple(replace(_kernel(i), name="模" * 120) for i in range(1700))
+    first = replace(first, ran=replace(first.ran, kernels=kernels))
+    assert len(replace(_result(0), models=(first,)).to_json().encode()) <= MOST_BYTES
+
+
+def test_all_that_there_is_much_of_is_shortened() -> None:
+    [finding] = _result(0).models[0].findings
+    model = ModelResult(
+        "a.onnx",
+        findings=(replace(finding, sentence="s" * 100),) * 6_000,
+        more_findings=5,
+        accuracy=Accuracy(layers=(TensorError("t", float("inf"), 1.0),) * 6_000),
+        backend=(BackendKernel("oneDNN", "matmul", "brgemm", "f32", 1, "fc", 1),) * 6_000,
+    )
+    text = InferenceResult((model,), "1.31.1", {}, 0.5, 2).to_json()
+    [found] = json.loads(text)["models"]
+    kept = len(found["findings"])
+    assert MOST_BYTES / 4 < len(text) <= MOST_BYTES
+    assert found["more_findings"] == 6_005 - kept
+    assert found["accuracy"]["layers"] == [{"name": "t", "all": 1.0}] * kept
+    assert len(found["backend"]) == kept
+
+
 def test_a_kernel_of_unknown_operands_shows_none() -> None:
+    scalars = ("float32 2", "int64 scalar", "int8 4")
+    assert replace(_kernel(0), inputs=scalars, outputs=()).types == "float32 2, int8 4 -> "
     assert replace(_kernel(0), inputs=(), outputs=("float32 2",)).types == " -> float32 2"
     assert replace(_kernel(0), inputs=(), outputs=()).types == ""
 
@@ -125,10 +154,10 @@ def test_outputs_are_compared_by_name(tmp_path: Path) -> None:
 
 def test_outputs_of_another_shape_or_without_finite_numbers_have_no_error(tmp_path: Path) -> None:
     first, other = tmp_path / "first.npz", tmp_path / "other.npz"
-    np.savez(first, a0=np.ones(3), a1=np.ones(1))
-    np.savez(other, a0=np.ones(2), a1=np.array([np.inf]))
+    np.savez(first, a0=np.ones((2, 3)), a1=np.ones(1))
+    np.savez(other, a0=np.ones((3, 2)), a1=np.array([np.inf]))
     found = compared((["y", "z"], first), (["y", "z"], other))
-    assert found.problem == "output 'y' is [2], not [3]"
+    assert found.problem == "output 'y' is [3, 2], not [2, 3]"
     assert found.outputs == (OutputError("z", None, None, None),)
 
 
@@ -149,6 +178,19 @@ def test_why_outputs_are_not_compared_is_said(
     found = compared_arrays(first, other)
     assert found.problem == problem
     assert len(found.outputs) == (1 if first and other else 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "error"),
+    [
+        (np.zeros(2), np.ones(2), OutputError("y", None, None, 1.0)),
+        (np.full(3, 0.7), np.full(3, 0.7), OutputError("y", None, 1.0, 0.0)),
+    ],
+)
+def test_an_error_without_a_signal_or_of_equal_outputs_has_no_decibels(
+    first: Any, other: Any, error: OutputError
+) -> None:
+    assert compared_arrays({"y": first}, {"y": other}).outputs == (error,)
 
 
 def test_imaginary_parts_count() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -12,6 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from otel_quant.inference.measurement import Fault, MeasuredModel, Measurement, TimedOperator
 from otel_quant.telemetry.inference import RunContext, report
@@ -144,6 +147,75 @@ def test_a_measurement_within_a_step_belongs_to_its_run() -> None:
     with step:
         report(MEASURED, None, program.providers)
     assert {labels["quant.run.name"] for _, _, labels in program.points()} == {"my run"}
+
+
+def test_a_measurement_whose_run_is_named_belongs_to_that_run() -> None:
+    program = Program()
+    with program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN):
+        report(MEASURED, RunContext(run="nightly"), program.providers)
+    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {"nightly"}
+
+
+SECRET = {
+    "quant.model.path": "secret/a.onnx",
+    "quant.inference.problem": "secret/a.onnx cannot be read",
+}
+
+
+@pytest.mark.parametrize(
+    ("paths", "name", "told", "text"),
+    [
+        (True, "a", SECRET, "secret/a.onnx cannot be read"),
+        (False, "model 1", {}, "the model could not be measured"),
+    ],
+)
+def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
+    paths: bool, name: str, told: dict[str, str], text: str
+) -> None:
+    program = Program()
+    model = MeasuredModel(path="secret/a.onnx", problem="secret/a.onnx cannot be read")
+    measured = Measurement("inference", (model,), "onnxruntime", "", 10, 20)
+    report(measured, RunContext(run="my run", paths=paths), program.providers)
+    span, _ = program.spans.get_finished_spans()
+    labels = {**RUN, "quant.model.name": name}
+    assert dict(span.attributes or {}) == {
+        **labels, "quant.library.name": "onnxruntime", **told,
+    }  # fmt: skip
+    problem = told.get("quant.inference.problem")
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, problem)
+    assert (span.start_time, span.end_time) == (10, 20)
+    [item] = program.records.get_finished_logs()
+    record = item.log_record
+    assert (record.event_name, record.body) == ("quant.inference.failed", text)
+    assert (record.severity_number, dict(record.attributes or {})) == (SeverityNumber.WARN, labels)
+
+
+def test_of_many_findings_twenty_are_told_and_all_are_counted() -> None:
+    program = Program()
+    operator = TimedOperator("Conv", None, 0.5, 0.5, types="float32 8", macs_per_second=2.5)
+    model = MeasuredModel(
+        "m", findings=tuple(Fault("unfused", f"n{i}", "...", 0.1) for i in range(25)),
+        slowest=(operator,),
+    )  # fmt: skip
+    measured = Measurement("inference", (model,), "onnxruntime", "1", 10, 20)
+    report(measured, RunContext(run="my run"), program.providers)
+    first, *records = (item.log_record for item in program.records.get_finished_logs())
+    labels = {**RUN, "quant.model.name": "m"}
+    assert (first.body, dict(first.attributes or {})) == (
+        "Conv",
+        {
+            **labels,
+            "quant.inference.operator.type": "Conv",
+            "quant.inference.operator.kernels": 1,
+            "quant.inference.operator.duration": 0.5,
+            "quant.inference.operator.share": 0.5,
+            "quant.inference.operator.types": "float32 8",
+            "quant.inference.operator.mac_rate": 2.5,
+        },
+    )
+    nodes = [(record.attributes or {})["quant.inference.finding.node"] for record in records]
+    assert nodes == [f"n{i}" for i in range(20)]
+    assert ("quant.inference.findings", 25, labels) in program.points()
 
 
 def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:

@@ -1,0 +1,320 @@
+"""How often variants are measured, and what comes of their times; by entries whose times are known."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_quant.inference.bench import measure
+from otel_quant.inference.bench.entries import Entry, OnnxEntry, OnnxInputs
+from otel_quant.inference.bench.measure import BenchOptions, bench
+from otel_quant.inference.bench.results import CallTime, PeakMemory, VariantResult
+from otel_quant.inference.options import Options
+from otel_quant.inference.results import OutputError
+from otel_quant.inference.worker import ModelProcess
+
+OPTIONS = BenchOptions(None, 20.0, None, False, Options(), OnnxInputs())
+
+
+class Known(Entry):
+    """A variant whose times are known; its process is never started.
+
+    Args:
+        name: Its name.
+        clock: What time it is, in a list of one; goes on while the variant is made and timed.
+        took: The order in which variants are made and timed.
+        making: Seconds to make it.
+        rounds: Seconds of a call in each round, over and over.
+        factors: What these are multiplied by in each process, over and over.
+        spent: Seconds that a round takes.
+        fails: Number of the process in which it fails, and at what.
+    """
+
+    kind = "torch"
+
+    def __init__(
+        self,
+        name: str,
+        clock: list[float],
+        took: list[str],
+        making: float = 1.0,
+        rounds: Sequence[float] = (0.01,),
+        factors: Sequence[float] = (1.0,),
+        spent: float = 0.25,
+        fails: tuple[int, str] = (0, ""),
+    ) -> None:
+        super().__init__(name, ModelProcess())
+        self.provider, self.fed = "cpu", ["x float32 2 (checksum 0)"]
+        self.first = [0.5, rounds[0], 0.0]
+        self._clock, self._took, self._fails = clock, took, fails
+        self._making, self._spent = making, spent
+        self._rounds, self._factors = rounds, factors
+
+    def _passes(self, what: str, seconds: float) -> bool:
+        self._clock[0] += seconds
+        self._took.append(f"{what} {self.name}")
+        if self._fails == (len(self.processes), what):
+            self.problem = f"{what} failed"
+        return not self.problem
+
+    def prepare(self) -> None:
+        self._make()
+        self.marks = [{"process": 300, "gpu": None}]
+
+    def _make(self) -> Any:
+        self._passes("make", self._making)
+
+    def time(self, seconds: float) -> None:
+        if self._passes("time", self._spent):
+            factor = self._factors[(len(self.processes) - 1) % len(self._factors)]
+            usual = self._rounds[len(self.processes[-1]) % len(self._rounds)]
+            self.processes[-1].append([factor * usual])
+
+    def finish(self) -> None:
+        if not self.problem:
+            self._took.append(f"finish {self.name}")
+            self.marks.append({"process": 200, "gpu": None})
+
+
+class Bench:
+    """Measures variants whose times are known."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.clock, self.took = [0.0], list[str]()
+        self._patch = patch
+        patch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.clock[0]))
+
+    def entry(self, name: str, **more: Any) -> Known:
+        return Known(name, self.clock, self.took, **more)
+
+    def run(self, *entries: Entry, **options: Any) -> Any:
+        self._patch.setattr(measure, "_entries", lambda *_: entries)
+        return bench((), replace(OPTIONS, **options), "otel-quant bench")
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+def _saved(**outputs: list[float]) -> tuple[list[str], bytes]:
+    file = io.BytesIO()
+    np.savez(file, **{f"a{i}": np.array(each) for i, each in enumerate(outputs.values())})
+    return list(outputs), file.getvalue()
+
+
+NOISY = (0.01, 0.02, 0.03, 0.015)
+
+
+@pytest.mark.parametrize(
+    ("processes", "variants", "rounds"),
+    [
+        (None, {"a": {}, "b": {}}, {"a": [10] * 5, "b": [10] * 5}),
+        (None, {"a": {"making": 60.0}}, {"a": [10] * 5}),
+        (None, {"a": {"making": 61.0}}, {"a": [10]}),
+        (None, {"a": {}, "b": {"making": 61.0}}, {"a": [10] * 5, "b": [10]}),
+        (2, {"a": {"making": 61.0}}, {"a": [10] * 2}),
+        (1, {"a": {}}, {"a": [10]}),
+        # As many as the time allows: each process has its share, and all together five at least.
+        (None, {"a": {"rounds": NOISY}}, {"a": [16] * 5}),
+        (None, {"a": {}, "b": {"rounds": NOISY}}, {"a": [16] * 5, "b": [16] * 5}),
+        (1, {"a": {"rounds": NOISY}}, {"a": [80]}),
+        (None, {"a": {"spent": 1.0}}, {"a": [4] * 5}),
+        (None, {"a": {"spent": 30.0}}, {"a": [1] * 5}),
+        (3, {"a": {"spent": 30.0}}, {"a": [2] * 3}),
+        (1, {"a": {"spent": 30.0}}, {"a": [5]}),
+        (None, {"a": {"spent": 30.0, "making": 61.0}}, {"a": [5]}),
+        # One that fails does not cost the others rounds, nor has them take more.
+        (None, {"a": {"rounds": NOISY}, "b": {"making": 61.0, "fails": (1, "make")}}, {"a": [16] * 5}),
+        (None, {"a": {"fails": (1, "make")}, "b": {"fails": (1, "make")}}, {}),
+        (None, {"a": {}, "b": {"fails": (1, "time")}}, {"a": [10] * 5}),
+        (None, {"a": {}, "b": {"fails": (3, "make")}}, {"a": [10] * 5}),
+        (None, {"a": {}, "b": {"fails": (3, "time")}}, {"a": [10] * 5}),
+    ],
+)  # fmt: skip
+def test_each_variant_has_as_many_processes_and_rounds_as_there_is_time_for(
+    processes: int | None,
+    variants: Mapping[str, Mapping[str, Any]],
+    rounds: Mapping[str, list[int]],
+    known: Bench,
+) -> None:
+    entries = [known.entry(name, **more) for name, more in variants.items()]
+    known.run(*entries, processes=processes)
+    found = {each.name: list(map(len, each.processes)) for each in entries if not each.problem}
+    assert found == rounds
+
+
+def test_time_to_load_the_script_is_time_to_make_its_first_variant(known: Bench) -> None:
+    entry = known.entry("a", making=1.0)
+    entry.loading = 59.5
+    known.run(entry)
+    assert len(entry.processes) == 1
+
+
+def test_variants_run_in_turn_and_each_is_the_first_of_a_round_in_its_turn(known: Bench) -> None:
+    known.run(known.entry("a", spent=30.0), known.entry("b", spent=30.0), processes=3)
+    in_turn = ["time a", "time b", "time b", "time a"]
+    again = ["make a", "make b", *in_turn]
+    assert known.took == ["make a", "make b", *in_turn, "finish a", "finish b", *again, *again]
+
+
+def test_one_by_one_a_variant_has_all_its_processes_before_the_next_one(known: Bench) -> None:
+    known.run(
+        known.entry("a", spent=30.0), known.entry("b", spent=30.0), processes=3, one_by_one=True
+    )
+    again = ["make {0}", "time {0}", "time {0}"]
+    wanted = [*again, "finish {0}", *again, *again]
+    assert known.took == [each.format(name) for name in "ab" for each in wanted]
+
+
+def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -> None:
+    base, other = known.entry("base"), known.entry("other", rounds=(0.02,))
+    base.facts = {"torch": "2.9", "GPU": "", "threads of torch": "2"}
+    other.facts = {"torch": "2.9", "GPU": "", "threads of torch": "4"}
+    other.disk, other.quantize, other.compile, other.is_quantized = 7, 0.25, 0.5, True
+    base.outputs = _saved(one=[3.0, 4.0], two=[1.0, 1.0])
+    other.outputs = _saved(one=[3.0, 4.0], two=[1.0, 1.5])
+    result = known.run(base, other)
+    assert result.variants == (
+        VariantResult(
+            "base", "torch", provider="cpu",
+            call=CallTime(0.01, 0.0, 50, 50, 0.0, processes=(0.01,) * 5),
+            memory=PeakMemory(200, None, 300), compile=pytest.approx(0.49),
+        ),
+        VariantResult(
+            "other", "torch", provider="cpu", is_quantized=True,
+            call=CallTime(0.02, 0.0, 50, 50, 0.0, pytest.approx(0.5), True, (0.02,) * 5),
+            memory=PeakMemory(200, None, 300, 1.0), disk=7, quantize=0.25,
+            compile=pytest.approx(0.98),
+            error=OutputError("two", pytest.approx(9.0309), pytest.approx(0.98058), 0.5),
+        ),
+    )  # fmt: skip
+    settings = dict(result.settings)
+    assert settings.pop("memory").startswith("in ")
+    assert settings == {
+        "torch": "2.9",
+        "threads of torch of base": "2",
+        "threads of torch of other": "4",
+        "inputs": "x float32 2",
+        "rounds": "50 of 0.2 s or longer, the variants in turn",
+        "processes": "5 of each variant",
+    }
+    assert result.process_spread == 0.0
+    assert known.run(known.entry("a"), processes=1).process_spread is None
+    assert (result.baseline, result.command) == ("base", "otel-quant bench")
+
+
+@pytest.mark.parametrize(
+    ("times", "call"),
+    [
+        ({"rounds": NOISY}, CallTime(0.0175, 0.01, 80, 80, 0.25, processes=(0.0175,) * 5)),
+        (
+            {"rounds": (1.0,), "factors": (1.0, 1.125, 1.25, 0.75, 1.5)},
+            CallTime(1.125, 0.25, 50, 50, 0.25 / 2 / 1.125, processes=(1.0, 1.125, 1.25, 0.75, 1.5)),
+        ),
+        (
+            {"rounds": (1.0,), "factors": (1.0, 1.5, 1.625, 0.75, 2.0)},
+            CallTime(1.375, 0.625, 50, 50, 0.625 / 2 / 1.5, processes=(1.0, 1.5, 1.625, 0.75, 2.0)),
+        ),
+    ],
+)  # fmt: skip
+def test_times_are_those_of_the_processes_in_the_middle_and_their_spread_that_of_rounds(
+    times: Mapping[str, Any], call: CallTime, known: Bench
+) -> None:
+    result = known.run(known.entry("a", **times))
+    found = result.variants[0].call
+    assert replace(found, noise=pytest.approx(found.noise)) == call
+    assert result.process_spread == max(call.processes) / min(call.processes) - 1
+
+
+def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has(
+    known: Bench,
+) -> None:
+    slow = known.entry("slow", making=61.0, rounds=(0.02,))
+    result = known.run(known.entry("base"), slow, one_by_one=True)
+    assert result.settings["processes"] == "5 of each variant, 1 of slow"
+    assert result.settings["rounds"] == ("50 of 0.2 s or longer, one variant after the other")
+    call = result.variants[1].call
+    assert (call.speedup, call.is_apart, call.processes) == (pytest.approx(0.5), True, (0.02,))
+
+
+def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) -> None:
+    failed = known.entry("base", fails=(2, "time"))
+    result = known.run(failed, known.entry("other"))
+    base, other = result.variants
+    assert base == VariantResult("base", "torch", "time failed")
+    assert known.took.count("make base") == 2
+    assert other.call == CallTime(0.01, 0.0, 50, 50, 0.0, processes=(0.01,) * 5)
+    assert (other.memory.ratio, other.error, other.error_problem) == (
+        None, None, "base was not measured",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "problem"),
+    [
+        ({"fed": ["x float32 2 (checksum 1)"]}, {}, "its inputs are not those of base"),
+        (
+            {"outputs": _saved(one=[1.0], two=[1.0])},
+            {"outputs": _saved(one=[2.0], two=[np.nan])},
+            "output 'two' has values that are not finite",
+        ),
+        ({"no_outputs": "no tensors"}, {}, "there are no outputs of base: no tensors"),
+        ({"outputs": ([], b"")}, {"no_outputs": "it is"}, "there are no outputs of other: it is"),
+    ],
+)
+def test_why_an_error_is_not_known_is_said(
+    base: Mapping[str, Any], other: Mapping[str, Any], problem: str, known: Bench
+) -> None:
+    entries = known.entry("base"), known.entry("other")
+    for entry, changed in zip(entries, (base, other), strict=True):
+        for name, value in changed.items():
+            setattr(entry, name, value)
+    found = known.run(*entries).variants[1]
+    assert (found.error, found.error_problem) == (None, problem)
+
+
+GPU = {"process": 400, "gpu": 1000}
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "memory"),
+    [
+        ({"process": 100}, {"process": 400}, PeakMemory(400, None, 300, 4.0)),
+        ({"process": 100, "gpu": 500}, GPU, PeakMemory(400, 1000, 300, 2.0)),
+        ({"process": 100, "gpu": None}, GPU, PeakMemory(400, 1000, 300)),
+        (GPU, {"process": 400}, PeakMemory(400, None, 300)),
+        ({"process": None}, {"process": 400}, PeakMemory(400, None, 300)),
+        ({"process": 100}, {"process": None}, PeakMemory(None, None, 300)),
+    ],
+)
+def test_memory_is_compared_on_a_gpu_or_beside_it(
+    base: Mapping[str, Any], other: Mapping[str, Any], memory: PeakMemory, known: Bench
+) -> None:
+    entries = known.entry("base"), known.entry("other")
+    for entry, marks in zip(entries, (base, other), strict=True):
+        entry.finish = lambda entry=entry, marks=marks: entry.marks.append(marks)  # type: ignore
+    assert known.run(*entries).variants[1].memory == memory
+
+
+@pytest.mark.parametrize(("warm", "times"), [(0.001, 200), (0.15, 2), (0.5, 1), (0.000_001, 1000)])
+def test_a_round_of_a_file_has_as_many_runs_as_fit_and_a_thousand_at_most(
+    warm: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = OnnxEntry("a.onnx", "a.onnx", OnnxInputs(), Options())
+    monkeypatch.setattr(entry, "_warm", warm)
+    monkeypatch.setattr(entry, "ask", lambda *_, times: [2_000_000_000] * times)
+    entry.time(0.2)
+    assert entry.processes == [[[2.0] * times]]
+
+
+def test_without_any_variant_that_could_be_measured_little_is_to_be_said(known: Bench) -> None:
+    result = known.run(known.entry("a", fails=(1, "make")))
+    assert (result.settings["inputs"], result.settings["processes"]) == ("", "")
+    assert result.noise is None

@@ -1,0 +1,127 @@
+"""What a model is fed: given arrays that fit, given values, or random numbers, the same each time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_quant.inference.feeds import FeedError, feeds
+from otel_quant.inference.options import Subject
+
+
+def _inputs(**types: str) -> list[Any]:
+    """Returns inputs as a session of onnxruntime has them, each of 4x500 numbers."""
+    return [
+        SimpleNamespace(name=name, type=f"tensor({kind})", shape=[4, 500])
+        for name, kind in types.items()
+    ]
+
+
+def _fed(inputs: list[Any], **more: Any) -> Mapping[str, Any]:
+    subject = Subject("a.onnx", {each.name: tuple(each.shape) for each in inputs}, **more)
+    return feeds(inputs, asdict(subject), np)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "lowest", "highest"),
+    [
+        ("uint8", "uint8", 0, 255),
+        ("int8", "int8", -128, 127),
+        ("int32", "int32", 0, 1),
+        ("int64", "int64", 0, 1),
+        ("uint16", "uint16", 0, 1),
+        ("bool", "bool", False, True),
+    ],
+)
+def test_integers_are_of_the_range_that_their_type_stands_for(
+    kind: str, dtype: str, lowest: int, highest: int
+) -> None:
+    [array] = _fed(_inputs(x=kind)).values()
+    assert (str(array.dtype), array.shape) == (dtype, (4, 500))
+    assert (array.min(), array.max()) == (lowest, highest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("float", "float32"), ("double", "float64"), ("float16", "float16")]
+)
+def test_floats_are_normal_and_the_same_for_an_input_of_the_same_name(
+    kind: str, dtype: str
+) -> None:
+    found, again = (_fed(_inputs(x=kind, y=kind)) for _ in range(2))
+    assert {name: str(each.dtype) for name, each in found.items()} == {"x": dtype, "y": dtype}
+    assert all((found[name] == again[name]).all() for name in "xy")
+    assert (found["x"] != found["y"]).any()
+    assert abs(float(found["x"].mean())) < 0.1
+    assert 0.9 < float(found["x"].std()) < 1.1
+
+
+def test_indices_of_a_table_are_within_it_and_given_values_count() -> None:
+    inputs = [*_inputs(ids="int64"), SimpleNamespace(name="n", type="tensor(int64)", shape=[2, 1])]
+    found = _fed(inputs, limits={"ids": 30}, values={"n": (7, 9)})
+    assert (found["ids"].min(), found["ids"].max()) == (0, 29)
+    assert found["n"].tolist() == [[7], [9]]
+
+
+def test_arrays_of_a_file_are_fed_as_they_are(tmp_path: Path) -> None:
+    path = str(tmp_path / "inputs.npz")
+    np.savez(path, x=np.ones((2, 500), np.float32))
+    named = SimpleNamespace(name="x", type="tensor(float)", shape=["batch", 500])
+    found = feeds([named], asdict(Subject("a.onnx", {}, data=path)), np)
+    assert (found["x"] == np.ones((2, 500), np.float32)).all()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "arrays", "problem"),
+    [
+        ({"x": "string"}, None, "input 'x' is tensor(string); expected tensors of numbers"),
+        ({"x": "float"}, {"y": np.ones(1)}, "{path} has 'y', which is no input; expected x"),
+        (
+            {"x": "float", "y": "float"},
+            {"x": np.ones((4, 500), np.float32)},
+            "{path} has no 'y', which the model takes",
+        ),
+        (
+            {"x": "float"},
+            {"x": np.ones((4, 500))},
+            "{path}: 'x' is float64 [4, 500]; expected float32 [4, 500]",
+        ),
+        (
+            {"x": "double"},
+            {"x": np.ones((4, 5))},
+            "{path}: 'x' is float64 [4, 5]; expected float64 [4, 500]",
+        ),
+        (
+            {"x": "double"},
+            {"x": np.ones(4)},
+            "{path}: 'x' is float64 [4]; expected float64 [4, 500]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    inputs: dict[str, str], arrays: dict[str, Any] | None, problem: str, tmp_path: Path
+) -> None:
+    path = None
+    if arrays is not None:
+        path = str(tmp_path / "inputs.npz")
+        np.savez(path, **arrays)
+    with pytest.raises(FeedError, match=f"^{re.escape(problem.format(path=path))}$"):
+        _fed(_inputs(**inputs), data=path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "No such file or directory"), (b"no arrays", "is not a file of numpy.savez")],
+)
+def test_a_file_without_arrays_is_said(content: bytes | None, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "inputs.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(FeedError, match=f"^{re.escape(f'{path}: {problem}')}$"):
+        _fed(_inputs(x="float"), data=str(path))

@@ -11,14 +11,13 @@ from statistics import median
 from typing import Any, Final
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.dtypes import name_of
 from otel_quant.cost.errors import printable
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.inference.bench.huge_pages import with_huge_pages
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.measure import options_of
-from otel_quant.inference.measurement import tells_quantized
+from otel_quant.inference.measurement import is_quantized
 from otel_quant.inference.options import Options
 from otel_quant.inference.subjects import UnreadableError, measured_model
 from otel_quant.inference.worker import ModelProcess
@@ -291,7 +290,7 @@ class OnnxEntry(Entry):
         ]
         values = [value for op in model.file.ops for value in op.inputs if value is not None]
         self.disk = file_bytes(model.file.model, values)
-        self.is_quantized = _is_quantized(model.file)
+        self.is_quantized = is_quantized(model.file)
 
     def _make(self) -> Any:
         loaded = self.ask("loading it", "load", **self._request)
@@ -312,14 +311,3 @@ class OnnxEntry(Entry):
         if memory is not None:
             self.marks.append({"process": memory["peak"] if self._has_mark else None})
             self.take_outputs()
-
-
-def _is_quantized(file: FileGraph) -> bool:
-    return any(
-        tells_quantized(
-            op.kind,
-            run.macs.contraction if run.macs is not None else None,
-            (name_of(value.dtype) for value in op.inputs if value is not None),
-        )
-        for op, run in file.runs.items()
-    )

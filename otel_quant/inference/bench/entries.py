@@ -234,6 +234,7 @@ class OnnxEntry(Entry):
         self._request: Mapping[str, Any] = {}
         self._warm = 1.0
         self._has_mark = False
+        self._saved = ""
 
     def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
         """Has the process of a script leave its inputs for the file.
@@ -242,7 +243,7 @@ class OnnxEntry(Entry):
             script: The process.
             fed: The inputs in words.
         """
-        path = str(self.process.folder / "inputs.npz")
+        path = self._saved = str(self.process.folder / "inputs.npz")
         try:
             names = list(FileGraph(self._path, {}, self._fed.dims).bound.values)
         except CostError as error:
@@ -273,6 +274,8 @@ class OnnxEntry(Entry):
         }
         loaded = self._make()
         if loaded is None:
+            if self._saved:  # a temporary file, of which nobody knows
+                self.problem = self.problem.replace(self._saved, "the script's inputs")
             return
         self.first, self.compile = [loaded["first"] * _NANO], loaded["made"] * _NANO
         self._has_mark = loaded["mark_reset"]

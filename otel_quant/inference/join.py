@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from otel_quant.cost.operation import Operation
@@ -26,7 +26,7 @@ class Kernel:
     """A kernel with what is known of it.
 
     Attributes:
-        profiled: As the profile has it.
+        profiled: As the profile has it, with the constants that its operands lack there.
         nodes: Nodes of the file that it does the work of; the one that it is named by first.
         inserted: Whether the runtime has put it in: no node of the file asks for it.
         before: The node of the file in front of it, if it was put in.
@@ -67,6 +67,8 @@ def joined(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Kern
         nodes = join.nodes(profiled)
         inserted = join.is_inserted(profiled, nodes)
         before, after = join.around(profiled) if inserted else (None, None)
+        if ran is not None:
+            profiled = replace(profiled, inputs=tuple(ran.operands(profiled)))
         found.append(
             Kernel(
                 profiled,

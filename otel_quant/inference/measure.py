@@ -16,6 +16,7 @@ from otel_quant.inference.file_graph import FileGraph, contents_of
 from otel_quant.inference.findings.record import Evidence
 from otel_quant.inference.findings.table import findings
 from otel_quant.inference.join import Kernel, joined
+from otel_quant.inference.measurement import is_quantized
 from otel_quant.inference.options import Options, Subject
 from otel_quant.inference.profile_json import Profile, read_profile
 from otel_quant.inference.ran_graph import ran_graph
@@ -217,6 +218,7 @@ def _result(model: Measured, first: Measured | None, options: Options) -> ModelR
         ran=_ran(model.profile, model.kernels),
         findings=tuple(findings(evidence)),
         accuracy=model.accuracy,
+        is_quantized=is_quantized(model.file),
     )
 
 

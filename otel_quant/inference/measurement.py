@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from otel_quant.cost.dtypes import name_of
+from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.join import CONVERSIONS, DEQUANTIZES, QUANTIZES
 from otel_quant.inference.results import InferenceResult, ModelResult, Ran, RanKernel
 
@@ -196,6 +198,18 @@ def tells_quantized(operator: str, macs: int | None, types: Iterable[str]) -> bo
     return bool(macs) and operator not in CONVERSIONS and any(map(is_of_few_bits, types))
 
 
+def is_quantized(graph: FileGraph) -> bool:
+    """Returns whether a file has operators that only quantized models have."""
+    return any(
+        tells_quantized(
+            op.kind,
+            run.macs.contraction if run.macs is not None else None,
+            (name_of(value.dtype) for value in op.inputs if value is not None),
+        )
+        for op, run in graph.runs.items()
+    )
+
+
 def is_of_few_bits(type_name: str) -> bool:
     """Returns whether a float model's numbers are not of this type."""
     return type_name.startswith(_EIGHT_BITS)
@@ -208,7 +222,7 @@ def _model(model: ModelResult) -> MeasuredModel:
     errors = () if model.accuracy is None else model.accuracy.outputs
     return MeasuredModel(
         path=model.path,
-        role=role_of(ran.kernels),
+        role="quantized" if model.is_quantized else role_of(ran.kernels),
         provider=_provider(ran) or next(iter(model.providers), None),
         median=latency.median,
         p10=latency.p10,

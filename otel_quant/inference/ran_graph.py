@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from otel_quant.cost import CostError
+from otel_quant.cost.dtypes import name_of
 from otel_quant.cost.reader.model_reader import read_model
 from otel_quant.cost.structure import Node
+from otel_quant.inference.profile_json import ProfiledKernel, Tensor
 
 
 class RanGraph:
@@ -27,6 +30,9 @@ class RanGraph:
         self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
         self._nodes = {node.name: node for node in graph.nodes if node.name}
         self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self._constants = {
+            each.name: Tensor(name_of(each.dtype), each.dims) for each in graph.initializers
+        }
         self._readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in filter(None, node.inputs):
@@ -35,6 +41,24 @@ class RanGraph:
     def node(self, name: str) -> Node | None:
         """Returns the node of a name."""
         return self._nodes.get(name)
+
+    def operands(self, kernel: ProfiledKernel) -> Sequence[Tensor]:
+        """Returns a kernel's operands, with those constants that the profile leaves out.
+
+        A kernel that has packed its weights has let go of them, and the profile has no type and no
+        shape for what is not there. What cannot be told for certain stays as the profile has it.
+        """
+        node = self.node(kernel.name)
+        names = [] if node is None else [name for name in node.inputs if name]
+        found: list[Tensor] = []
+        left = list(kernel.inputs)
+        for name in names:
+            constant = self._constants.get(name)
+            if constant is not None and (not left or left[0] != constant):
+                found.append(constant)
+            elif left:
+                found.append(left.pop(0))
+        return found if len(found) == len(names) and not left else kernel.inputs
 
     def maker(self, tensor: str) -> Node | None:
         """Returns the node that makes a tensor."""

@@ -266,6 +266,8 @@ class ModelResult:
         conversions: What quantizes, dequantizes and converts; of PyTorch models alone, as the next.
         backend: What libraries below the operators have run.
         facts: What else is known of the model, as names and values.
+        is_quantized: Whether it is: a torch module by its weights, a file by its operators; None
+            if that is not known.
     """
 
     path: str
@@ -283,6 +285,7 @@ class ModelResult:
     conversions: tuple[Conversion, ...] = ()
     backend: tuple[BackendKernel, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    is_quantized: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

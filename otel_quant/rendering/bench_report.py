@@ -63,7 +63,11 @@ def variant_table(result: BenchResult) -> Table:
         for each in result.variants
     )
     names = ("variant", *(name for name, _ in _CELLS), "")
-    return Table(names, ("", *(unit for _, unit in _CELLS), ""), tuple(rows), spare=_SPARE)
+    of_none = (
+        name for (name, _), get in _CELLS.items() if not any(get(each) for each in result.variants)
+    )
+    spare = tuple(dict.fromkeys((*of_none, *_SPARE)))
+    return Table(names, ("", *(unit for _, unit in _CELLS), ""), tuple(rows), spare=spare)
 
 
 def variant_notes(result: BenchResult) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ def parts(result: InferenceResult, top: int) -> Iterator[Part]:
     if measured:
         yield memory_table(measured)
     if others := [model for model in measured if model.accuracy is not None]:
-        yield error_table(others)
+        if (errors := error_table(others)).rows:
+            yield errors
         if problems := accuracy_problems(others):
             yield Lines(problems)
     for model in measured:

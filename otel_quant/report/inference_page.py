@@ -34,6 +34,9 @@ from otel_quant.version import VERSION
 _MOST = 100
 """Rows of a table."""
 
+_NO_NUMBER = ("", "-")
+"""Cells of a column of numbers that have none."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
@@ -101,15 +104,27 @@ def part_of(result: InferenceResult) -> InferencePart:
     """Returns what is shown of a result."""
     measured = [model for model in result.models if model.ran is not None]
     return InferencePart(
-        tuple(_side_by_side(measured)) if measured else (),
+        (_latency(result.models), *_side_by_side(measured)) if measured else (),
         tuple(_model(number, model, unit_of(result)) for number, model in enumerate(result.models)),
         FactList("How it was measured", tuple(settings(result).items())),
         result.runtime,
     )
 
 
+def _latency(models: Sequence[ModelResult]) -> PageTable:
+    """Returns the times of models, with a problem across the columns of its row."""
+    plain = latency_table(models)
+    pairs = list(zip(models, plain.rows, strict=True))
+    rows = tuple((*row[:-1], "") if model.problem else row for model, row in pairs)
+    table = page_table("latency", "Latency, without the profiler", replace(plain, rows=rows))
+    said = (
+        Row(row.cells[:1], said=each.problem) if each.problem else row
+        for each, row in zip(models, table.rows, strict=True)
+    )
+    return replace(table, rows=tuple(said))
+
+
 def _side_by_side(models: Sequence[ModelResult]) -> Iterator[PageTable]:
-    yield page_table("latency", "Latency, without the profiler", latency_table(models))
     yield page_table("memory", "Memory", memory_table(models))
     if others := [model for model in models if model.accuracy is not None]:
         table = page_table("error", "How far off", error_table(others))
@@ -154,8 +169,13 @@ def page_table(
         of: The section that it stands in.
     """
     width = len(table.header) - (not any(row[-1] for row in table.rows))
+    ends_in_text = not all(row[-1][:1].isdigit() or row[-1] in _NO_NUMBER for row in table.rows)
     columns = tuple(
-        Column(heading, unit, is_text=i < table.left or i == len(table.header) - 1)
+        Column(
+            heading,
+            unit,
+            is_text=i < table.left or (ends_in_text and i == len(table.header) - 1),
+        )
         for i, (heading, unit) in enumerate(zip(table.header, table.units, strict=True))
     )
     left_out += max(0, len(table.rows) - _MOST)

@@ -11,14 +11,13 @@ from statistics import median
 from typing import Any, Final
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.dtypes import name_of
 from otel_quant.cost.errors import printable
 from otel_quant.cost.file_size import file_bytes
 from otel_quant.inference.bench.huge_pages import with_huge_pages
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.measure import options_of
-from otel_quant.inference.measurement import tells_quantized
+from otel_quant.inference.measurement import is_quantized
 from otel_quant.inference.options import Options
 from otel_quant.inference.subjects import UnreadableError, measured_model
 from otel_quant.inference.worker import ModelProcess
@@ -236,6 +235,7 @@ class OnnxEntry(Entry):
         self._request: Mapping[str, Any] = {}
         self._warm = 1.0
         self._has_mark = False
+        self._saved = ""
 
     def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
         """Has the process of a script leave its inputs for the file.
@@ -244,7 +244,7 @@ class OnnxEntry(Entry):
             script: The process.
             fed: The inputs in words.
         """
-        path = str(self.process.folder / "inputs.npz")
+        path = self._saved = str(self.process.folder / "inputs.npz")
         try:
             names = list(FileGraph(self._path, {}, self._fed.dims).bound.values)
         except CostError as error:
@@ -275,6 +275,8 @@ class OnnxEntry(Entry):
         }
         loaded = self._make()
         if loaded is None:
+            if self._saved:  # a temporary file, of which nobody knows
+                self.problem = self.problem.replace(self._saved, "the script's inputs")
             return
         self.first, self.compile = [loaded["first"] * _NANO], loaded["made"] * _NANO
         self._has_mark = loaded["mark_reset"]
@@ -292,7 +294,7 @@ class OnnxEntry(Entry):
         ]
         values = [value for op in model.file.ops for value in op.inputs if value is not None]
         self.disk = file_bytes(model.file.model, values)
-        self.is_quantized = _is_quantized(model.file)
+        self.is_quantized = is_quantized(model.file)
 
     def _make(self) -> Any:
         loaded = self.ask("loading it", "load", **self._request)
@@ -313,14 +315,3 @@ class OnnxEntry(Entry):
         if memory is not None:
             self.marks.append({"process": memory["peak"] if self._has_mark else None})
             self.take_outputs()
-
-
-def _is_quantized(file: FileGraph) -> bool:
-    return any(
-        tells_quantized(
-            op.kind,
-            run.macs.contraction if run.macs is not None else None,
-            (name_of(value.dtype) for value in op.inputs if value is not None),
-        )
-        for op, run in file.runs.items()
-    )

@@ -15,7 +15,7 @@ from otel_quant.inference.pytorch.findings import Evidence, findings
 from otel_quant.inference.pytorch.flow import flow_of
 from otel_quant.inference.pytorch.ranges import observers_of
 from otel_quant.inference.pytorch.subject import Subject
-from otel_quant.inference.pytorch.weights import weight_bytes
+from otel_quant.inference.pytorch.weights import has_quantized_weights, weight_bytes
 from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
 from otel_quant.inference.results import Accuracy, InferenceResult, MemoryUse, ModelResult
 from otel_quant.inference.rounds import in_turn, latency, usual
@@ -117,6 +117,7 @@ def _result(subject: Subject, first: Subject | None) -> ModelResult:
         conversions=conversions_of(profile),
         backend=said,
         facts=subject.facts,
+        is_quantized=has_quantized_weights(subject.model),
     )
 
 

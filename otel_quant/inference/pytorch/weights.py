@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from otel_quant.inference.measurement import is_of_few_bits
+
+_PACKED: Final = ("qweight", "weight_packed")
+"""Names of weights that GPTQ and AWQ, and compressed-tensors, pack into numbers of 32 bits."""
 
 
 def weight_bytes(model: Any) -> int | None:
@@ -32,6 +35,8 @@ def has_quantized_weights(model: Any) -> bool | None:
     weights = model.state_dict()
     if any(type(each).__module__.startswith("torchao.") for each in weights.values()):
         return True  # its tensors may pack several numbers into 32 bits
+    if any(name.rpartition(".")[2] in _PACKED for name in weights):
+        return True
     return any(
         tensor.is_quantized or is_of_few_bits(str(tensor.dtype).removeprefix("torch."))
         for tensor in _plain(weights)

@@ -249,6 +249,19 @@ def test_nothing_that_was_compiled_before_is_used_again(tmp_path: Path) -> None:
     assert found["where"]["problem"].startswith(f"making it failed: OSError: {temporary}/")
 
 
+@needs_torch
+def test_a_file_that_does_not_take_the_inputs_of_a_script_is_a_row_that_says_so(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\ndef variants():\n    return {'file': 'float.onnx'}, torch.ones(1, dtype=int)\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", code=1)
+    assert found["file"]["problem"] == (
+        "loading it failed: the script's inputs: 'x' is int64 [1]; expected float32 [8, 64]"
+    )
+
+
 def test_a_result_joins_a_recording_and_its_report(files: tuple[str, str], tmp_path: Path) -> None:
     RecordedFolder(tmp_path / "recording")
     page, _ = run(tmp_path, *files, "--record", "recording", "--format", "html")

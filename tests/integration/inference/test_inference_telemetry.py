@@ -124,9 +124,9 @@ def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpRec
             points.setdefault(name, {})[point.metric] = point.value
             assert [each.span_id for each in point.exemplars] == [spans[name].span_id]
     types = {
-        "float": "float32 8x64 -> float32 8x64",
-        "int8": "uint8 8x64 -> uint8 8x64",
-        "exp": "uint8 1x32x32x16 -> uint8 1x32x32x16",
+        "float": "float32 8x64, float32 64x64 -> float32 8x64",
+        "int8": "uint8 8x64, int8 64x64 -> uint8 8x64",
+        "exp": "uint8 1x32x32x16, int8 16x16x3x3 -> uint8 1x32x32x16",
     }
     for model in result["models"]:
         name = model["path"].removesuffix(".onnx")

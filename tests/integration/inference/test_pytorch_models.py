@@ -16,6 +16,7 @@ from otel_quant import MeasuredInference, measure_inference
 from otel_quant.cost.errors import printable
 from otel_quant.inference.pytorch.events import RUN, events_of, runs_of
 from otel_quant.inference.pytorch.operators import is_operator
+from otel_quant.inference.pytorch.weights import has_quantized_weights
 from otel_quant.inference.results import ModelResult
 from otel_quant.inference.results_reader import read_result
 from tests.integration.inference.pytorch_models import (
@@ -185,6 +186,18 @@ def test_what_torchao_quantizes_is_told_by_operators_and_types(texts: MeasuredIn
     four_bits = models["int4 weights"]
     assert set(slowest(four_bits, "aten::_weight_int4pack_mm_for_cpu")) == linear
     assert "in_float" not in found(four_bits)
+    assert {name: each.is_quantized for name, each in models.items()} == {
+        "float": False, "int8 weights": True, "int8 dynamic": True, "int4 weights": True
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["qweight", "weight_packed"])
+def test_weights_packed_into_numbers_of_32_bits_are_quantized(name: str) -> None:
+    packed, indices = nn.Linear(8, 8), nn.Linear(8, 8)
+    packed.register_buffer(name, torch.zeros(1, 8, dtype=torch.int32))
+    indices.register_buffer("positions", torch.zeros(1, 8, dtype=torch.int32))
+    assert has_quantized_weights(nn.Sequential(packed)) is True
+    assert has_quantized_weights(nn.Sequential(indices)) is False
 
 
 def test_weights_and_memory_of_a_run_are_told(texts: MeasuredInference) -> None:

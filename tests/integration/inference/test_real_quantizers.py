@@ -115,6 +115,11 @@ def test_models_by_real_quantizers_are_measured_whole(
     for result in results:
         _assert_whole(result)
     by_name = {Path(each.path).stem.removeprefix("float-"): each for each in results}
+    has_products = name == "transformer"
+    unchanged = {"float"} if has_products else {"float", "nbits"}  # it quantizes MatMul alone
+    assert {key for key, each in by_name.items() if not each.is_quantized} == unchanged
+    assert _weights(by_name["dynamic"], "DynamicQuantizeMatMul") <= {"int8", "uint8"}
+    assert _weights(by_name["nbits"], "MatMulNBits") == ({"uint8"} if has_products else set())
     assert _ops(by_name["nbits"]) >= ({"MatMulNBits"} if name == "transformer" else set())
     assert "DynamicQuantizeMatMul" in _ops(by_name["dynamic"])
     bfloat = [each for each in by_name["BF16"].findings if "AMD Quark" in each.sentence]
@@ -126,6 +131,13 @@ def test_models_by_real_quantizers_are_measured_whole(
 def _ops(result: ModelResult) -> set[str]:
     assert result.ran is not None
     return {each.op_type for each in result.ran.operators}
+
+
+def _weights(result: ModelResult, op_type: str) -> set[str]:
+    """Returns the types of the second operands, which kernels have packed."""
+    assert result.ran is not None
+    kernels = [each for each in result.ran.kernels if each.op_type == op_type]
+    return {each.inputs[1].split(" ")[0] for each in kernels}
 
 
 def _assert_whole(result: ModelResult) -> None:

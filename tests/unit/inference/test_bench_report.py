@@ -179,3 +179,11 @@ def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(text: str, tmp_pa
     (tmp_path / "recording" / "bench.json").write_text(text)
     page = render(read(tmp_path / "recording"))
     assert "bench.json is damaged, or of another version of otel-quant" in page
+
+
+def test_a_column_that_no_variant_has_is_left_out_before_others_in_a_narrow_terminal() -> None:
+    files = [replace(each, kind="onnx", quantize=None, error_problem="") for each in (FLOAT, INT8)]
+    shown = "".join(bench_report(replace(RESULT, variants=tuple(files)), "table", 80))
+    assert "(to quantize, largest difference: in a wider terminal)" in shown
+    failed = BenchResult((VariantResult("a", "onnx", "loading it failed"),), "a", {}, 0.5, 2, "x")
+    assert "in a wider terminal" in "".join(bench_report(failed, "table", 40))

@@ -1,4 +1,4 @@
-"""What no real session of the tests shows: copies between providers, and a bias that takes a way round."""
+"""What no real session of the tests shows: copies between providers, packed operands, a bias by a way round."""
 
 from __future__ import annotations
 
@@ -96,3 +96,20 @@ def test_a_bias_that_does_not_come_straight_from_its_conversion_is_named(tmp_pat
         "DequantizeLinear but through Identity `same` (75.0 % of the time); wanted: a DequantizeLinear "
         "of its own"
     )
+
+
+def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path) -> None:
+    build = Builder([1, 4])
+    taken = ["x", build.weights("w", 4, 8), build.constant("scale", np.float32(0.5))]
+    build.node("Packs", [*taken, "", build.weights("bias", 8, dtype=np.float32)], "packs", "test")
+    ran = RanGraph(build.save(tmp_path / "ran.onnx"))
+    x, w = Tensor("float32", (1, 4)), Tensor("int8", (4, 8))
+    scale, bias = Tensor("float32", ()), Tensor("float32", (8,))
+
+    def operands(*listed: Tensor) -> list[Tensor]:
+        return list(ran.operands(ProfiledKernel("packs", "Packs", None, _CPU, listed, (), 1, 1)))
+
+    assert operands(x, scale, bias) == [x, w, scale, bias]
+    assert operands(x, w, scale, bias) == [x, w, scale, bias]
+    assert operands(x) == [x, w, scale, bias]
+    assert operands(x, scale, bias, bias) == [x, scale, bias, bias]  # not this node's

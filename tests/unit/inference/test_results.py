@@ -27,7 +27,7 @@ from otel_quant.inference.results import (
     TensorError,
 )
 from otel_quant.inference.results_reader import read_result
-from otel_quant.rendering.inference_report import findings_text, sentences
+from otel_quant.rendering.inference_report import findings_text, report, sentences
 
 
 def _kernel(number: int) -> RanKernel:
@@ -232,3 +232,13 @@ def test_findings_for_the_same_reason_are_one_sentence() -> None:
     )
     assert findings_text(model)[-1] == "- and 2 more, which took less time"
     assert findings_text(ModelResult("b.onnx")) == ["- nothing"]
+
+
+def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
+    why = Accuracy(problem="its inputs are not those of the first model")
+    [first, *_] = _result(1).models
+    other = replace(first, path="other.onnx", accuracy=why)
+    result = InferenceResult((first, other), "1.31.1", {}, 0.5, 2)
+    text = "".join(report(result, "table", 10))
+    assert "other.onnx: its inputs are not those of the first model" in text
+    assert "against the first model's" not in text

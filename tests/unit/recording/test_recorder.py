@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from otel_quant.records import (
     StepInfo,
     StepRecord,
 )
-from tests.unit.recording.received import Metric, Received, recorder_of
+from tests.unit.recording.received import Metric, Received, in_thread, recorder_of
 
 
 class Checkpoints(Received):
@@ -110,7 +111,7 @@ def test_the_value_of_a_metric_at_the_end_replaces_that_of_its_last_checkpoint()
 
 
 def test_each_report_counts_the_steps_since_the_last_and_the_peaks_of_the_run_go_on() -> None:
-    rss = itertools.chain([900], itertools.repeat(100))
+    rss = itertools.chain([100] * 3, [900], itertools.repeat(100))  # at the first report
     received = Received()
     recorder = recorder_of([received], lambda pids: MemoryReading(*([next(rss)] * 2)))
     closed(recorder, "A")
@@ -118,11 +119,14 @@ def test_each_report_counts_the_steps_since_the_last_and_the_peaks_of_the_run_go
     recorder.report()
     closed(recorder, "B", "C")
     recorder.report()
+    closed(recorder, "D")
+    recorder.open("E")
+    recorder.report()  # waits for the step
     recorder.end()
     assert [
         (each.steps, each.peaks.figures["memory"], (each.run_peaks or Peaks()).figures["memory"])
         for each in received.runs
-    ] == [(1, 900, 900), (2, 100, 900), (0, 100, 900)]
+    ] == [(1, 900, 900), (2, 900, 900), (2, 100, 900)]
 
 
 def test_a_step_belongs_to_the_innermost_open_step_of_its_own_run() -> None:
@@ -197,3 +201,39 @@ def test_nothing_reaches_the_sinks_after_the_end_or_in_a_forked_child() -> None:
         recorder.report()
         recorder.end()
         assert (sink.events, sink.names, recorder.idle, recorder.ended) == ([], [], True, True)
+
+
+@pytest.mark.parametrize("moment", ["open", "close"])
+def test_ctrl_c_at_a_checkpoint_leaves_no_step_open(moment: str) -> None:
+    is_interrupted = False
+
+    def interrupt(*_: object) -> None:
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+    metric = Metric(interrupt) if moment == "open" else None
+    recorder = recorder_of([], interrupt if moment == "close" else lambda pids: None, metric)
+    recorder.start()
+    step = recorder.open("A") if moment == "close" else None
+    is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        recorder.open("B") if moment == "open" else recorder.close(step)
+    assert recorder.idle
+
+
+def test_a_child_that_was_forked_while_a_thread_ended_the_run_can_end() -> None:
+    holds, ends = threading.Event(), threading.Event()
+    recorder = recorder_of([])
+
+    def hold() -> None:
+        with recorder._end_lock:
+            holds.set()
+            ends.wait(60)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    assert holds.wait(60)
+    recorder.forget()  # as the child does, where that thread does not exist
+    assert not in_thread(recorder.end).is_alive()
+    ends.set()
+    thread.join(60)

@@ -97,6 +97,15 @@ class FactDifference:
     changes: frozenset[Kind]
     unit: str = ""
 
+    def is_unlike(self, at: int) -> bool:
+        """Whether a side is known to differ from the base.
+
+        Args:
+            at: Which side.
+        """
+        base, new = self.values[0], self.values[at]
+        return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
+
 
 def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDifference]:
     """Returns in what the runs of two or more sides differ.
@@ -197,6 +206,10 @@ def _distinct(values: Iterable[Value | None]) -> tuple[Value, ...]:
         if value is not None and not any(_is_alike(value, other) for other in found):
             found[value] = None
     return tuple(found)
+
+
+def _are_among(values: Iterable[Value], others: Sequence[Value]) -> bool:
+    return all(any(_is_alike(value, other) for other in others) for value in values)
 
 
 def _is_alike(first: Value, second: Value) -> bool:

@@ -128,10 +128,7 @@ def _checks(comparison: Comparison, at: int, limit: Limit, *, force: bool) -> It
         facts = tuple(
             each
             for each in comparison.differences
-            if limit.figure.kind in each.changes
-            and each.values[0]
-            and each.values[at]
-            and each.values[0] != each.values[at]
+            if limit.figure.kind in each.changes and each.is_unlike(at)
         )
         if facts:
             yield Check(limit=limit, side=side, outcome="not comparable", facts=facts)
@@ -219,7 +216,7 @@ def _waits(row: StepRow, at: int) -> float:
 def _allowed(limit: Limit, base: float) -> float:
     if not limit.is_share:
         return limit.amount
-    return max(limit.amount * abs(base), _smallest(limit.figure))
+    return max(limit.amount * base, _smallest(limit.figure))
 
 
 def _smallest(figure: Figure) -> float:

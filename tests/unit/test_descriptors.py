@@ -37,6 +37,19 @@ thread.join()
 """
 
 
+LAST_NUMBER = """
+import os, resource
+from otel_quant.descriptors import open_apart
+for number in range(4, 8):
+    os.dup2(0, number)
+resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+try:
+    open_apart("ours", os.O_RDONLY)
+except OSError as error:
+    print(error, os.open("ours", os.O_RDONLY))
+"""
+
+
 def test_a_program_that_closes_all_descriptors_meanwhile_loses_no_file(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / name).touch()
@@ -49,7 +62,7 @@ def test_a_file_that_the_program_has_closed_leaves_its_number_unused(tmp_path: P
     theirs = [os.open(tmp_path / "ours", os.O_RDONLY) for _ in range(50)]
     for descriptor in theirs:
         os.close(descriptor)
-    assert ours >= 700
+    assert 700 <= ours < 800
     assert ours not in theirs
 
 
@@ -67,7 +80,26 @@ def test_a_small_limit_leaves_half_of_it_to_the_program(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     os.close(descriptor)
-    assert 128 <= descriptor < 256
+    assert 128 <= descriptor < 192
+
+
+def test_a_new_file_takes_one_number_and_has_the_usual_permissions(tmp_path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    descriptor = open_apart(tmp_path / "new", os.O_WRONLY | os.O_CREAT)
+    taken = set(os.listdir("/proc/self/fd")) - before
+    (tmp_path / "usual").touch()
+    assert os.fstat(descriptor).st_mode == (tmp_path / "usual").stat().st_mode
+    os.close(descriptor)
+    assert taken == {str(descriptor)}
+
+
+def test_a_program_that_has_used_its_limit_up_keeps_the_last_number(tmp_path: Path) -> None:
+    (tmp_path / "ours").touch()
+    found = subprocess.run(
+        [sys.executable, "-c", LAST_NUMBER], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    assert found.stdout == "[Errno 24] Too many open files: 'ours' 3\n"
 
 
 def test_why_a_file_cannot_be_opened_is_told(tmp_path: Path) -> None:

@@ -198,6 +198,15 @@ def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture
             "not comparable: total: cache.disk.peak=5%: cache.disk.peak is not known of base",
         ),
         (
+            {}, ["--fail-over", "cache.disk.peak<=5GB"], 3,
+            "not comparable: total: cache.disk.peak<=5GB: cache.disk.peak is not known of new",
+        ),
+        (
+            {"steps": ("Model Quantization", "Calibration", "Export")},
+            ["--fail-over", "Export:cpu.time<=5s"], 3,
+            "not comparable: total: Export:cpu.time<=5s: cpu.time is not known of new",
+        ),
+        (
             {"error": "MemoryError"}, GATE, 1,
             "worse: new: new failed with MemoryError in Calibration",
         ),

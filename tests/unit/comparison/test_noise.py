@@ -60,6 +60,10 @@ def sample(*values: float) -> Sample:
     return Sample(values)
 
 
+def one(value: float, alone: float, bound: float) -> Sample:
+    return Sample((value,), (alone,), (bound,))
+
+
 def test_a_sample_has_a_median_and_a_spread() -> None:
     several = sample(4, 1, 2, 9)
     assert (several.median, several.lowest, several.highest, several.spread) == (3, 1, 9, 6)
@@ -70,11 +74,17 @@ def test_a_sample_has_a_median_and_a_spread() -> None:
     [
         (sample(2), sample(3), Difference(1, 1.5, None, True)),
         (sample(2), sample(2), Difference(0, 1.0, None, False)),
+        (sample(3), sample(2), Difference(-1, 2 / 3, None, True)),
         (sample(0), sample(3), Difference(3, None, None, True)),
+        (sample(1, 2, 3), sample(3, 4, 5), Difference(2, 2.0, 0.2, False)),
         (sample(1, 2, 3), sample(4, 5, 6), Difference(3, 2.5, 0.1, True)),
         (sample(1, 2, 5), sample(4, 6, 7), Difference(4, 3.0, 0.2, False)),
         (sample(1, 2, 3, 4), sample(5, 6, 7, 8), Difference(4, 2.6, 2 / 70, True)),
         (sample(1, 2, 3, 5), sample(4, 6, 7, 8), Difference(4, 2.6, 4 / 70, False)),
+        (one(20, 10, 10), one(30, 18, 12), Difference(10, 1.5, None, True)),
+        (one(20, 10, 10), one(30, 18, 9), Difference(10, 1.5, None, False)),
+        (one(20, 5, 5), one(18, 8, 8), Difference(-2, 0.9, None, False)),
+        (one(20, 5, 5), one(20, 8, 8), Difference(0, 1.0, None, False)),
     ],
 )
 def test_a_difference_counts_if_chance_makes_it_rarely_or_no_runs_overlap(

@@ -12,6 +12,7 @@ from otel_quant.comparison.figures import figures_of
 from otel_quant.comparison.noise import Sample
 from otel_quant.comparison.runs import compared_run, path_text
 from otel_quant.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.comparison.recorded_runs import MIB, record
@@ -37,24 +38,80 @@ def test_a_recording_has_figures_of_the_whole(tmp_path: Path) -> None:
     worker.gone()
     folder.curve(
         [
-            (1, {"memory": 300 * MIB}, {"cpu": 1.0, "disk.write": 5}),
-            (8, {"memory": 700 * MIB}, {"cpu": 4.5, "disk.write": 90}),
+            (1, {"memory": 300 * MIB}, {"cpu": 1.0, "cpu.wait": 0.5, "disk.write": 5}),
+            (
+                8,
+                {"memory": 700 * MIB, "cache": 6 * MIB},
+                {"cpu": 4.5, "cpu.wait": 1.5, "cpu.waits": 2.5, "disk.write": 90},
+            ),
         ]
     )
     found = figures_of(read(tmp_path / "r"))
     assert found.pop("duration") == pytest.approx(9, abs=0.1)
     assert found == {
         "cpu.time": 4.5,
+        "cpu.wait": 1.5,
+        "cpu.waits": 2.5,
         "calibration.sample_rate": 8 / 5,
         "memory.peak": 700 * MIB,
         "gpu.memory.peak": 90 * MIB,
         "gpu.torch_allocated.peak": 70 * MIB,
         "disk.write": 90,
-        "cache.disk.peak": 5 * MIB,
+        "cache.disk.peak": 6 * MIB,
         "model.float.size": 400,
         "model.float.macs": 77,
         "model.float.integer_mac_share": 0.5,
     }
+
+
+def test_without_a_launcher_the_outermost_processes_say_what_the_whole_has_used(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    totals = [
+        {"quant.cpu.user": 3, "quant.cpu.system": 1, "quant.cpu.wait": 0.5, "quant.disk.read": 7},
+        {"quant.cpu.user": 2, "quant.cpu.system": 1, "quant.cpu.wait": 0.25},
+        {"quant.cpu.user": 1, "quant.cpu.system": 1, "quant.cpu.wait": 0.75},
+    ]
+    # The second is a child of the first, whose totals have its own; the third read nothing of disks.
+    for number, parent in enumerate((1, 4711, 1)):
+        process = folder.process(4711 + number, parent).begin(0, run=f"{number:016x}")
+        allocated = {"quant.gpu.device.torch_allocated.peak": (number + 1) * 10}
+        process.end(5, attributes=totals[number], devices=[allocated])
+        process.gone()
+    assert figures_of(read(tmp_path / "r")) == {
+        "duration": 5, "cpu.time": 6, "cpu.wait": 0.75, "gpu.torch_allocated.peak": 60,
+    }  # fmt: skip
+
+
+def test_of_a_killed_run_the_last_reading_and_the_launcher_say_what_it_has_used(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    last = {"quant.reading.memory_peak": 700, "quant.cache.disk.peak": 40}
+    process.state(2, **last)
+    process.gone()
+    found = figures_of(read(tmp_path / "r"))
+    assert (found["memory.peak"], found["cache.disk.peak"]) == (700, 40)
+    folder.ended(Ending(time=3, signal="SIGKILL", memory=900))
+    assert figures_of(read(tmp_path / "r"))["memory.peak"] == 900
+
+
+def test_memory_that_was_seen_in_a_step_was_seen_in_those_around_it(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    steps = [process.step("A", 1)]
+    steps += [process.step("B", 2, steps[0])]
+    steps += [process.step("C", 3, steps[1]), process.step("D", 4, steps[1])]
+    for step, (start, end) in reversed(
+        list(zip(steps, ((1, 4), (2, 3), (9, 1), (1, 7)), strict=True))
+    ):
+        process.close(step, 5, attributes={"quant.memory.start": start, "quant.memory.end": end})
+    process.end(6)
+    process.gone()
+    found = compared_run("r", read(tmp_path / "r")).steps.values()
+    assert [step.figures["memory.seen"] for step in found] == [9, 9, 9, 7]
 
 
 def test_steps_are_named_by_their_place_and_how_often_it_was_there_before(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from otel_quant.rendering.comparison_words import change_text, check_text
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.comparison.recorded_runs import record
 
+LIMIT = "quant.host.cpu_limit"
 CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
 
 
@@ -38,6 +39,14 @@ CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
             {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 9},
             (10, math.inf),
         ),
+        ("duration", {"duration": 1, "cpu.time": 8, "cpu.wait": 0.5}, (1, 0)),
+        (
+            "calibration.sample_rate",
+            {"calibration.sample_rate": 8, "duration": 1, "cpu.wait": 1},
+            (8, math.inf),
+        ),
+        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 0}, (8, 8)),
+        ("cpu.time", {"cpu.time": 2, "duration": 0}, (2, 2)),
         ("memory.peak", {"memory.peak": 7, "duration": 10, "cpu.wait": 2}, (7, 7)),
     ],
 )
@@ -55,8 +64,55 @@ def test_the_waits_of_a_step_are_at_most_those_between_the_readings_around_it(
     folder.curve([(at, {}, {"cpu.waits": at**2}) for at in range(6)], interval=1)
     waits = waits_between(read(tmp_path / "r"))
     assert [waits(*step) for step in ((2.5, 3.5), (0, 1), (4, 99))] == [16 - 1, 1, 25 - 9]
-    nothing = waits_between(read(record(tmp_path / "without")))
-    assert nothing(0, 1) is None
+
+
+def test_a_reading_without_waits_leaves_them_to_the_readings_around_it(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    folder.process().begin(0).gone()
+    rare = {0: 0, 2: 4, 5: 25}  # of many threads they are read once a second
+    folder.curve(
+        [
+            (at, {}, {"cpu": at, **({"cpu.waits": rare[at]} if at in rare else {})})
+            for at in range(6)
+        ],
+        interval=1,
+    )
+    waits = waits_between(read(tmp_path / "r"))
+    assert [waits(*step) for step in ((1.5, 1.9), (3.5, 4.5))] == [4, 25 - 4]
+
+
+@pytest.mark.parametrize("readings", [[], [(1, {}, {"cpu": 1})]])
+def test_waits_that_were_not_read_are_not_known(
+    tmp_path: Path, readings: list[tuple[float, dict[str, float], dict[str, float]]]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    folder.process().begin(0).gone()
+    if readings:
+        folder.curve(readings)
+    assert waits_between(read(tmp_path / "r"))(0, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("of_launcher", "of_processes", "expected"),
+    [
+        ({}, [{}], None),
+        ({}, [{}, {LIMIT: 8}], 8),
+        ({LIMIT: 4}, [{LIMIT: 8}], 4),
+        ({}, [{LIMIT: 8}, {LIMIT: 2}, {LIMIT: 0}], 2),
+    ],
+)
+def test_processors_are_the_fewest_that_a_process_may_use(
+    tmp_path: Path,
+    of_launcher: dict[str, float],
+    of_processes: list[dict[str, float]],
+    expected: float | None,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", of_launcher)
+    for number, attributes in enumerate(of_processes):
+        process = folder.process(4711 + number).begin(0, run=f"{number:016x}")
+        process.end(1, attributes=attributes)
+        process.gone()
+    assert compared_run("r", read(tmp_path / "r")).cpus == expected
 
 
 def compared(tmp_path: Path, base: list[Path], new: list[Path]) -> Comparison:
@@ -93,6 +149,13 @@ def test_a_longer_time_of_one_run_counts_unless_waits_may_be_all_of_it(
     row = next(row for row in comparison.rows if row.path == CALIBRATION)
     duration = row.figures["duration"]
     assert change_text(duration.figure, duration.differences[0]) == shown
+
+
+def test_waits_that_are_known_of_one_side_alone_change_nothing(tmp_path: Path) -> None:
+    base = record(tmp_path / "base", seconds=20, waited=(9, 9))
+    new = record(tmp_path / "new", seconds=20)
+    assert judged(compared(tmp_path, [base], [new])).outcome == "within"
+    assert judged(compared(tmp_path, [new], [base])).outcome == "within"
 
 
 def test_what_waits_may_explain_is_said_and_can_be_forced(tmp_path: Path) -> None:

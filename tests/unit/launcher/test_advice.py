@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from otel_quant.launcher.advice import ROWS, Situation, advice_for
+from otel_quant.launcher.shortage import shortage_in
 from otel_quant.recordings.model import RecordedStep
 from otel_quant.records import GpuReading
 
@@ -37,7 +38,21 @@ def situation(kind: str = "Calibration", /, **fields: Any) -> Situation:
 
 SITUATIONS = {
     "ulimit": situation("Post-process", limit_source="RLIMIT_AS"),
-    "growth": situation(samples=10, expected_samples=100, growth=GB // 2),
+    "growth": situation(
+        samples=10, expected_samples=100, growth=GB // 2, memory=7 * GB, limit_source="cgroup"
+    ),
+    "growth within the limit": situation(
+        samples=10, expected_samples=100, growth=GB // 100, memory=GB
+    ),
+    "no room for one": situation(samples=1, expected_samples=100, growth=GB // 100),
+    "much": situation(
+        samples=10,
+        expected_samples=100,
+        growth=GB // 2,
+        library="amd-quark",
+        method="Entropy",
+        limit_source="RLIMIT_AS",
+    ),
     "quark": situation(library="amd-quark", method="Entropy"),
     "minmse": situation(library="amd-quark", method="MinMSE"),
     "onnxruntime": situation(library="onnxruntime", method="Percentile"),
@@ -47,7 +62,12 @@ SITUATIONS = {
     "gpu": situation(
         where="gpu",
         error="torch.OutOfMemoryError",
-        gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 10 * GB),),
+        gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 61 * GB),),
+    ),
+    "gpu of its own": situation(
+        where="gpu",
+        forecast=20 * GB,
+        gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 63 * GB),),
     ),
     "container": situation("Post-process", limit_source="cgroup"),
 }
@@ -64,6 +84,12 @@ def test_every_row_applies_to_some_situation_and_names_its_source() -> None:
     [
         ("ulimit", ["Raise or lift the limit of the address space"]),
         ("growth", ["Give it more memory", "Use fewer calibration samples", "Use smaller batches"]),
+        ("growth within the limit", ["Use smaller batches"]),
+        ("no room for one", ["Give it more memory", "Use smaller batches"]),
+        (
+            "much",
+            ["Raise or lift", "Give it more memory", "Use fewer", "Calibrate", "Leave Calib"],
+        ),
         (
             "quark",
             ["Calibrate with MinMax instead of Entropy", "Leave CalibOptimizeMem", "Use smaller"],
@@ -77,6 +103,7 @@ def test_every_row_applies_to_some_situation_and_names_its_source() -> None:
         ),
         ("llmcompressor", ["Use the sequential pipeline"]),
         ("gpu", ["Use smaller batches", "Look for other processes", "Set PYTORCH_CUDA_ALLOC_CONF"]),
+        ("gpu of its own", ["Use smaller batches"]),
         ("container", ["Raise the container's limit"]),
     ],
 )
@@ -94,3 +121,29 @@ def test_a_program_whose_memory_did_not_run_out_gets_no_advice() -> None:
 def test_memory_that_does_not_grow_makes_no_forecast() -> None:
     level = situation(samples=10, expected_samples=100, growth=-5)
     assert (level.expected, level.fitting) == (None, None)
+
+
+def test_more_samples_than_were_expected_need_what_is_held_now() -> None:
+    assert situation(samples=12, expected_samples=10, growth=GB, memory=7 * GB).expected == 7 * GB
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "where"),
+    [
+        ("torch.OutOfMemoryError", "", "gpu"),
+        ("jax.OutOfMemoryError", "HIP device 0", "gpu"),
+        ("polars.OutOfMemoryError", "no memory", "host"),
+        ("MemoryError", None, "host"),
+        ("RuntimeError", "cudaErrorMemoryAllocation", "gpu"),
+        ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "gpu"),
+        ("RuntimeError", "Failed to allocate memory for requested buffer of size 9", "host"),
+        ("RuntimeError", "BFCArena of CUDA", "gpu"),
+        ("OSError", "[Errno 12] Cannot allocate memory", "host"),
+        ("ValueError", "memory", None),
+        (None, "MemoryError", None),
+    ],
+)
+def test_an_exception_says_whose_memory_ran_out(
+    error: str | None, message: str | None, where: str | None
+) -> None:
+    assert shortage_in(error, message) == where

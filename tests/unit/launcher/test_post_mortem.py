@@ -4,92 +4,33 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_quant.launcher.observation import LastSeen, Observation
 from otel_quant.launcher.post_mortem import ending_of
-from otel_quant.recordings.curve import Curve
-from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import (
     Advice,
     Ending,
     LastReading,
     RecordedCheckpoint,
-    RecordedRun,
     RecordedStep,
-    Recording,
 )
 from otel_quant.records import GpuReading, Limits
-
-MB = 1_000_000
-BEGAN = 1_700_000_000_000_000_000
-COUNTER = "/sys/fs/cgroup/memory.events"
-PROGRAM, CHILD = 100, 200
-
-
-def step(**fields: Any) -> RecordedStep:
-    known: dict[str, Any] = {
-        "index": 0,
-        "name": "Calibration",
-        "kind": "Calibration",
-        "start": 1.0,
-        "state": "lost",
-    }
-    return RecordedStep(**{**known, **fields})
-
-
-def calibration(**fields: Any) -> RecordedStep:
-    """37 of 512 samples, one every 100 ms."""
-    progress = tuple((1.0 + sample / 10, sample) for sample in range(1, 38))
-    return step(samples=37, expected_samples=512, progress=progress, **fields)
-
-
-def run(*steps: RecordedStep, pid: int = PROGRAM, **fields: Any) -> RecordedRun:
-    known: dict[str, Any] = {
-        "id": "a",
-        "process": str(pid),
-        "pid": pid,
-        "start": 0.5,
-        "state": "lost",
-    }
-    return RecordedRun(**{**known, **fields}, steps=steps)
-
-
-def curve() -> RecordedCurve:
-    """900 MB, and from second 1 on 200 MB more each 100 ms, until second 6."""
-    levels = Curve(50)
-    for at in range(0, 6000, 50):
-        levels.add(at, {"memory": (900 + max(0, at // 100 - 10) * 200) * MB}, {})
-    return RecordedCurve(BEGAN, 0, levels)
-
-
-def recording(*runs: RecordedRun) -> Recording:
-    return Recording(
-        path=Path("r"),
-        began_ns=BEGAN,
-        state="lost",
-        duration=6.0,
-        runs=runs,
-        curves={"launcher": curve()},
-    )
-
-
-def last_seen(memory: int, at: float = 4.75) -> LastSeen:
-    return LastSeen(BEGAN + round(at * 1e9), memory, memory, (("python q.py (100)", memory),))
-
-
-def seen(**fields: Any) -> Observation:
-    known: dict[str, Any] = {
-        "pid": PROGRAM,
-        "time_ns": BEGAN + 5_000_000_000,
-        "limits": Limits(8000 * MB, "cgroup"),
-        "oom_kills": 0,
-        "oom_counter": COUNTER,
-    }
-    return Observation(**{**known, **fields})
+from tests.unit.launcher.ended_programs import (
+    BEGAN,
+    CHILD,
+    COUNTER,
+    MB,
+    PROGRAM,
+    calibration,
+    last_seen,
+    recording,
+    run,
+    seen,
+    step,
+)
 
 
 def test_a_program_that_ended_well_has_no_post_mortem() -> None:
@@ -155,7 +96,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
 
 def test_the_growth_in_a_short_calibration_is_from_the_memory_at_its_beginning() -> None:
     # The curve has read 2,900 MB 50 ms before; at the beginning there were 3,000 MB.
-    short = step(start=2.05, samples=10, expected_samples=64)
+    short = step(start=2.05, samples=10, expected_samples=64, progress=((2.25, 4), (2.45, 8)))
     start = RecordedCheckpoint(
         name="Calibration Start",
         time=2.05,
@@ -167,7 +108,85 @@ def test_the_growth_in_a_short_calibration_is_from_the_memory_at_its_beginning()
     assert ending_of(killed, alone).memory_per_sample == 100 * MB
     # Of several processes the curve has the sum.
     several = recording(run(short, checkpoints=(start,)), run(pid=200, id="b"))
-    assert ending_of(killed, several).memory_per_sample == 110 * MB
+    assert ending_of(killed, several).memory_per_sample == 105 * MB
+    of_child = seen(exit_code=137, last_seen={CHILD: last_seen(4000 * MB)})
+    child = recording(run(short, checkpoints=(start,), pid=CHILD))
+    assert ending_of(of_child, child).memory_per_sample == 105 * MB
+
+
+@pytest.mark.parametrize(
+    ("written", "at_end", "last", "expected"),
+    [
+        (999_999, 999_999, None, ()),
+        (MB, 2 * MB, None, (("cache directory", 2 * MB), ("written by the program", MB))),
+        (3 * MB, 2 * MB, 4 * MB, (("cache directory", 4 * MB), ("written by the program", 3 * MB))),
+        (None, None, 4 * MB, (("cache directory", 4 * MB),)),
+    ],
+)
+def test_what_is_on_disk_is_named_if_it_is_a_megabyte_the_largest_first(
+    written: int | None, at_end: int | None, last: int | None, expected: tuple[Any, ...]
+) -> None:
+    known = {} if at_end is None else {"quant.cache.disk.peak": at_end}
+    newest = {} if last is None else {"quant.cache.disk.peak": last}
+    killed = run(
+        step(), attributes=known, last=LastReading(time=4.5, attributes=newest, open_steps=(0,))
+    )
+    assert (
+        ending_of(seen(signal=signal.SIGKILL, written=written), recording(killed)).disk == expected
+    )
+
+
+def test_a_process_that_left_no_run_is_described_by_what_held_most() -> None:
+    held = {CHILD: last_seen(100 * MB), CHILD + 1: last_seen(7000 * MB), PROGRAM: last_seen(MB)}
+    ending = ending_of(seen(exit_code=134, last_seen=held), recording())
+    assert (ending.process, ending.process_signal) == ("a child process", "SIGABRT")
+    assert (ending.memory, ending.where) == (7000 * MB, None)
+
+
+def test_a_small_child_is_described_by_the_memory_of_the_whole_program() -> None:
+    killed = seen(
+        exit_code=1, signals={CHILD: signal.SIGKILL}, last_seen={PROGRAM: last_seen(5 * MB)}
+    )
+    ending = ending_of(killed, recording(run(step(), pid=CHILD)))
+    assert (ending.process, ending.memory) == ("process 200", 5 * MB)
+
+
+def test_a_sample_is_told_with_the_step_that_was_open_within_it() -> None:
+    inner = step(index=1, name="Inference", parent=0)
+    killed = seen(signal=signal.SIGKILL)
+    ending = ending_of(killed, recording(run(calibration(), inner)))
+    assert ending.where == "Calibration, sample 37 of 512, in Inference"
+    uncounted = ending_of(killed, recording(run(step(samples=3))))
+    assert uncounted.where == "Calibration, sample 3"
+
+
+def test_a_step_without_samples_has_advice_too() -> None:
+    tuning = step(name="Fast Finetune", kind="Fast Finetune")
+    ending = ending_of(seen(signal=signal.SIGKILL, oom_kills=1), recording(run(tuning)))
+    assert ending.advice[0].source == "AMD Quark, AdaRoundConfig and AdaQuantConfig"
+
+
+@pytest.mark.parametrize(("oom_kills", "memory"), [(0, 5000 * MB), (1, 7000 * MB)])
+def test_the_kernel_kills_for_what_was_held_before_memory_fell(oom_kills: int, memory: int) -> None:
+    last = LastSeen(BEGAN + 4_750_000_000, 5000 * MB, 7000 * MB, ())
+    killed = seen(signal=signal.SIGKILL, oom_kills=oom_kills, last_seen={PROGRAM: last})
+    assert ending_of(killed, recording(run(step()))).memory == memory
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [(4000 * MB, (4000 * MB, "RLIMIT_AS")), (9000 * MB, (8000 * MB, "cgroup"))],
+)
+def test_the_limit_is_the_smaller_of_memory_and_addresses(
+    space: int, expected: tuple[int, str]
+) -> None:
+    ending = ending_of(seen(signal=signal.SIGABRT, address_space=space), recording(run(step())))
+    assert (ending.memory_limit, ending.memory_limit_source) == expected
+
+
+def test_a_signal_without_a_name_and_a_clock_that_was_set_back_are_no_error() -> None:
+    ending = ending_of(seen(signal=35, time_ns=BEGAN - 1), recording())
+    assert (ending.signal, ending.time) == ("signal 35", 0)
 
 
 def causes() -> Iterator[Any]:
@@ -194,7 +213,9 @@ def causes() -> Iterator[Any]:
         id="the counter stood, memory far below the limit",
     )
     yield pytest.param(
-        seen(signal=kill, last_seen={PROGRAM: half}, oom_kills=None), (None, None), id="unknown"
+        seen(signal=kill, last_seen={PROGRAM: last_seen(7500 * MB)}, oom_kills=None),
+        (None, None),
+        id="no counter, memory near the limit",
     )
     yield pytest.param(
         seen(
@@ -209,6 +230,16 @@ def causes() -> Iterator[Any]:
             "SIGKILL when memory was at 50% of the limit; no counter of the kernel tells who sent it",
         ),
         id="other programs have used the machine's memory up",
+    )
+    yield pytest.param(
+        seen(signal=kill, last_seen={PROGRAM: half}, oom_kills=None, available=100 * MB),
+        (None, None),
+        id="other programs have used the machine's memory up, and the container's is free",
+    )
+    yield pytest.param(
+        seen(exit_code=1, oom_kills=1),
+        ("known", f"the kernel has counted 1 out-of-memory kill: oom_kill in {COUNTER}"),
+        id="the counter rose, and nobody saw by which signal the process ended",
     )
     yield pytest.param(
         seen(signal=signal.SIGTERM, last_seen={PROGRAM: full}, oom_kills=1),
@@ -226,10 +257,14 @@ def causes() -> Iterator[Any]:
 
 
 def test_what_would_have_sufficed_is_what_the_forecast_said() -> None:
-    forecast = {"quant.forecast.memory.at_end": 20_000 * MB}
+    forecast = {
+        "quant.forecast.memory.at_end": 20_000 * MB,
+        "quant.forecast.memory.per_sample": 30 * MB,
+    }
     last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
     killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
     ending = ending_of(killed, recording(run(calibration(), last=last)))
+    assert ending.memory_per_sample == 30 * MB
     assert ending.advice[0] == Advice(
         text="Give it more memory: about 22.0 GB for all 512 samples, with a tenth to spare (estimated).",
         source="this recording: growth of memory with each sample",
@@ -359,7 +394,7 @@ def test_a_worker_that_was_killed_is_reported_even_if_the_program_survives() -> 
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, None])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None])
 def test_a_worker_that_its_pool_has_ended_is_not_reported(number: int | None) -> None:
     ended = seen(exit_code=0, signals={} if number is None else {CHILD: number})
     ending = ending_of(ended, recording(run(calibration(), pid=CHILD)))
@@ -367,16 +402,18 @@ def test_a_worker_that_its_pool_has_ended_is_not_reported(number: int | None) ->
 
 
 def test_a_program_that_a_shell_has_run_is_the_one_that_was_killed() -> None:
-    killed = seen(exit_code=137, oom_kills=1, last_seen={CHILD: last_seen(7900 * MB)})
+    killed = seen(
+        exit_code=137, oom_kills=1, last_seen={CHILD: last_seen(7900 * MB)}, mark=7990 * MB
+    )
     ending = ending_of(killed, recording(run(calibration(), pid=CHILD)))
     assert (ending.process, ending.process_signal) == ("process 200", "SIGKILL")
     assert (ending.signal, ending.exit_code, ending.out_of_memory) == (None, 137, "known")
-    assert ending.memory == 7900 * MB
+    assert ending.memory == 7990 * MB
 
 
 def test_a_program_that_failed_by_itself_is_not_said_to_have_run_out_of_memory() -> None:
     ending = ending_of(
-        seen(exit_code=1),
+        seen(exit_code=1, oom_kills=1),
         recording(
             run(
                 step(end=4.8, error="ValueError", error_message="no"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.launcher.surroundings import Surroundings, cache_growth
+from otel_quant.launcher import surroundings
+from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
 from otel_quant.probes.limits import oom_counters, oom_kills
 
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -50,6 +52,39 @@ def test_a_kernel_without_the_counter_and_a_group_that_is_gone_have_none(tmp_pat
     old = tmp_path / "memory.oom_control"
     old.write_text("oom_kill_disable 0\nunder_oom 0\n")  # before Linux 4.13
     assert (oom_kills(old), oom_kills(tmp_path / "gone")) == (None, None)
+
+
+def test_only_kills_since_the_program_began_count_in_whichever_of_its_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = [tmp_path / name for name in ("a", "b", "c")]
+    own, childs, late = counters
+    of = {1: [own], 2: [childs], 3: [late]}
+    monkeypatch.setattr(surroundings, "oom_counters", lambda pid: of[pid])
+
+    def count(path: Path, kills: int) -> None:
+        path.write_text(f"oom_kill {kills}\n")
+
+    around = Surroundings()
+    assert around.oom_kills() is None
+    count(own, 30)
+    count(childs, 5)
+    around.look(1, [2, 3])
+    assert around.oom_kills() == (0, childs)
+    count(own, 31)
+    count(childs, 7)
+    around.look(1, [2])  # what has been counted before stays what it is compared with
+    assert around.oom_kills() == (2, childs)
+    childs.unlink()  # the group is gone
+    assert around.oom_kills() == (1, own)
+
+
+def test_a_process_wrote_last_when_the_newest_of_its_files_was_written(tmp_path: Path) -> None:
+    times = {"state.7.json": 30, "state.7-1.json": 50, "state.7-2.json": 40, "state.8.json": 20}
+    for name, seconds in times.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert last_words_ns(tmp_path) == {7: 50_000_000_000, 8: 20_000_000_000}
 
 
 def test_the_limit_of_the_address_space_is_that_of_the_program(tmp_path: Path) -> None:

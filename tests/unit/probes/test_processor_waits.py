@@ -8,10 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from otel_quant.probes import processor_waits
+from otel_quant.probes.cpu import CpuProbe
 from otel_quant.probes.kernel_files import SELF
 from otel_quant.probes.processor_waits import ThreadWaits, main_thread_wait
 
@@ -50,6 +52,9 @@ def test_programs_that_share_a_processor_wait_for_it_and_the_sum_of_their_thread
     before = waits.read(pids)
     assert before is not None
     assert before >= sum(mains)
+    cpu = CpuProbe(pids[1])()
+    assert cpu is not None
+    assert (cpu.wait or 0) >= mains[1]
     rivals[0].kill()
     rivals[0].wait()
     after = waits.read(pids)
@@ -78,14 +83,38 @@ def test_a_kernel_that_does_not_count_leaves_the_wait_unknown(
     assert (main_thread_wait(SELF), ThreadWaits().read([os.getpid()])) == (None, None)
 
 
-def test_many_threads_are_read_once_a_second() -> None:
+def test_many_threads_are_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0]
+    monkeypatch.setattr(processor_waits, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
     waits, done = ThreadWaits(), threading.Event()
     threads = [threading.Thread(target=done.wait) for _ in range(40)]
     for thread in threads:
         thread.start()
-    found = [waits.read([os.getpid()]) for _ in range(3)]
+    found = []
+    for clock[0] in (0, 999_999_999, 1_000_000_000):
+        found.append(waits.read([os.getpid()]))
     done.set()
     for thread in threads:
         thread.join()
-    assert found[0] is not None
-    assert found[1:].count(None) >= 1  # a busy machine may take a second for the two
+    assert [each is None for each in found] == [False, True, False]
+
+
+def test_a_thread_that_has_ended_stays_in_the_sum_and_its_id_may_be_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds: dict[str, float] = {}
+
+    def schedstat(path: str) -> bytes:
+        if path.split("/")[4] not in seconds:
+            raise FileNotFoundError(path)
+        return b"99000000000 %d 5\n" % (seconds[path.split("/")[4]] * 1e9)
+
+    monkeypatch.setattr(processor_waits, "read_proc", schedstat)
+    # Thread 3 ends between the list and its file.
+    monkeypatch.setattr(processor_waits, "os", SimpleNamespace(listdir=lambda _: ["3", *seconds]))
+    waits, found = ThreadWaits(), [ThreadWaits().read([7])]
+    for each in ({"1": 2, "2": 3}, {"1": 4}, {"1": 4, "2": 1}, {"1": 4, "2": 0.5}, {}):
+        seconds.clear()
+        seconds.update(each)
+        found.append(waits.read([7]))
+    assert found == [None, 5, 7, 8, 8, 8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_quant.probes.registry import RESOURCES
+from otel_quant.recording.ongoing_figures import OngoingFigures
 from otel_quant.recording.peaks import PeakTracker, with_peaks
 from otel_quant.records import GpuReading, MemoryReading, Peaks, Reading
 
@@ -193,3 +194,32 @@ def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:
         {"gpu.memory": 35},
         devices={"gpu": {0: {"memory": 30, "process_memory": 9}, 1: {"memory": 20}}},
     )
+
+
+def ordered(order: int, of: MemoryReading) -> Reading:
+    return Reading(0, 0, {"memory": of}, order)
+
+
+def test_a_step_begins_with_the_newest_reading_although_an_older_one_comes_late() -> None:
+    figures = OngoingFigures(RESOURCES)
+    figures.begin(ordered(1, memory(100, 100)))
+    newest = ordered(3, memory(500, 500))
+    assert figures.fold(newest) is newest
+    late = figures.begin_step(ordered(2, memory(200, 200)))
+    assert (figures.latest, late.result()) == (newest, peak(500, "kernel", 500))
+
+
+def test_a_report_begins_to_count_anew_and_the_run_goes_on() -> None:
+    figures = OngoingFigures(RESOURCES)
+    assert figures.fold(ordered(0, memory(50, 50))).order == 0  # before the run: counted nowhere
+    figures.begin(ordered(1, memory(100, 100)))
+    figures.count_step(failed=True)
+    figures.fold(ordered(2, memory(900, 900)))
+    figures.reported(ordered(3, memory(200, 900)))
+    figures.count_step(failed=False)
+    found = [
+        (period.steps, period.failed, period.tracker.result())
+        for period in (figures.whole, figures.unreported)
+        if period is not None
+    ]
+    assert found == [(2, 1, peak(900, "kernel", 900)), (1, 0, peak(200, "sampled", 200))]

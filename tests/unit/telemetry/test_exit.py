@@ -51,15 +51,25 @@ import os, signal, sys, threading, time
 import otel_quant
 from otel_quant.runtime import RUNTIME
 
-# A process that a shell has started in the background ignores the signal.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+is_interrupted = False
+
+def handle(*_):
+    global is_interrupted
+    is_interrupted = True
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handle)
 with otel_quant.step("step"):
     pass
 
 def interrupt():
     while not RUNTIME.delivery._late:  # until the exit waits
         time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGINT)
+    # Python looks for signals before it waits for a lock, and one that arrives in between leaves it
+    # waiting: a busy machine may stop the thread just there. A second one wakes it.
+    while not is_interrupted:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
 
 threading.Thread(target=interrupt, daemon=True).start()
 sys.exit(5)

@@ -1,0 +1,113 @@
+"""What counts as worse: by more than the limit, by more than identical runs differ, and than noise."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_quant.comparison.facts import FactDifference, Value
+from otel_quant.comparison.figures import BY_NAME
+from otel_quant.comparison.gate import judge
+from otel_quant.comparison.limits import parse
+from otel_quant.comparison.noise import Sample, difference
+from otel_quant.comparison.runs import TOTAL
+from otel_quant.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.recordings.model import State
+
+MIB = 1 << 20
+
+
+def one(value: float, alone: float, bound: float) -> Sample:
+    return Sample((value,), (alone,), (bound,))
+
+
+def several(*values: float) -> Sample:
+    return Sample(values)
+
+
+@pytest.mark.parametrize(
+    ("limit", "base", "new", "outcome"),
+    [
+        ("duration=10%", several(1), several(1.25), "within"),
+        ("duration=10%", several(1), several(1.3), "worse"),
+        ("duration=20%", several(10), several(12), "within"),
+        ("memory.peak=10%", several(10 * MIB), several(18 * MIB), "within"),
+        ("memory.peak=10%", several(10 * MIB), several(19 * MIB), "worse"),
+        ("model.float.size=10%", several(100), several(111), "worse"),
+        # The best run of three against the worst of the base.
+        ("duration=20%", several(10, 12, 14), several(15, 17, 19), "within"),
+        ("duration=20%", several(10, 12, 14), several(17, 18, 19), "worse"),
+        ("calibration.sample_rate=20%", several(10, 12, 14), several(5, 7, 9), "within"),
+        ("calibration.sample_rate=20%", several(10, 12, 14), several(5, 6, 7), "worse"),
+        # Four runs on each side: more than the limit, but not more than noise.
+        ("duration=20%", several(10, 11, 12, 20), several(11.5, 14, 15, 16), "within"),
+        ("duration=20%", several(10, 11, 12, 13), several(14, 15, 16, 17), "worse"),
+        # Without waits: by the figures alone the first two would be worse, the third within.
+        ("duration=20%", one(10, 10, 10), one(20, 12, 5), "within"),
+        (
+            "duration=20%",
+            several(10, 11, 12, 13),
+            Sample((30, 31, 32, 33), (12, 13, 14, 15), (1, 1, 1, 1)),
+            "within",
+        ),
+        ("duration=20%", one(40, 10, 10), one(41, 20, 20), "worse"),
+        # What may have been lost at most decides whether anybody knows.
+        ("duration=20%", one(10, 10, 1), one(20, 20, 11), "not comparable"),
+        ("duration=20%", one(10, 10, 1), one(20, 20, 13), "worse"),
+        ("duration<=15s", several(10), several(14, 15), "within"),
+        ("duration<=15s", several(10), several(14, 16), "worse"),
+        ("calibration.sample_rate>=15", several(20), several(16, 15), "within"),
+        ("calibration.sample_rate>=15", several(20), several(16, 14), "worse"),
+    ],
+)  # fmt: skip
+def test_a_figure_is_worse_only_if_no_noise_can_be_all_of_it(
+    limit: str, base: Sample, new: Sample, outcome: str
+) -> None:
+    asked = parse(limit)
+    row = FigureRow(asked.figure, (base, new), (difference(base, new),))
+    whole = StepRow(TOTAL, (1, 1), (frozenset(), frozenset()), {asked.figure.name: row})
+    sides = Side("base", ()), Side("new", ())
+    waits = several(3), several(4, 5)
+    whole.figures["cpu.waits"] = FigureRow(BY_NAME["cpu.waits"], waits, (difference(*waits),))
+    verdict = judge(Comparison(sides, (whole,), (), (False,)), [asked], force=False)
+    assert [(check.outcome, check.waits) for check in verdict.checks] == [
+        (outcome, 5 if outcome == "not comparable" else None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "outcome"),
+    [
+        ((), ("m1",), "worse"),
+        (("m1",), (), "worse"),
+        (("m1",), ("m2",), "not comparable"),
+        (("m1", "m2"), ("m2", "m1"), "worse"),
+        (("m1", "m2"), ("m1",), "not comparable"),
+        ((64_000 * MIB,), (64_001 * MIB,), "worse"),
+        ((64_000 * MIB,), (65_000 * MIB,), "not comparable"),
+    ],
+)
+def test_of_several_sides_those_that_are_known_to_differ_from_the_base_are_not_comparable(
+    base: tuple[Value, ...], new: tuple[Value, ...], outcome: str
+) -> None:
+    fact = FactDifference("machine", (base, new, ("m3",)), frozenset({"time"}))
+    limit = parse("duration=20%")
+    samples = several(10), several(20), several(20)
+    both = (difference(samples[0], samples[1]),) * 2
+    rows = {limit.figure.name: FigureRow(limit.figure, samples, both)}
+    whole = StepRow(TOTAL, (1, 1, 1), (frozenset(),) * 3, rows)
+    sides = tuple(Side(name, ()) for name in ("base", "new 1", "new 2"))
+    verdict = judge(Comparison(sides, (whole,), (fact,), (False, False)), [limit], force=False)
+    assert [check.outcome for check in verdict.checks if check.side is sides[1]] == [outcome]
+
+
+@pytest.mark.parametrize(("base", "outcome"), [("ended", "worse"), ("failed", "within")])
+def test_a_step_that_has_failed_is_worse_unless_it_failed_in_the_base_too(
+    base: State, outcome: str
+) -> None:
+    limit = parse("duration=20%")
+    samples = several(10), several(10)
+    rows = {limit.figure.name: FigureRow(limit.figure, samples, (difference(*samples),))}
+    step = StepRow((("Export", 1),), (1, 1), (frozenset({base}), frozenset({"failed"})), rows)
+    sides = Side("base", ()), Side("new", ())
+    verdict = judge(Comparison(sides, (step,), (), (False,)), [limit], force=False)
+    assert [check.outcome for check in verdict.checks] == [outcome]

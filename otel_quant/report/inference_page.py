@@ -34,9 +34,6 @@ from otel_quant.version import VERSION
 _MOST = 100
 """Rows of a table."""
 
-_NO_NUMBER = ("", "-")
-"""Cells of a column of numbers that have none."""
-
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
@@ -169,13 +166,8 @@ def page_table(
         of: The section that it stands in.
     """
     width = len(table.header) - (not any(row[-1] for row in table.rows))
-    ends_in_text = not all(row[-1][:1].isdigit() or row[-1] in _NO_NUMBER for row in table.rows)
     columns = tuple(
-        Column(
-            heading,
-            unit,
-            is_text=i < table.left or (ends_in_text and i == len(table.header) - 1),
-        )
+        Column(heading, unit, is_text=i < table.left or i == len(table.header) - 1)
         for i, (heading, unit) in enumerate(zip(table.header, table.units, strict=True))
     )
     left_out += max(0, len(table.rows) - _MOST)

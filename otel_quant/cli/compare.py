@@ -140,11 +140,11 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
 def _read(name: str) -> ComparedRun:
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import telling_of
+    from otel_quant.cli.recording_errors import user_errors
     from otel_quant.comparison.runs import compared_run
     from otel_quant.recordings.reader import read
 
-    with telling_of(name, "not comparable: ", _NOT_COMPARABLE):
+    with user_errors(name, "not comparable: ", _NOT_COMPARABLE):
         recording = read(Path(name))
     return compared_run(name, recording)
 

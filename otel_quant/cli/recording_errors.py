@@ -11,7 +11,7 @@ from otel_quant.rendering.table import printable
 
 
 @contextmanager
-def telling_of(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
+def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
     """Turns what reading a recording raises into an error for the user.
 
     Args:

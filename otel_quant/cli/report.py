@@ -29,14 +29,14 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import telling_of
+    from otel_quant.cli.recording_errors import user_errors
     from otel_quant.recordings.layout import REPORT
     from otel_quant.recordings.reader import read
     from otel_quant.report.file import write
     from otel_quant.report.render import render
 
     source = Path(options.recording)
-    with telling_of(options.recording):
+    with user_errors(options.recording):
         recording = read(source)
     html = render(recording)
     if options.output == "-":

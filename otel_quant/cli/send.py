@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     from importlib.util import find_spec
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import telling_of
+    from otel_quant.cli.recording_errors import user_errors
     from otel_quant.recordings.reader import read
 
     source, shown = Path(options.recording), printable(options.recording)
@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> int:
             f"{shown}: a file; expected a recording's folder, which has the ids and attributes of "
             "spans: `otel-quant run -- PROGRAM` makes one"
         )
-    with telling_of(options.recording):
+    with user_errors(options.recording):
         recording = read(source)
     if recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")

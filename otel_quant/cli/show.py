@@ -27,14 +27,14 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import telling_of
+    from otel_quant.cli.recording_errors import user_errors
     from otel_quant.recordings.reader import read
     from otel_quant.rendering.profile_report import report
     from otel_quant.rendering.table import terminal_width
 
     shown: dict[str, Profile | Recording] = {}
     for name in options.files:
-        with telling_of(name):
+        with user_errors(name):
             shown[name] = read(Path(name)) if Path(name).is_dir() else _profile(Path(name))
     sys.stdout.write(report(shown, options.format, width=terminal_width(sys.stdout)))
     return 0

@@ -17,7 +17,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import telling_of
+    from otel_quant.cli.recording_errors import user_errors
     from otel_quant.recordings.layout import newest_in
     from otel_quant.watch.follow import LiveView
 
@@ -27,7 +27,7 @@ def _run(options: argparse.Namespace) -> int:
             "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` "
             "makes one, or its path"
         )
-    with telling_of(str(path)):
+    with user_errors(str(path)):
         LiveView(path, sys.stdout, once=options.once).show()
     return 0
 

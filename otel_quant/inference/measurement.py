@@ -176,13 +176,13 @@ def measurement_of(
 
 def role_of(kernels: Iterable[RanKernel]) -> Role:
     """Returns what a model is by the kernels that ran."""
-    is_quantized = any(
+    found = any(
         tells_quantized(
             kernel.op_type, kernel.macs, (operand.split(" ")[0] for operand in kernel.inputs)
         )
         for kernel in kernels
     )
-    return "quantized" if is_quantized else "float"
+    return "quantized" if found else "float"
 
 
 def tells_quantized(operator: str, macs: int | None, types: Iterable[str]) -> bool:

@@ -23,8 +23,9 @@ _OF_FEW_ROUNDS: Final[Mapping[int, float]] = {
     3: 21.3, 4: 11.7, 5: 17.3, 6: 8.9, 7: 6.5, 8: 5.7, 9: 5.0, 10: 4.4, 11: 3.9, 12: 3.6, 13: 3.3,
     14: 3.1,
 }  # fmt: skip
-"""The same where the standard error itself comes from few rounds, of 200,000 draws of normal values;
-fewer rounds say nothing."""
+"""The same where the standard error itself comes from few rounds, of 200,000 draws of normal values. It
+does not fall from each number to the next, since quartiles of few values are interpolated. Fewer rounds
+than these tell nothing."""
 
 
 def compared(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:

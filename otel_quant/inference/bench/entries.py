@@ -63,7 +63,7 @@ class Entry(ABC):
         provider: What it runs on.
         fed: Its inputs in words, by which they are compared with another's too.
         facts: Names and values for the settings.
-        loading: Seconds that its process has taken before to load the script.
+        loading: Seconds that its process took to load the script before this variant was made.
         quantize: Seconds of the function that made it, if one did.
         compile: Seconds that are compilation without doubt.
         first: Seconds of the first calls, one by one.
@@ -104,7 +104,7 @@ class Entry(ABC):
         """Makes the variant and calls it for the first times."""
 
     def repeat(self) -> None:
-        """Does so in another process, for rounds that do not depend on what stays with a process."""
+        """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
         self.processes.append([])
         self.process.restart()
         self._make()

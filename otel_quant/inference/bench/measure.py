@@ -44,7 +44,8 @@ _FEWEST: Final = 5
 """Rounds of all processes together, whatever they take."""
 
 PROCESSES: Final = 5
-"""Processes of a variant: those of the same model differ by up to 5 %, what they have in the middle by less than 3 %."""
+"""Processes of a variant, unless the user asks for more or fewer: single ones of the same model differ
+by up to 5 %, the means of the middle ones of five by less than 3 %."""
 
 LONG: Final = 60.0
 """Seconds to make a variant beyond which it has only one process, unless the user asks for more."""

@@ -174,12 +174,13 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "script.py").write_text(
-        "import os, pathlib, torch\n"
+        "import os, pathlib, tempfile, torch\n"
         "def once():\n"
         "    pathlib.Path('made').touch(exist_ok=False)\n"
         "    return torch.nn.Linear(4, 4)\n"
         "def always():\n"
         "    pathlib.Path('ids').open('a').write(f'{os.getpid()} ')\n"
+        "    pathlib.Path('folders').open('a').write(f'{tempfile.gettempdir()}\\n')\n"
         "    return torch.nn.Linear(4, 4)\n"
         "def variants():\n"
         "    return {'once': once, 'always': always}, torch.ones(1, 4)\n"
@@ -191,6 +192,8 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
     assert "call" not in found["once"]
     assert len(found["always"]["call"]["processes"]) == 3
     assert len(set((tmp_path / "ids").read_text().split())) == 3
+    # One folder for all: what the first process has compiled is there for the others.
+    assert len(set((tmp_path / "folders").read_text().split())) == 1
 
 
 @needs_torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from otel_quant.inference.findings.record import Finding
 from otel_quant.inference.results import (
@@ -24,12 +25,12 @@ from otel_quant.report.inference_page import part_of
 from otel_quant.report.tables import PageTable
 
 
-def _kernel(name: str, op_type: str, node: str | None, micros: float, **more: object) -> RanKernel:
+def _kernel(name: str, op_type: str, node: str | None, micros: float, **more: Any) -> RanKernel:
     kernel = RanKernel(
         name, op_type, node, 1, "CPU", micros, micros / 100, 1.0, ("float32 8x64",),
         ("float32 8",), None, None,
     )  # fmt: skip
-    return replace(kernel, **more)  # type: ignore[arg-type]  # a field at a time in the tests
+    return replace(kernel, **more)
 
 
 KERNELS = (
@@ -114,6 +115,22 @@ def _lines(result: InferenceResult, form: str, top: int) -> list[str]:
     return "".join(report(result, form, top)).splitlines()
 
 
+ONE_KERNEL = [
+    "a run with the profiler on: 0.1 ms, of which kernels 0.08 ms and between them 0.02 ms (20.0 %); mean of 20 runs",
+    "",
+    "operator     kernels  time   share    rate  provider",
+    "                        us          GMAC/s",
+    "-----------  -------  ----  ------  ------  --------",
+    "QLinearConv        1    50  50.0 %     100  CPU",
+    "",
+    "node of the file  kernel       time   share    rate  operands and results",
+    "                                 us          GMAC/s",
+    "----------------  -----------  ----  ------  ------  -------------------------",
+    "conv              QLinearConv    50  50.0 %     100  float32 8x64 -> float32 8",
+    "",
+]
+
+
 def test_the_table_has_all_that_was_measured_of_each_model() -> None:
     assert _lines(RESULT, "table", 2) == [
         "measured",
@@ -151,18 +168,7 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "int8.onnx: only one of the two has an output 'w'",
         "",
         "float.onnx: what ran",
-        "a run with the profiler on: 0.1 ms, of which kernels 0.08 ms and between them 0.02 ms (20.0 %); mean of 20 runs",
-        "",
-        "operator     kernels  time   share    rate  provider",
-        "                        us          GMAC/s",
-        "-----------  -------  ----  ------  ------  --------",
-        "QLinearConv        1    50  50.0 %     100  CPU",
-        "",
-        "node of the file  kernel       time   share    rate  operands and results",
-        "                                 us          GMAC/s",
-        "----------------  -----------  ----  ------  ------  -------------------------",
-        "conv              QLinearConv    50  50.0 %     100  float32 8x64 -> float32 8",
-        "",
+        *ONE_KERNEL,
         "float.onnx: what went wrong",
         "- nothing",
         "",
@@ -195,18 +201,7 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "u                             -                  15.0",
         "",
         "again.onnx: what ran",
-        "a run with the profiler on: 0.1 ms, of which kernels 0.08 ms and between them 0.02 ms (20.0 %); mean of 20 runs",
-        "",
-        "operator     kernels  time   share    rate  provider",
-        "                        us          GMAC/s",
-        "-----------  -------  ----  ------  ------  --------",
-        "QLinearConv        1    50  50.0 %     100  CPU",
-        "",
-        "node of the file  kernel       time   share    rate  operands and results",
-        "                                 us          GMAC/s",
-        "----------------  -----------  ----  ------  ------  -------------------------",
-        "conv              QLinearConv    50  50.0 %     100  float32 8x64 -> float32 8",
-        "",
+        *ONE_KERNEL,
         "again.onnx: what went wrong",
         "- nothing",
     ]

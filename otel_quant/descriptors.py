@@ -39,19 +39,7 @@ _LIBC: Final = _libc()
 
 
 def open_apart(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Opens a file; on Linux under a number that the program's files do not have.
-
-    Args:
-        path: The file.
-        flags: As for :func:`os.open`. A program that is executed does not get the file.
-        mode: Permissions of a new file.
-
-    Returns:
-        The descriptor.
-
-    Raises:
-        OSError: It could not be opened.
-    """
+    """Opens a file; on Linux under a number that the program's files do not have."""
     if _LIBC is None:
         return os.open(path, flags, mode)
     least = min(_LEAST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)

@@ -91,62 +91,36 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings in the environment.
+    """The settings in the environment."""
 
-    Attributes:
-        profile_path: Path of the local profile as the user wrote it; None if it is unset.
-        profile_wanted: Whether the local profile is requested.
-        sdk_disabled: Whether OpenTelemetry's SDK is switched off.
-        yaml_strict: Whether it contains only what Quark's contains.
-        run_name: Name of the run; empty for one made of service, model and start time.
-        sample_interval: Seconds between samples; 0 for no samples.
-        exact_peaks: Whether the kernel's memory marks may be reset.
-        gpu: Whether GPUs are read.
-        paths: Whether file paths may leave the process.
-        cost: Whether ONNX models are costed.
-        cost_timeout: Seconds that costing one model may take.
-        exit_timeout: Seconds that exit may wait for exporters.
-        libraries: Names of the libraries to instrument; None for all.
-        otlp_files: Whether OpenTelemetry's own files are added to the recording.
-        record: Folder of the recording; None for no recording.
-        launched: Whether `otel-quant run` has started the program: it takes the curve.
-        arguments: Whether the arguments of the command line are recorded.
-        hashes: Whether the files of ONNX models are hashed.
-    """
-
+    # Path of the local profile as the user wrote it; None if it is unset
     profile_path: str | None = None
-    profile_wanted: bool = False
-    sdk_disabled: bool = False
-    yaml_strict: bool = False
-    run_name: str = ""
-    sample_interval: float = 0.05
-    exact_peaks: bool = False
-    gpu: bool = True
-    paths: bool = True
-    cost: bool = True
-    cost_timeout: float = 10.0
-    exit_timeout: float = 5.0
-    libraries: frozenset[str] | None = None
-    otlp_files: bool = False
-    record: str | None = None
-    launched: bool = False
-    arguments: bool = True
-    hashes: bool = False
+    profile_wanted: bool = False  # Whether the local profile is requested
+    sdk_disabled: bool = False  # Whether OpenTelemetry's SDK is switched off
+    yaml_strict: bool = False  # Whether it contains only what Quark's contains
+    run_name: str = ""  # Name of the run; empty for one made of service, model and start time
+    sample_interval: float = 0.05  # Seconds between samples; 0 for no samples
+    exact_peaks: bool = False  # Whether the kernel's memory marks may be reset
+    gpu: bool = True  # Whether GPUs are read
+    paths: bool = True  # Whether file paths may leave the process
+    cost: bool = True  # Whether ONNX models are costed
+    cost_timeout: float = 10.0  # Seconds that costing one model may take
+    exit_timeout: float = 5.0  # Seconds that exit may wait for exporters
+    libraries: frozenset[str] | None = None  # Names of the libraries to instrument; None for all
+    otlp_files: bool = False  # Whether OpenTelemetry's own files are added to the recording
+    record: str | None = None  # Folder of the recording; None for no recording
+    launched: bool = False  # Whether `otel-quant run` has started the program: it takes the curve
+    arguments: bool = True  # Whether the arguments of the command line are recorded
+    hashes: bool = False  # Whether the files of ONNX models are hashed
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One environment variable, for the documentation.
+    """One environment variable, for the documentation."""
 
-    Attributes:
-        name: Its name.
-        default: Its value when it is unset, as a user would write it.
-        brief: Its effect.
-    """
-
-    name: str
-    default: str
-    brief: str
+    name: str  # Its name
+    default: str  # Its value when it is unset, as a user would write it
+    brief: str  # Its effect
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
@@ -181,17 +155,7 @@ _OUR_NAMES: Final = tuple(
 
 
 def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
-    """Reads the settings.
-
-    Args:
-        environ: The environment, as ``os.environ``.
-        warn: Whether what is wrong is logged; not where another process will do so.
-
-    Returns:
-        The settings, with the default for each variable that is unset, empty or malformed. A
-        malformed variable is logged once in a process, as a warning with its name, its value
-        and the expected form; so is a misspelt one, with the nearest right name.
-    """
+    """Reads the settings."""
     default = Settings()
     say = _warn_once if warn else _say_nothing
     for line in (*_misspelt_names(environ), *misspelt_exporters(environ)):
@@ -244,11 +208,7 @@ def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
 
 
 def misspelt_exporters(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yields a line for each exporter of traces whose name is nearly that of the local profile.
-
-    Args:
-        environ: The environment, as ``os.environ``.
-    """
+    """Yields a line for each exporter of traces whose name is nearly that of the local profile."""
     for entry in environ.get(_TRACES_EXPORTER, "").split(","):
         name = entry.strip()
         if name not in (_EXPORTER, *_OTHER_EXPORTERS) and _nearest(name.lower(), (_EXPORTER,), 0.6):
@@ -279,11 +239,7 @@ def _warn_once(line: str) -> None:
 
 
 def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the environment that this process was started with.
-
-    Args:
-        environ: What is returned where the system does not tell.
-    """
+    """Returns the environment that this process was started with."""
     try:
         pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:

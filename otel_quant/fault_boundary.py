@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """Suppresses exceptions and logs the first of each origin.
-
-    Args:
-        log: Where to; None for the package's own logger.
-
-    Attributes:
-        counts: Number of failures by origin.
-        names_paths: Whether what is logged may contain the text of an exception, which may name a
-            file: log records can be telemetry.
-    """
+    """Suppresses exceptions and logs the first of each origin."""
 
     def __init__(self, log: logging.Logger | None = None) -> None:
         self._log = log
@@ -37,27 +28,14 @@ class Faults:
         self._lock = RLock()
 
     def kept_in(self, origin: str) -> Boundary:
-        """Returns a context manager that suppresses every ``Exception``.
-
-        Args:
-            origin: The part that runs, for the log: "probe gpu", "sink spans". Only the first
-                failure of each origin is logged.
-
-        Returns:
-            A context manager: the same for the same origin, because a step needs about thirty.
-        """
+        """Returns a context manager that suppresses every ``Exception``."""
         boundary = self._boundaries.get(origin)
         if boundary is None:
             boundary = self._boundaries[origin] = Boundary(self, origin)
         return boundary
 
     def report(self, origin: str, error: Exception) -> None:
-        """Logs a failure unless one of the same origin has been logged.
-
-        Args:
-            origin: The part that failed.
-            error: The exception.
-        """
+        """Logs a failure unless one of the same origin has been logged."""
         with self._lock:
             count = self.counts.get(origin, 0)
             self.counts[origin] = count + 1
@@ -137,11 +115,7 @@ def _code_of(handler: object) -> object:
 
 
 class LastResort:
-    """The outermost frame of a command: ends it at an error that nothing in it has handled.
-
-    Attributes:
-        error: The error; None if there was none.
-    """
+    """The outermost frame of a command: ends it at an error that nothing in it has handled."""
 
     __slots__ = ("error",)
 

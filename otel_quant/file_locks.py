@@ -16,16 +16,7 @@ EXIST: Final = sys.platform != "win32"
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Locks a file for this process, until the file is closed or the process is gone.
-
-    Args:
-        descriptor: The file.
-        shared: Whether others may have such a lock too: for a look at whether it is locked.
-
-    Returns:
-        False if another process has locked it; None if it cannot be known, as on a file system
-        without locks.
-    """
+    """Locks a file for this process, until the file is closed or the process is gone."""
     if sys.platform == "win32" or not EXIST:
         return None
     try:

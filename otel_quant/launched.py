@@ -40,11 +40,7 @@ _LIVE: Final = "10000"
 
 
 def instrument() -> str:
-    """Instruments this process; called once, by its sitecustomize.
-
-    Returns:
-        What has become of it, in one word, for the launcher.
-    """
+    """Instruments this process; called once, by its sitecustomize."""
     with FAULTS.kept_in("automatic instrumentation"):
         settings = exporter_settings(os.environ)
         if settings:
@@ -107,12 +103,6 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
     The distribution takes an exporter that is not set for one to this machine; here it sends
     nothing.
-
-    Args:
-        environ: The environment.
-
-    Returns:
-        Environment variables and their values; none if nothing is to be sent.
     """
     settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
     if any(environ.get(name) for name in _CONFIGURED_ELSEWHERE):

@@ -9,16 +9,13 @@ from typing import Final
 
 @dataclass(slots=True)
 class ParentProcess:
-    """Data that a measured parent process has passed to this process.
+    """Data that a measured parent process has passed to this process."""
 
-    Attributes:
-        is_worker: Whether a measured process forked or spawned this process. A worker can be
-            terminated at any time between two tasks, so its root span ends, and its telemetry
-            is sent, after each outermost operation or step.
-        carrier: W3C trace context, by header name; it is used instead of the environment's.
-    """
-
+    # Whether a measured process forked or spawned this process. A worker can be terminated at any
+    # time between two tasks, so its root span ends, and its telemetry is sent, after each
+    # outermost operation or step.
     is_worker: bool = False
+    # W3C trace context, by header name; it is used instead of the environment's
     carrier: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -37,95 +37,62 @@ TOTAL: tuple[Part, ...] = ("delta",)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        name: Name of the instrument.
-        instrument: Kind of instrument.
-        unit: UCUM unit.
-        brief: Description of the metric.
-        attributes: Keys of the points' attributes. A resource leaves them out: they follow from
-            the labels of the series that show its figures.
-        buckets: Explicit bucket boundaries in ``unit``, for histograms.
-    """
-
-    name: str
-    instrument: Instrument
-    unit: str
-    brief: str
+    name: str  # Name of the instrument
+    instrument: Instrument  # Kind of instrument
+    unit: str  # UCUM unit
+    brief: str  # Description of the metric
+    # Keys of the points' attributes. A resource leaves them out: they follow from the labels of
+    # the series that show its figures.
     attributes: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...] = ()  # Explicit bucket boundaries in ``unit``, for histograms
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric that shows a figure.
+    """A metric that shows a figure."""
 
-    Attributes:
-        metric: The metric. Several figures may share one if their ``labels`` differ.
-        part: The part of the figure that a step's metric records.
-        labels: Attributes of the points, by key.
-    """
-
-    metric: Metric
-    part: Part = "delta"
-    labels: Mapping[str, str] = field(default_factory=dict)
+    metric: Metric  # The metric. Several figures may share one if their ``labels`` differ.
+    part: Part = "delta"  # The part of the figure that a step's metric records
+    labels: Mapping[str, str] = field(default_factory=dict)  # Attributes of the points, by key
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The key of a figure in the local file.
+    """The key of a figure in the local file."""
 
-    Attributes:
-        key: The key at each checkpoint, for example ``network_received_mb``.
-        definition: What it is and in which unit, for the comment at the end of the file.
-        scale: Divisor of the figure: bytes are shown in MiB.
-        in_quark: Whether Quark's own profile has the key. If so, the class of that name in
-            :mod:`otel_quant.profile.metrics` writes it, also in strict mode. Strict mode leaves
-            all other columns out.
-    """
-
-    key: str
-    definition: str = ""
-    scale: int = 1 << 20
+    key: str  # The key at each checkpoint, for example ``network_received_mb``
+    definition: str = ""  # What it is and in which unit, for the comment at the end of the file
+    scale: int = 1 << 20  # Divisor of the figure: bytes are shown in MiB
+    # Whether Quark's own profile has the key. If so, the class of that name in
+    # :mod:`otel_quant.profile.metrics` writes it, also in strict mode. Strict mode leaves all
+    # other columns out.
     in_quark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number of a resource.
+    """One number of a resource."""
 
-    Attributes:
-        name: Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``,
-            ``.delta``, ``.peak`` and the rate ``quant.memory_rate``. A figure with one part
-            only, or of which the difference is what counts, has an attribute of its own name:
-            ``disk.read`` is ``quant.disk.read``.
-        unit: UCUM unit.
-        brief: Description without a full stop: "RSS of the process tree".
-        of: Takes the number from the probe's record; None if the record lacks it.
-        parts: The parts that spans have; empty for a figure that spans do not have.
-        example: An example value.
-        checkpoint: Attribute of checkpoint records, below ``quant.checkpoint.``; empty for none.
-            For a figure that only rises, it is the amount since the run began.
-        steps: Metrics that are recorded when a step ends.
-        live: Metric that shows the figure during a run.
-        column: Column of the local file; None for none.
-        is_total: Whether it only rises, so that only its differences have a meaning.
-
-    Raises:
-        ValueError: A metric of steps shows a part that the figure does not have.
-    """
-
+    # Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``,
+    # ``.delta``, ``.peak`` and the rate ``quant.memory_rate``. A figure with one part only, or of
+    # which the difference is what counts, has an attribute of its own name: ``disk.read`` is
+    # ``quant.disk.read``.
     name: str
-    unit: str
-    brief: str
+    unit: str  # UCUM unit
+    brief: str  # Description without a full stop: "RSS of the process tree"
+    # Takes the number from the probe's record; None if the record lacks it
     of: Callable[[Any], Number | None]
-    parts: tuple[Part, ...]
-    example: str
+    parts: tuple[Part, ...]  # The parts that spans have; empty for a figure that spans do not have
+    example: str  # An example value
+    # Attribute of checkpoint records, below ``quant.checkpoint.``; empty for none. For a figure
+    # that only rises, it is the amount since the run began.
     checkpoint: str = ""
-    steps: tuple[Series, ...] = ()
-    live: Series | None = None
-    column: Column | None = None
+    steps: tuple[Series, ...] = ()  # Metrics that are recorded when a step ends
+    live: Series | None = None  # Metric that shows the figure during a run
+    column: Column | None = None  # Column of the local file; None for none
+    # Whether it only rises, so that only its differences have a meaning
     is_total: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,24 +106,13 @@ class Figure:
         object.__setattr__(self, "is_total", "end" not in self.parts and "delta" in self.parts)
 
     def value(self, record: Any) -> Number | None:
-        """Returns the figure of a probe's record; None if it was not measured.
-
-        Args:
-            record: The probe's record; None if it measured nothing.
-        """
+        """Returns the figure of a probe's record; None if it was not measured."""
         return None if record is None else self.of(record)
 
     def between(
         self, first: Any, last: Any, peak: Number | None, seconds: float
     ) -> dict[Part, Number | None]:
-        """Returns the parts of the figure between two readings; None for an unknown part.
-
-        Args:
-            first: The probe's record at the start.
-            last: Its record at the end.
-            peak: Highest value in between.
-            seconds: Time between the two.
-        """
+        """Returns the parts of the figure between two readings; None for an unknown part."""
         before = None if first is None else self.of(first)
         after = None if last is None else self.of(last)
         delta = None if before is None or after is None else after - before
@@ -166,12 +122,7 @@ class Figure:
         return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
 
     def since(self, first: Any, record: Any) -> Number | None:
-        """Returns the figure; if it only rises, the amount since the run began.
-
-        Args:
-            first: The probe's record when the run began.
-            record: Its record now.
-        """
+        """Returns the figure; if it only rises, the amount since the run began."""
         value = self.value(record)
         if value is None or not self.is_total:
             return value
@@ -181,39 +132,23 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource.
+    """One resource."""
 
-    Attributes:
-        name: Its name in readings, for example ``disk``.
-        probe: Makes the probe of a run.
-        figures: Its figures.
-        device_figures: The figures of each device, if the probe returns a tuple of devices with
-            an ``index``, an ``id`` and a ``name``. They are on no span, because a host may have
-            many devices and a span keeps a limited number of attributes. They are on metrics by
-            ``hw.id``, and on one log record for each device and step: ``memory`` gives
-            ``quant.gpu.device.memory.start``.
-        is_sampled: Whether it is also read between checkpoints, for peaks.
-        reads_proc: Whether its probe reads ``/proc``. One thread at a time reads such probes, so
-            that the disk probe can subtract the bytes that we have read there.
-    """
-
-    name: str
-    probe: Callable[[], Probe]
-    figures: tuple[Figure, ...]
+    name: str  # Its name in readings, for example ``disk``
+    probe: Callable[[], Probe]  # Makes the probe of a run
+    figures: tuple[Figure, ...]  # Its figures
+    # The figures of each device, if the probe returns a tuple of devices with an ``index``, an
+    # ``id`` and a ``name``. They are on no span, because a host may have many devices and a span
+    # keeps a limited number of attributes. They are on metrics by ``hw.id``, and on one log
+    # record for each device and step: ``memory`` gives ``quant.gpu.device.memory.start``.
     device_figures: tuple[Figure, ...] = ()
-    is_sampled: bool = False
+    is_sampled: bool = False  # Whether it is also read between checkpoints, for peaks
+    # Whether its probe reads ``/proc``. One thread at a time reads such probes, so that the disk
+    # probe can subtract the bytes that we have read there.
     reads_proc: bool = True
 
     def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
-        """Yields each device's records at two readings, in order of their index.
-
-        Args:
-            first: What the probe returned first; None if it measured nothing.
-            last: What it returned last; likewise.
-
-        Yields:
-            The two records; None for a reading that lacks the device.
-        """
+        """Yields each device's records at two readings, in order of their index."""
         if not first and not last:
             return
         before, after = ({device.index: device for device in each or ()} for each in (first, last))

@@ -58,13 +58,7 @@ from otel_quant.threads import start_thread
 
 
 class Runtime:
-    """The run of this process and what outlives a run.
-
-    Attributes:
-        delivery: Sends what the sinks emitted.
-        metrics: Metrics of the local files of this process; what a program adds holds for
-            every run.
-    """
+    """The run of this process and what outlives a run."""
 
     def __init__(self) -> None:
         self.delivery = Delivery()
@@ -127,27 +121,13 @@ class Runtime:
         return current_step(recorder) if recorder is not None else None
 
     def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
-        """Ends the run, if one is under way. The next step begins another.
-
-        Args:
-            error: Class name of the exception that ends it.
-            only: The run to end; another one goes on. None for any.
-        """
+        """Ends the run, if one is under way. The next step begins another."""
         if self._recorder is not None and only in (None, self._recorder):
             self._recorder.end(error)
             self._settings = None
 
     def begin_run(self, profile: str | None = None, keep: KeptRun | None = None) -> Recorder:
-        """Begins a run, unless one is under way.
-
-        Args:
-            profile: Path of the local profile to write; None leaves that to the environment
-                and to what the program has asked for.
-            keep: Keeps this run; None for nothing to be kept.
-
-        Returns:
-            The run.
-        """
+        """Begins a run, unless one is under way."""
         request = request_of_run(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
@@ -167,9 +147,6 @@ class Runtime:
         """Asks for the local file as Quark's profiler does: at a path in a folder that exists.
 
         The run may have begun.
-
-        Args:
-            path: Where to write it.
         """
         PROGRAM_REQUEST.ask(path, makes_folders=False)
         with self._lock, FAULTS.kept_in("local profile"):
@@ -187,21 +164,13 @@ class Runtime:
                 self._profile_sink.move(self._path_of(request, self._recorder.info))
 
     def move_profile_off(self, path: str) -> None:
-        """Moves the local file aside if Quark's own profiler is about to write to its path.
-
-        Args:
-            path: The path that Quark's profiler writes to.
-        """
+        """Moves the local file aside if Quark's own profiler is about to write to its path."""
         with self._lock, FAULTS.kept_in("local profile"):
             if self.is_running and self._profile_sink is not None:
                 self._profile_sink.move_off(path)
 
     def add_sink(self, sink: Sink) -> None:
-        """Hands the run under way, and every later one, to one more sink.
-
-        Args:
-            sink: The sink. Nothing happens if it has been added before.
-        """
+        """Hands the run under way, and every later one, to one more sink."""
         with self._lock:
             if sink not in self._added_sinks:
                 self._added_sinks = (*self._added_sinks, sink)
@@ -209,15 +178,7 @@ class Runtime:
                     self._recorder.add_sink(sink)
 
     def child_carrier(self, begin: bool) -> dict[str, str]:
-        """Returns the trace context for a child process, by header name, and the run's name.
-
-        Args:
-            begin: Whether to begin the run if none is under way, so that there is a span
-                that the child's can be a child of.
-
-        Returns:
-            The headers of the calling context's span, or of the run's; none without them.
-        """
+        """Returns the trace context for a child process, by header name, and the run's name."""
         if begin:
             self.recorder.start()
         recorder = self._recorder

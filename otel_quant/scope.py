@@ -25,11 +25,7 @@ Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], OpenStep | None]
 
 
 class Activation:
-    """Runs a block as an open step and closes the step.
-
-    Args:
-        step: The step; None runs the block without a step.
-    """
+    """Runs a block as an open step and closes the step."""
 
     __slots__ = ("_entered", "step")
 
@@ -71,24 +67,14 @@ class Activation:
             self.suspend()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Closes the step.
-
-        Args:
-            error: The exception that ended its code; None for no error.
-        """
+        """Closes the step."""
         if self.step is not None:
             self.step.recorder.close(self.step, error if is_failure(error) else None)
             RUNTIME.report_if_idle()
 
 
 class Scope:
-    """A context manager and decorator that opens steps. Made by :func:`step`.
-
-    Args:
-        kind: A ``ProfileStep`` constant, or any name.
-        label: Name of the step; the kind if None.
-        attributes: Attributes for its span.
-    """
+    """A context manager and decorator that opens steps. Made by :func:`step`."""
 
     def __init__(
         self,
@@ -185,14 +171,6 @@ def as_step(function: F, begin: Begin) -> F:
 
     The wrapper is a plain function made as with ``functools.wraps``: it can be pickled by name, and
     ``inspect`` reports the same kind of function.
-
-    Args:
-        function: A function, coroutine function, generator function or asynchronous
-            generator function.
-        begin: Opens the step of one call.
-
-    Returns:
-        The wrapper.
     """
     wrapper: Any
     if inspect.isasyncgenfunction(function):

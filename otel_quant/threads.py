@@ -7,18 +7,7 @@ from collections.abc import Callable
 
 
 def start_thread(target: Callable[[], None], name: str) -> threading.Thread | None:
-    """Starts a thread that does not keep the process alive.
-
-    Args:
-        target: What it runs.
-        name: Its name.
-
-    Returns:
-        The thread; None at the exit of the interpreter, where Python 3.12 and later start none.
-
-    Raises:
-        RuntimeError: The system has no more threads to give.
-    """
+    """Starts a thread that does not keep the process alive."""
     thread = threading.Thread(target=target, name=name, daemon=True)
     try:
         thread.start()

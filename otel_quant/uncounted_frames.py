@@ -25,14 +25,7 @@ _UNCOUNTED: Final = "<stacklevel skips it, as it does importlib._bootstrap> "
 
 
 def uncounted(function: F) -> F:
-    """Has ``stacklevel`` skip the frames of a function.
-
-    Args:
-        function: A Python function; it is changed.
-
-    Returns:
-        The function.
-    """
+    """Has ``stacklevel`` skip the frames of a function."""
     changed = cast(FunctionType, function)
     code = changed.__code__
     if not code.co_filename.startswith(_UNCOUNTED):
@@ -41,11 +34,7 @@ def uncounted(function: F) -> F:
 
 
 def wraps(function: Callable[..., Any]) -> Callable[[F], F]:
-    """Does what :func:`functools.wraps` does, and has ``stacklevel`` skip the wrapper.
-
-    Args:
-        function: The function that is wrapped.
-    """
+    """Does what :func:`functools.wraps` does, and has ``stacklevel`` skip the wrapper."""
 
     def decorate(wrapper: F) -> F:
         functools.update_wrapper(uncounted(wrapper), function)

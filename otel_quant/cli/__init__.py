@@ -42,15 +42,7 @@ _SHOWN: Final = 300
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line.
-
-    Args:
-        arguments: The arguments after the program's name; None for those of the process.
-
-    Returns:
-        The exit code: 0 for success, 2 for an invalid command line, ``FAULTY`` for an error of
-        our own, ``INTERRUPTED`` for Ctrl-C, otherwise that of the error.
-    """
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="otel-quant",
         description="Records quantization runs, and shows what they and their models cost.",

@@ -11,12 +11,7 @@ _MOST_DIGITS: Final = 18
 
 
 def whole_number(what: str, most: int | None = None) -> Callable[[str], int]:
-    """Returns what reads a whole number from 1 on, for ``type`` of an argument.
-
-    Args:
-        what: What it is a number of, for the error.
-        most: The largest; None for any.
-    """
+    """Returns what reads a whole number from 1 on, for ``type`` of an argument."""
 
     def read(text: str) -> int:
         longest = len(str(most)) if most is not None else _MOST_DIGITS
@@ -30,11 +25,7 @@ def whole_number(what: str, most: int | None = None) -> Callable[[str], int]:
 
 
 def seconds(most: float) -> Callable[[str], float]:
-    """Returns what reads a time above 0, for ``type`` of an argument.
-
-    Args:
-        most: The longest, in seconds.
-    """
+    """Returns what reads a time above 0, for ``type`` of an argument."""
 
     def read(text: str) -> float:
         try:
@@ -51,12 +42,7 @@ def seconds(most: float) -> Callable[[str], float]:
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
-    """Adds ``--format``, for what is printed.
-
-    Args:
-        parser: The parser of the command.
-        formats: The formats; the first is the default.
-    """
+    """Adds ``--format``, for what is printed."""
     parser.add_argument(
         "--format", choices=formats, default=formats[0], help="default: %(default)s"
     )

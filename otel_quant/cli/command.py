@@ -11,12 +11,7 @@ MISUSED: Final = 2
 
 
 class UserError(Exception):
-    """An error that the user can correct. Caught once, in ``main``.
-
-    Args:
-        message: What is wrong, where, and what is expected, in one line.
-        exit_code: Exit code of the process.
-    """
+    """An error that the user can correct. Caught once, in ``main``."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -24,20 +19,12 @@ class UserError(Exception):
 
 
 class Command(NamedTuple):
-    """One subcommand.
+    """One subcommand."""
 
-    Attributes:
-        name: The name that the user types.
-        brief: One line for the list of commands.
-        add_arguments: Adds its arguments to a parser.
-        run: Runs it; returns the exit code or raises :class:`UserError`.
-        description: First lines of its help; the brief if empty.
-        prints: Whether it cannot do without standard output.
-    """
-
-    name: str
-    brief: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
+    name: str  # The name that the user types
+    brief: str  # One line for the list of commands
+    add_arguments: Callable[[argparse.ArgumentParser], None]  # Adds its arguments to a parser
+    # Runs it; returns the exit code or raises :class:`UserError`
     run: Callable[[argparse.Namespace], int]
-    description: str = ""
-    prints: bool = True
+    description: str = ""  # First lines of its help; the brief if empty
+    prints: bool = True  # Whether it cannot do without standard output

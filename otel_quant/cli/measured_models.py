@@ -74,11 +74,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def session_options(options: argparse.Namespace) -> Options:
-    """Returns how sessions are made, of the options of :func:`add_model_arguments`.
-
-    Raises:
-        UserError: A provider has an option without a value.
-    """
+    """Returns how sessions are made, of the options of :func:`add_model_arguments`."""
     from otel_quant.inference.options import Options
 
     return Options(
@@ -107,15 +103,7 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 
 def path_in_recording(path: str, name: str) -> Path:
-    """Returns where a result goes in a recording.
-
-    Args:
-        path: The recording, as the user gave it.
-        name: Of the file.
-
-    Raises:
-        UserError: It is no recording.
-    """
+    """Returns where a result goes in a recording."""
     from otel_quant.recordings.layout import MANIFEST
 
     folder = Path(path)
@@ -128,11 +116,7 @@ def path_in_recording(path: str, name: str) -> Path:
 
 
 def write_for(path: Path, text: str, option: str) -> None:
-    """Writes a file that an option asks for.
-
-    Raises:
-        UserError: It cannot be written.
-    """
+    """Writes a file that an option asks for."""
     from otel_quant.report.file import write
 
     try:

@@ -19,14 +19,7 @@ def add_model_shapes(
     of_dims: str,
     metavar: str = "NAME=SHAPE",
 ) -> None:
-    """Adds the two arguments.
-
-    Args:
-        parser: The parser of the command.
-        of_inputs: What its help says behind "shape of an input".
-        of_dims: What its help says behind "length of a dimension that has a name".
-        metavar: How its help writes a shape.
-    """
+    """Adds the two arguments."""
     parser.add_argument(
         "--input",
         action="append",
@@ -46,11 +39,7 @@ def add_model_shapes(
 
 
 def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dict[str, int]]:
-    """Returns the shapes of inputs and the lengths of dimensions that the arguments give, by name.
-
-    Raises:
-        UserError: An argument makes no sense.
-    """
+    """Returns the shapes of inputs and the lengths of dimensions that the arguments give, by name."""
     from otel_quant.cost import CostError, parse_dims, parse_inputs
 
     option = "--input"
@@ -63,10 +52,5 @@ def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dic
 
 
 def misused(option: str, error: CostError) -> UserError:
-    """Returns the error for an argument that makes no sense.
-
-    Args:
-        option: Its option.
-        error: What is wrong with it.
-    """
+    """Returns the error for an argument that makes no sense."""
     return UserError(f"{option}: {printable(error.reason)}", MISUSED)

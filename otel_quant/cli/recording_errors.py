@@ -12,16 +12,7 @@ from otel_quant.rendering.table import printable
 
 @contextmanager
 def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
-    """Turns what reading a recording raises into an error for the user.
-
-    Args:
-        path: The path as the user gave it.
-        prefix: What the error begins with.
-        exit_code: Exit code of the process.
-
-    Raises:
-        UserError: The path cannot be opened, holds no recording, or one of a newer otel-quant.
-    """
+    """Turns what reading a recording raises into an error for the user."""
     try:
         yield
     except BrokenPipeError:

@@ -41,12 +41,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _profile(path: Path) -> Profile:
-    """Reads a profile, with the last reading that is beside it.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is no profile, or has no record.
-    """
+    """Reads a profile, with the last reading that is beside it."""
     from otel_quant.profile.last_reading import last_reading_of
     from otel_quant.profile.reader import NotAProfileError, parse
     from otel_quant.recordings.event_file import EXPECTED

@@ -15,30 +15,19 @@ _MOST_STEPS: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of the axis between two moments that both runs have.
+    """A part of the axis between two moments that both runs have."""
 
-    Attributes:
-        begin: Where it begins on the axis, in seconds.
-        length: Its length: that of the run that takes longer.
-        starts: When it begins in each run, in seconds since the recording began.
-        lengths: How long it is in each run.
-    """
-
-    begin: float
-    length: float
-    starts: tuple[float, float]
-    lengths: tuple[float, float]
+    begin: float  # Where it begins on the axis, in seconds
+    length: float  # Its length: that of the run that takes longer
+    starts: tuple[float, float]  # When it begins in each run, in seconds since the recording began
+    lengths: tuple[float, float]  # How long it is in each run
 
 
 @dataclass(frozen=True, slots=True)
 class CommonTime:
-    """The axis.
+    """The axis."""
 
-    Attributes:
-        stretches: Its parts, one after the other, at least one.
-    """
-
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Stretch, ...]  # Its parts, one after the other, at least one
 
     @property
     def until(self) -> float:

@@ -27,19 +27,12 @@ _NEARLY: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that is known of a run.
+    """Something that is known of a run."""
 
-    Attributes:
-        name: What it is.
-        attributes: Names of the attributes that say so: of the run, and of its steps.
-        changes: Kinds of figures that are not compared where it differs.
-        unit: Unit of a number: ``By`` or nothing.
-    """
-
-    name: str
-    attributes: tuple[str, ...]
-    changes: frozenset[Kind] = _NOTHING
-    unit: str = ""
+    name: str  # What it is
+    attributes: tuple[str, ...]  # Names of the attributes that say so: of the run, and of its steps
+    changes: frozenset[Kind] = _NOTHING  # Kinds of figures that are not compared where it differs
+    unit: str = ""  # Unit of a number: ``By`` or nothing
 
 
 FACTS: Final[tuple[Fact, ...]] = (
@@ -83,26 +76,16 @@ follows the processors; the processor's model and the system change how fast it 
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A fact in which sides differ.
+    """A fact in which sides differ."""
 
-    Attributes:
-        name: What it is.
-        values: For each side the values of its runs, each once; empty for one that is not known.
-        changes: Kinds of figures that are not compared for it.
-        unit: Unit of the values.
-    """
-
-    name: str
+    name: str  # What it is
+    # For each side the values of its runs, each once; empty for one that is not known
     values: tuple[tuple[Value, ...], ...]
-    changes: frozenset[Kind]
-    unit: str = ""
+    changes: frozenset[Kind]  # Kinds of figures that are not compared for it
+    unit: str = ""  # Unit of the values
 
     def is_unlike(self, at: int) -> bool:
-        """Whether a side is known to differ from the base.
-
-        Args:
-            at: Which side.
-        """
+        """Whether a side is known to differ from the base."""
         base, new = self.values[0], self.values[at]
         return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
 
@@ -111,9 +94,6 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     """Returns in what the runs of two or more sides differ.
 
     A fact that is not known of a side is shown and changes nothing: the side may be alike.
-
-    Args:
-        sides: The runs of each side.
     """
     facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
         (Fact("script", (), _ALL), _script)
@@ -171,14 +151,7 @@ def _script(run: ComparedRun) -> str | None:
 
 
 def script_of(command: str) -> str | None:
-    """Returns which program a command line runs.
-
-    Args:
-        command: The command line.
-
-    Returns:
-        ``jobs/quantize.py``, ``-m olive``, ``-c <code>``; None if it does not say.
-    """
+    """Returns which program a command line runs."""
     try:
         words = shlex.split(command)
     except ValueError:  # it has been cut

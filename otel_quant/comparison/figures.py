@@ -26,21 +26,13 @@ Kind = Literal["time", "memory", "gpu", "disk", "cost"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure.
+    """One figure."""
 
-    Attributes:
-        name: Its name: ``memory.peak``.
-        unit: UCUM unit.
-        kind: What it is a measure of.
-        brief: What it is.
-        is_smaller_better: Whether less of it is better.
-    """
-
-    name: str
-    unit: str
-    kind: Kind
-    brief: str
-    is_smaller_better: bool = True
+    name: str  # Its name: ``memory.peak``
+    unit: str  # UCUM unit
+    kind: Kind  # What it is a measure of
+    brief: str  # What it is
+    is_smaller_better: bool = True  # Whether less of it is better
 
 
 DURATION: Final = "duration"
@@ -107,12 +99,7 @@ LAUNCHER: Final = "launcher"
 def figures_of_steps(
     run: RecordedRun, waits_between: Callable[[float, float], float | None]
 ) -> dict[int, dict[str, float]]:
-    """Returns the figures of each step of a run, by the step's index.
-
-    Args:
-        run: The run.
-        waits_between: Tells for how long all threads waited for a processor between two moments.
-    """
+    """Returns the figures of each step of a run, by the step's index."""
     found = {step.index: _of_step(step) for step in run.steps}
     for step in run.steps:
         waits = waits_between(step.start, step.end) if step.end is not None else None

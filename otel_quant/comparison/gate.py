@@ -25,43 +25,28 @@ and of a short step it is a large share. Costs of models are the same in identic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A limit, applied to one step of one side.
+    """A limit, applied to one step of one side."""
 
-    Attributes:
-        limit: The limit; None for whether the runs can be judged at all.
-        path: The step; empty for the whole, or where no step fits.
-        side: The side that is judged.
-        outcome: What came of it.
-        base: The figure of the base.
-        new: The figure of the side.
-        difference: How they differ.
-        facts: What differs between the runs, so that they cannot be compared.
-        waits: Seconds that threads of a run waited for a processor, added up, where that may be why
-            a figure of time is worse.
-        why: Why it is worse or cannot be compared, if not by the figures or the facts.
-    """
-
-    limit: Limit | None = None
-    path: StepPath = TOTAL
-    side: Side
-    outcome: Outcome
-    base: Sample | None = None
-    new: Sample | None = None
-    difference: Difference | None = None
+    limit: Limit | None = None  # The limit; None for whether the runs can be judged at all
+    path: StepPath = TOTAL  # The step; empty for the whole, or where no step fits
+    side: Side  # The side that is judged
+    outcome: Outcome  # What came of it
+    base: Sample | None = None  # The figure of the base
+    new: Sample | None = None  # The figure of the side
+    difference: Difference | None = None  # How they differ
+    # What differs between the runs, so that they cannot be compared
     facts: tuple[FactDifference, ...] = ()
+    # Seconds that threads of a run waited for a processor, added up, where that may be why a
+    # figure of time is worse
     waits: float | None = None
-    why: str = ""
+    why: str = ""  # Why it is worse or cannot be compared, if not by the figures or the facts
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate says.
+    """What a gate says."""
 
-    Attributes:
-        checks: Every check, the worst outcome first.
-    """
-
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # Every check, the worst outcome first
 
     @property
     def outcome(self) -> Outcome:
@@ -75,13 +60,7 @@ class Verdict:
 
 
 def judge(comparison: Comparison, limits: Sequence[Limit], *, force: bool) -> Verdict:
-    """Judges each side but the base by limits.
-
-    Args:
-        comparison: The sides.
-        limits: The limits.
-        force: Whether unlike runs are compared all the same.
-    """
+    """Judges each side but the base by limits."""
     checks: list[Check] = []
     base = comparison.sides[0]
     unusable = [*_standing(base, is_new=False)]

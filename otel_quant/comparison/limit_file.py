@@ -15,14 +15,7 @@ _KEYS: Final = ("fail-over", "budgets")
 
 
 def find(start: Path) -> Path | None:
-    """Returns the file of the repository that a folder is in.
-
-    Args:
-        start: The folder.
-
-    Returns:
-        The file in the folder or in one above it, up to that with ``.git``; None without one.
-    """
+    """Returns the file of the repository that a folder is in."""
     folder = start.absolute()
     for each in (folder, *folder.parents):
         if (each / NAME).is_file():
@@ -33,15 +26,7 @@ def find(start: Path) -> Path | None:
 
 
 def load(path: Path) -> list[Limit]:
-    """Returns the limits of a file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be read.
-        LimitError: It is no TOML, or says something that is no limit.
-    """
+    """Returns the limits of a file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

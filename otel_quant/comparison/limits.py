@@ -45,24 +45,16 @@ class LimitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit.
+    """A limit."""
 
-    Attributes:
-        text: As it was written.
-        step: Name of the steps that it is for, or their path with ``>``; ``total`` for the whole,
-            None for the whole and every step.
-        figure: The figure.
-        sign: ``=`` for how much worse it may become, ``<=`` and ``>=`` for a budget.
-        amount: How much: in the figure's unit, or as a share of the base.
-        is_share: Whether it is a share of the base.
-    """
-
-    text: str
+    text: str  # As it was written
+    # Name of the steps that it is for, or their path with ``>``; ``total`` for the whole, None
+    # for the whole and every step
     step: str | None
-    figure: Figure
-    sign: str
-    amount: float
-    is_share: bool = False
+    figure: Figure  # The figure
+    sign: str  # ``=`` for how much worse it may become, ``<=`` and ``>=`` for a budget
+    amount: float  # How much: in the figure's unit, or as a share of the base
+    is_share: bool = False  # Whether it is a share of the base
 
     @property
     def is_budget(self) -> bool:
@@ -76,14 +68,7 @@ class Limit:
 
 
 def parse(text: str) -> Limit:
-    """Returns the limit that a text says.
-
-    Args:
-        text: ``memory.peak=10%``, ``Calibration:memory.peak=500MiB``, ``memory.peak <= 12 GiB``.
-
-    Raises:
-        LimitError: It says none.
-    """
+    """Returns the limit that a text says."""
     found = _EXPRESSION.fullmatch(text)
     if found is None:
         raise LimitError(f"{text!r} is no limit; expected {FORM}")

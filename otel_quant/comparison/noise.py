@@ -20,16 +20,12 @@ _EXACT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A figure of the runs of one side.
+    """A figure of the runs of one side."""
 
-    Attributes:
-        values: One for each run that has it, at least one.
-        alone: What they would have been without what the main thread waited for a processor.
-        bounds: What they may have been, at best, without all that the wait of threads may have cost.
-    """
-
-    values: tuple[float, ...]
+    values: tuple[float, ...]  # One for each run that has it, at least one
+    # What they would have been without what the main thread waited for a processor
     alone: tuple[float, ...] = ()
+    # What they may have been, at best, without all that the wait of threads may have cost
     bounds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,20 +61,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the figures of two sides differ.
+    """How the figures of two sides differ."""
 
-    Attributes:
-        change: Median of the new side minus that of the base.
-        ratio: The one divided by the other; None if that of the base is 0.
-        p: How often chance alone makes such a difference, by the test of Mann and Whitney; None
-            with one run on each side.
-        is_clear: Whether it is more than noise, and more than waits for a processor make.
-    """
-
-    change: float
-    ratio: float | None
+    change: float  # Median of the new side minus that of the base
+    ratio: float | None  # The one divided by the other; None if that of the base is 0
+    # How often chance alone makes such a difference, by the test of Mann and Whitney; None with
+    # one run on each side
     p: float | None
-    is_clear: bool
+    is_clear: bool  # Whether it is more than noise, and more than waits for a processor make
 
 
 def difference(base: Sample, new: Sample) -> Difference:
@@ -113,10 +103,6 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
     Exact up to 20 values, equal ones included: by the share of all orders of the values in which
     the ranks of ``first`` are as far from the middle. Above that by the normal distribution, with
     the corrections for equal values and for continuity.
-
-    Args:
-        first: Values of one side.
-        second: Values of the other.
     """
     together = sorted([*first, *second])
     groups = tuple(len(list(equal)) for _, equal in groupby(together))
@@ -142,12 +128,7 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
 
 @lru_cache(256)
 def _rank_sums(size: int, groups: tuple[int, ...]) -> Counter[int]:
-    """Returns in how many ways ``size`` values have each sum of doubled ranks.
-
-    Args:
-        size: Number of values that are chosen.
-        groups: How many values are equal, in ascending order of the values.
-    """
+    """Returns in how many ways ``size`` values have each sum of doubled ranks."""
     ways: list[Counter[int]] = [Counter() for _ in range(size + 1)]
     ways[0][0] = 1
     below = 0

@@ -28,47 +28,27 @@ _PARTIAL: Final[Mapping[State, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ComparedStep:
-    """A step.
+    """A step."""
 
-    Attributes:
-        step: The step.
-        figures: Its figures.
-    """
-
-    step: RecordedStep
-    figures: Figures
+    step: RecordedStep  # The step
+    figures: Figures  # Its figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """A recording.
+    """A recording."""
 
-    Attributes:
-        name: Its path, as it was given.
-        recording: What was read.
-        total: Figures of the whole.
-        steps: Its steps, in the order in which they opened.
-        standing: Whether it is whole.
-        why: Why it is not: ``is still running``; empty if it is.
-        cpus: How many processors it could use; None if that is not known.
-    """
-
-    name: str
-    recording: Recording
-    total: Figures
-    steps: Mapping[StepPath, ComparedStep]
-    standing: Standing
-    why: str
-    cpus: float | None
+    name: str  # Its path, as it was given
+    recording: Recording  # What was read
+    total: Figures  # Figures of the whole
+    steps: Mapping[StepPath, ComparedStep]  # Its steps, in the order in which they opened
+    standing: Standing  # Whether it is whole
+    why: str  # Why it is not: ``is still running``; empty if it is
+    cpus: float | None  # How many processors it could use; None if that is not known
 
 
 def compared_run(name: str, recording: Recording) -> ComparedRun:
-    """Returns a recording as it is compared.
-
-    Args:
-        name: Its path, as it was given.
-        recording: The recording.
-    """
+    """Returns a recording as it is compared."""
     standing, why = _standing(recording)
     return ComparedRun(
         name=name,

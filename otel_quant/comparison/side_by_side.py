@@ -15,72 +15,46 @@ from otel_quant.recordings.model import State
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The runs that stand on one side.
+    """The runs that stand on one side."""
 
-    Attributes:
-        name: ``base``, ``new``; ``new 1``, ``new 2`` of several.
-        runs: The runs, at least one.
-    """
-
-    name: str
-    runs: tuple[ComparedRun, ...]
+    name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
+    runs: tuple[ComparedRun, ...]  # The runs, at least one
 
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """A figure on all sides.
+    """A figure on all sides."""
 
-    Attributes:
-        figure: The figure.
-        samples: Its values on each side; None where no run has it.
-        differences: How each side but the base differs from it; None where one of both has none.
-    """
-
-    figure: Figure
-    samples: tuple[Sample | None, ...]
+    figure: Figure  # The figure
+    samples: tuple[Sample | None, ...]  # Its values on each side; None where no run has it
+    # How each side but the base differs from it; None where one of both has none
     differences: tuple[Difference | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step on all sides, or the whole.
+    """A step on all sides, or the whole."""
 
-    Attributes:
-        path: The step; empty for the whole.
-        runs: For each side how many of its runs have the step.
-        states: For each side how the step stands there, each state once.
-        figures: The figures that a side has, by name.
-    """
-
-    path: StepPath
-    runs: tuple[int, ...]
-    states: tuple[frozenset[State], ...]
-    figures: dict[str, FigureRow]
+    path: StepPath  # The step; empty for the whole
+    runs: tuple[int, ...]  # For each side how many of its runs have the step
+    states: tuple[frozenset[State], ...]  # For each side how the step stands there, each state once
+    figures: dict[str, FigureRow]  # The figures that a side has, by name
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Sides, beside each other.
+    """Sides, beside each other."""
 
-    Attributes:
-        sides: The sides, the base first.
-        rows: The whole, then the steps in their order.
-        differences: What differs beside the figures, for each side but the base.
-        unrelated: For each side but the base whether it has no step in common with it.
-    """
-
-    sides: tuple[Side, ...]
-    rows: tuple[StepRow, ...]
+    sides: tuple[Side, ...]  # The sides, the base first
+    rows: tuple[StepRow, ...]  # The whole, then the steps in their order
+    # What differs beside the figures, for each side but the base
     differences: tuple[FactDifference, ...]
+    # For each side but the base whether it has no step in common with it
     unrelated: tuple[bool, ...]
 
 
 def side_by_side(sides: Sequence[Side]) -> Comparison:
-    """Returns sides beside each other.
-
-    Args:
-        sides: At least two, the base first.
-    """
+    """Returns sides beside each other."""
     order = _in_order([path for run in side.runs for path in run.steps] for side in sides)
     rows = [_row(sides, TOTAL), *(_row(sides, path) for path in order)]
     return Comparison(

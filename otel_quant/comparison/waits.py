@@ -32,14 +32,7 @@ _LOST: Final = 2
 
 
 def waits_between(recording: Recording) -> Callable[[float, float], float | None]:
-    """Returns a function that tells for how long all threads waited between two moments, at most.
-
-    Args:
-        recording: Its moments are in seconds since it began.
-
-    Returns:
-        The function; its answer is in seconds, None if that is not known.
-    """
+    """Returns a function that tells for how long all threads waited between two moments, at most."""
     recorded = recording.curves.get(LAUNCHER)
     if recorded is None:
         return lambda start, end: None
@@ -66,17 +59,7 @@ def processors(recording: Recording) -> float | None:
 
 
 def alone(name: str, figures: Figures, cpus: float | None) -> tuple[float, float]:
-    """Returns what a figure would have been on a machine of its own.
-
-    Args:
-        name: The figure.
-        figures: The figures of the step, this one among them.
-        cpus: How many processors the program may use; None if that is not known.
-
-    Returns:
-        The figure without the main thread's wait, and what it may have been without all that may
-        have been lost.
-    """
+    """Returns what a figure would have been on a machine of its own."""
     value, seconds = figures[name], figures.get(DURATION, 0.0)
     wait = figures.get(CPU_WAIT, 0.0)
     # A program that uses all processors itself waits for itself.

@@ -203,14 +203,7 @@ def _structure(model: object, deadline: float | None) -> Model:
 
 
 class _Weights:
-    """Hands each constant to its first reader.
-
-    Attributes:
-        bytes: Of what has been handed out.
-        packed: Elements of it beyond those that tensors seem to have, because one stored element
-            holds several.
-        seen: What has been handed out.
-    """
+    """Hands each constant to its first reader."""
 
     def __init__(self, rules: RuleSet, of_nodes: set[Value]) -> None:
         self.bytes = 0

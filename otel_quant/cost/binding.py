@@ -25,19 +25,13 @@ _ASSUMED: Final = 1
 
 
 class BoundInputs(NamedTuple):
-    """The main graph's inputs with every length set that can be.
+    """The main graph's inputs with every length set that can be."""
 
-    Attributes:
-        values: By name.
-        symbols: What the model's texts for lengths stand for.
-        assumed: The lengths that neither the model nor the caller gives.
-        overridden: The model's length and the caller's wherever the caller changes one that
-            the model fixes; by input and axis, ``input[0]``.
-    """
-
-    values: Mapping[str, Value]
-    symbols: Symbols
-    assumed: tuple[Assumption, ...]
+    values: Mapping[str, Value]  # By name
+    symbols: Symbols  # What the model's texts for lengths stand for
+    assumed: tuple[Assumption, ...]  # The lengths that neither the model nor the caller gives
+    # The model's length and the caller's wherever the caller changes one that the model fixes; by
+    # input and axis, ``input[0]``
     overridden: Mapping[str, tuple[int, int]]
 
 
@@ -62,16 +56,6 @@ def bind_inputs(
 
     A length that the model computes from others (``past + seq``) is computed; where it cannot
     be, it is not known. A text that names nothing (``?``) is a length for itself each time.
-
-    Args:
-        graph: The main graph.
-        given: Shapes by input name.
-        source: The model's name, for errors.
-        dims: Lengths of dimensions by name.
-
-    Raises:
-        CostError: The model has no such input, or one of another rank or type, or two
-            inputs would give one symbol two lengths.
     """
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
@@ -112,12 +96,7 @@ def bind_inputs(
 
 
 class _Learned:
-    """The lengths that the caller decides.
-
-    Attributes:
-        lengths: By text.
-        overridden: See :class:`BoundInputs`.
-    """
+    """The lengths that the caller decides."""
 
     def __init__(self, dims: Mapping[str, int], source: str) -> None:
         self.lengths = dict(dims)

@@ -31,12 +31,7 @@ _LOOK_EVERY: Final = 0xFF
 
 
 class Budget:
-    """What one walk has taken so far.
-
-    Attributes:
-        operations: Met so far; each one's number in the order in which they are reached.
-        depth: Of graphs and functions within each other, now.
-    """
+    """What one walk has taken so far."""
 
     def __init__(self, source: str, deadline: float | None, max_operations: int = MAX_OPS) -> None:
         self.operations = 0
@@ -49,11 +44,7 @@ class Budget:
         self._effort = 0
 
     def count_operation(self) -> None:
-        """Counts an operation.
-
-        Raises:
-            CostError: There are too many, or the time limit has passed.
-        """
+        """Counts an operation."""
         self.operations += 1
         if self.operations > self._max_operations:
             raise CostError(
@@ -66,11 +57,7 @@ class Budget:
             self.check_time()
 
     def spend(self, work: int) -> None:
-        """Counts operands, attributes and constants that are looked at.
-
-        Raises:
-            CostError: They are too many.
-        """
+        """Counts operands, attributes and constants that are looked at."""
         self._work += work
         if self._work > self._max_work:
             raise CostError(
@@ -88,11 +75,7 @@ class Budget:
         return True
 
     def enter(self) -> None:
-        """Goes one graph or function deeper; ``depth`` is set back by the caller.
-
-        Raises:
-            CostError: That is too deep.
-        """
+        """Goes one graph or function deeper; ``depth`` is set back by the caller."""
         self.depth += 1
         if self.depth > MAX_CALL_DEPTH:
             raise CostError(

@@ -21,12 +21,7 @@ _CONSTANT_ATTRIBUTES: Final = (
 
 
 class Constants:
-    """The constants that a walk has met.
-
-    Attributes:
-        met: The value of each, in order.
-        of_nodes: Those that Constant nodes make.
-    """
+    """The constants that a walk has met."""
 
     def __init__(self) -> None:
         self.met: list[Value] = []
@@ -57,13 +52,7 @@ class Constants:
         return value
 
     def node(self, node: Node, attributes: Mapping[str, Attribute]) -> Value:
-        """Returns the value of a Constant node.
-
-        Args:
-            node: The node.
-            attributes: Its own; or others, if they differ from call to call of the function
-                that it is in, and with them the value.
-        """
+        """Returns the value of a Constant node."""
         own = attributes is node.attributes
         value = self._known.get(id(node)) if own else None
         if value is None:

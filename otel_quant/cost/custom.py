@@ -43,14 +43,7 @@ _Result = TypeVar("_Result")
 
 @contextmanager
 def custom_operators(rules: Mapping[str, CustomRule]) -> Iterator[None]:
-    """Has the operators of some rules known while the block runs, in this thread only.
-
-    Args:
-        rules: By operator, with the domain before it: ``my.domain:MyOp``.
-
-    Raises:
-        CostError: A rule is none, is of an operator that has one, or names an unknown type.
-    """
+    """Has the operators of some rules known while the block runs, in this thread only."""
     token = CUSTOM.set({kind: _operator(kind, rule) for kind, rule in rules.items()})
     try:
         yield

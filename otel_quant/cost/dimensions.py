@@ -33,12 +33,7 @@ def is_generated(text: str) -> bool:
 
 
 def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
-    """Returns the names that a length is computed from, or None if the text is a name itself.
-
-    Args:
-        text: The declared length.
-        names: Every text that is a declared length or is given as one.
-    """
+    """Returns the names that a length is computed from, or None if the text is a name itself."""
     if text.isidentifier():
         return None
     from otel_quant.cost.expressions import (
@@ -71,11 +66,7 @@ def names_of(graph: Graph) -> frozenset[str]:
 
 
 class Symbols:
-    """The lengths that texts stand for.
-
-    Args:
-        known: Length of each name, and of each expression that is known as a whole.
-    """
+    """The lengths that texts stand for."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
         self._known = known

@@ -11,21 +11,13 @@ from otel_quant.cost.rule_sets import Macs, RuleSet
 
 
 class Run(NamedTuple):
-    """An operation as it is executed.
+    """An operation as it is executed."""
 
-    Attributes:
-        op: The operation.
-        times: How often; None if that is not known.
-        macs: Of one execution; None if they are not known.
-        unknown: Why ``times`` or ``macs`` is not known; None if both are.
-        idle: Operations of branches not taken, whose constants it answers for.
-    """
-
-    op: Operation
-    times: int | None
-    macs: Macs | None
-    unknown: str | None
-    idle: Sequence[Operation]
+    op: Operation  # The operation
+    times: int | None  # How often; None if that is not known
+    macs: Macs | None  # Of one execution; None if they are not known
+    unknown: str | None  # Why ``times`` or ``macs`` is not known; None if both are
+    idle: Sequence[Operation]  # Operations of branches not taken, whose constants it answers for
 
 
 def executions(
@@ -34,14 +26,7 @@ def executions(
     times: int | None = 1,
     unknown: str | None = None,
 ) -> Iterator[Run]:
-    """Yields operations in order of execution, bodies in place; of branches the taken or dearest.
-
-    Args:
-        ops: The operations.
-        rules: What they cost.
-        times: How often they run; None if that is not known.
-        unknown: Why it is not.
-    """
+    """Yields operations in order of execution, bodies in place; of branches the taken or dearest."""
     for op in ops:
         if not op.bodies and not op.branches:
             yield _run(op, times, unknown, (), rules, counted=True)

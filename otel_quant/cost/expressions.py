@@ -32,11 +32,7 @@ class NotAnExpressionError(ValueError):
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Returns the names that an expression computes with.
-
-    Raises:
-        NotAnExpressionError: The text is none.
-    """
+    """Returns the names that an expression computes with."""
     found: set[str] = set()
 
     def note(name: str) -> None:
@@ -47,15 +43,7 @@ def names_in(text: str) -> frozenset[str]:
 
 
 def evaluated(text: str, lookup: Lookup) -> int | None:
-    """Returns the length that an expression gives.
-
-    Returns:
-        None if one of its names is not known, or its value is no length: a fraction, below
-        zero, or beyond what a tensor can have.
-
-    Raises:
-        NotAnExpressionError: The text is none.
-    """
+    """Returns the length that an expression gives."""
     if len(text) > MAX_TEXT:
         raise NotAnExpressionError(f"{len(text)} characters")
     value = _Expression(_tokens(text), lookup).whole()

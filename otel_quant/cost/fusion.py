@@ -32,56 +32,36 @@ _LIMITS: Final = {
 
 
 class Kernel(NamedTuple):
-    """An operation as a runtime executes it.
+    """An operation as a runtime executes it."""
 
-    Attributes:
-        reads: Tensors in memory that it reads.
-        makes: Tensors that it writes to memory; none if it is part of another's kernel.
-    """
-
-    reads: Sequence[Value | None]
+    reads: Sequence[Value | None]  # Tensors in memory that it reads
+    # Tensors that it writes to memory; none if it is part of another's kernel
     makes: Sequence[Value]
 
 
 class Obstacle(NamedTuple):
-    """Why an operator whose operands are quantized has no kernel on integers.
+    """Why an operator whose operands are quantized has no kernel on integers."""
 
-    Attributes:
-        reason: In words.
-        remedy: What in the model would give it one; empty if nothing would.
-    """
-
-    reason: str
-    remedy: str
+    reason: str  # In words
+    remedy: str  # What in the model would give it one; empty if nothing would
 
 
 class Fused(NamedTuple):
-    """What a runtime makes of a quantized graph, bodies included.
+    """What a runtime makes of a quantized graph, bodies included."""
 
-    Attributes:
-        kernels: What operations read and make where it is not what the file says.
-        on_integers: Operations that have a kernel on integers.
-        obstacles: Why others, whose operands are quantized, have none.
-    """
-
+    # What operations read and make where it is not what the file says
     kernels: dict[Operation, Kernel]
-    on_integers: set[Operation]
-    obstacles: dict[Operation, Obstacle]
+    on_integers: set[Operation]  # Operations that have a kernel on integers
+    obstacles: dict[Operation, Obstacle]  # Why others, whose operands are quantized, have none
 
 
 class _Quantized(NamedTuple):
-    """Integers that stand for a float tensor.
+    """Integers that stand for a float tensor."""
 
-    Attributes:
-        value: The integers.
-        scale: Their scale.
-        zero_point: Their zero point; None if it is left out.
-        node: Whether a node of the file makes them, or they are where one would be moved to.
-    """
-
-    value: Value
-    scale: Value | None
-    zero_point: Value | None
+    value: Value  # The integers
+    scale: Value | None  # Their scale
+    zero_point: Value | None  # Their zero point; None if it is left out
+    # Whether a node of the file makes them, or they are where one would be moved to
     node: bool = True
 
     @property
@@ -119,12 +99,7 @@ def _same(a: Value, b: Value) -> bool:
 
 
 def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> Fused:
-    """Returns where kernels on integers are used.
-
-    Args:
-        ops: Operations of the main graph.
-        outputs: Its outputs.
-    """
+    """Returns where kernels on integers are used."""
     fused = Fused({}, set(), {})
     _fuse(ops, outputs, fused)
     return fused

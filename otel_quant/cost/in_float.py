@@ -37,12 +37,7 @@ class QuantizedContractions:
         self._met: dict[Obstacle, _Met] = {}
 
     def add(self, op: Operation, precision: str) -> None:
-        """Adds a contraction.
-
-        Args:
-            op: The contraction.
-            precision: What it executes in if there is a kernel for that.
-        """
+        """Adds a contraction."""
         rule = operator_of(op.kind).precision
         floats = all(op.dtype(i) in _FLOATS for i in rule.operands)
         if not floats or rule.executes_in is not None or precision not in _INTEGERS:

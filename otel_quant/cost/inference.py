@@ -52,16 +52,7 @@ _TITLE_CHARACTERS: Final = 32
 
 
 class Walk:
-    """One walk over a model.
-
-    Attributes:
-        model: The model.
-        inputs: Values of the main graph's inputs, set by the caller before :meth:`run`.
-        outputs: Values of its outputs, after :meth:`run`.
-        constants: The constants that it has met.
-        dequantizes: Whether it has met an operator that only dequantizes.
-        budget: What the walk may take.
-    """
+    """One walk over a model."""
 
     def __init__(
         self,
@@ -93,12 +84,7 @@ class Walk:
         return self.model.source
 
     def run(self) -> list[Operation]:
-        """Walks the main graph; returns its operations in order.
-
-        Raises:
-            CostError: The graph is circular, recursive, or unfolds beyond ``MAX_OPS``, or
-                the time limit has passed.
-        """
+        """Walks the main graph; returns its operations in order."""
         self.budget.check_time()
         ops, self.outputs = self.graph(self.model.graph, self.inputs, None, "")
         return ops
@@ -106,17 +92,7 @@ class Walk:
     def graph(
         self, graph: Graph, inputs: Mapping[str, Value], outer: GraphScope | None, prefix: str
     ) -> tuple[list[Operation], list[Value]]:
-        """Walks a graph.
-
-        Args:
-            graph: The main graph or a body.
-            inputs: Values of its inputs by name.
-            outer: Names that it may read from around it.
-            prefix: Goes before the names of its nodes.
-
-        Returns:
-            Its operations, and the values of its outputs.
-        """
+        """Walks a graph."""
         self.budget.enter()
         self.budget.spend(
             len(graph.initializers)

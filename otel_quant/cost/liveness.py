@@ -27,12 +27,6 @@ def peak_bytes(
     A tensor lives from the operation that makes it to its last reader; inputs from the
     start, outputs to the end; what a body reads from outside as long as the body runs. Constants
     do not count. A view keeps the tensor behind it alive. Tensors of unknown size count nothing.
-
-    Args:
-        ops: The main graph's operations in order of execution.
-        inputs: The model's inputs.
-        outputs: The model's outputs.
-        kernels: What operations read and make where it is not what the graph says.
     """
     timeline = _Timeline(kernels)
     for value in inputs:
@@ -45,11 +39,7 @@ def peak_bytes(
 
 
 class _Timeline:
-    """When tensors are made and read for the last time.
-
-    Attributes:
-        now: Number of the operation that runs.
-    """
+    """When tensors are made and read for the last time."""
 
     def __init__(self, kernels: Mapping[Operation, Kernel]) -> None:
         self.now = 0

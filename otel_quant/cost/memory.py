@@ -20,13 +20,7 @@ VIEWS: Final = ("fused", "file")
 
 
 class MemoryView:
-    """Memory in one view, added up node by node.
-
-    Attributes:
-        bytes: Of the constants and results of the nodes so far.
-        peak_bytes: Of activations, when the model runs.
-        unsized: Results of the nodes so far whose size is not known.
-    """
+    """Memory in one view, added up node by node."""
 
     def __init__(
         self,
@@ -42,16 +36,7 @@ class MemoryView:
         self.unsized = 0
 
     def add(self, op: Operation, held: int) -> tuple[int | None, int | None]:
-        """Adds a node that is executed.
-
-        Args:
-            op: The node.
-            held: Bytes of the constants that it is the first to read.
-
-        Returns:
-            Bytes of these constants and of its results, and the bytes that one execution reads
-            and writes; None where they are not known.
-        """
+        """Adds a node that is executed."""
         if op.kind == "Constant":
             self.bytes += held
             return held, 0
@@ -101,14 +86,7 @@ class MemoryView:
 def memory_views(
     ops: Sequence[Operation], walk: Walk, rules: RuleSet, fused: Fused | None
 ) -> dict[str, MemoryView]:
-    """Returns an empty view of memory for each of ``VIEWS``.
-
-    Args:
-        ops: Operations of the main graph.
-        walk: The walk that found them.
-        rules: What counts.
-        fused: What a runtime makes of it; None if nothing in it is quantized.
-    """
+    """Returns an empty view of memory for each of ``VIEWS``."""
     file = MemoryView({}, rules, ops, walk)
     if fused is None:
         return dict.fromkeys(VIEWS, file)

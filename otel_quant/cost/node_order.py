@@ -16,9 +16,6 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
     """Returns ``nodes`` in dependency order; a list already in order comes back as it is.
 
     Of the nodes that are ready, the first in the file comes first.
-
-    Raises:
-        CostError: Nodes depend on each other in a circle.
     """
     maker = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
     if _are_ordered(nodes, maker):

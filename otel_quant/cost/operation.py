@@ -16,13 +16,7 @@ _SHOWN: Final = 80
 
 
 class UnknownError(Exception):
-    """A rule cannot give its result.
-
-    Attributes:
-        problem: Why, in words that follow the node's name: ``the shape of operand 0 'x' is not
-            known``, ``a kernel of 3 dimensions on 2``.
-        cause: Where the reason lies at a node further up, the whole reason; else None.
-    """
+    """A rule cannot give its result."""
 
     def __init__(self, problem: str, cause: str | None = None) -> None:
         super().__init__(problem)
@@ -43,17 +37,7 @@ an attribute another type than the operator allows.
 
 
 class Body:
-    """Operations run as part of another: a branch, a loop's body, a function's.
-
-    Attributes:
-        ops: In the order they run.
-        times: How often they run each time the owner does; None if it is not known.
-        unknown: Why it is not, with the owner's name; empty if it is.
-        outputs: The values that its graph returns.
-        carried: What one iteration hands to the next; the operation's first results are what
-            the last one leaves.
-        inlined: It is that of a local function, which stands in place of the call.
-    """
+    """Operations run as part of another: a branch, a loop's body, a function's."""
 
     __slots__ = ("carried", "inlined", "ops", "outputs", "times", "unknown")
 
@@ -76,34 +60,15 @@ class Body:
 
 
 class Carried(NamedTuple):
-    """A value that changes from one iteration of a body to the next.
+    """A value that changes from one iteration of a body to the next."""
 
-    Attributes:
-        first: What it is before the first iteration; None if that operand is left out.
-        entering: What the body reads.
-        leaving: What the body makes of it.
-    """
-
-    first: Value | None
-    entering: Value
-    leaving: Value
+    first: Value | None  # What it is before the first iteration; None if that operand is left out
+    entering: Value  # What the body reads
+    leaving: Value  # What the body makes of it
 
 
 class Operation:
-    """A node with its operands.
-
-    Attributes:
-        name: Unique readable name: the node's, behind those of the nodes that contain it.
-        kind: Operator: ``Conv``, or ``com.microsoft:Attention`` outside ONNX's own domain.
-        node: The node.
-        inputs: Operands; None where an optional one is left out.
-        outputs: Results.
-        attributes: With references to a function's attributes replaced by their values.
-        opset: Version of its operator set; 0 if the model names none.
-        bodies: What it runs as part of itself.
-        branches: Of an If: its alternatives.
-        taken: Which of them runs; None if the condition is not known.
-    """
+    """A node with its operands."""
 
     __slots__ = (
         "attributes",
@@ -154,11 +119,7 @@ class Operation:
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def input(self, i: int) -> Value:
-        """Returns operand ``i``.
-
-        Raises:
-            UnknownError: It is left out.
-        """
+        """Returns operand ``i``."""
         value = self.inputs[i] if i < len(self.inputs) else None
         if value is None:
             raise UnknownError(f"operand {i} is left out")
@@ -170,16 +131,7 @@ class Operation:
         return dtypes.UNKNOWN if value is None else value.dtype
 
     def shape(self, i: int, least: int = 0, exactly: int | None = None) -> Shape:
-        """Returns operand ``i``'s shape; some of its lengths may be None.
-
-        Args:
-            i: Which operand.
-            least: Dimensions that it has at least.
-            exactly: Dimensions that it has; None if it may have more or fewer.
-
-        Raises:
-            UnknownError: Its rank is not known, or another one.
-        """
+        """Returns operand ``i``'s shape; some of its lengths may be None."""
         value = self.input(i)
         shape = value.shape
         if shape is None:
@@ -192,11 +144,7 @@ class Operation:
         return shape
 
     def dims(self, i: int, least: int = 0, exactly: int | None = None) -> tuple[int, ...]:
-        """Returns operand ``i``'s shape; arguments as of :meth:`shape`.
-
-        Raises:
-            UnknownError: Its rank is another one, or one of its lengths is not known.
-        """
+        """Returns operand ``i``'s shape; arguments as of :meth:`shape`."""
         shape = self.shape(i, least, exactly)
         if None in shape:
             value = self.input(i)
@@ -204,11 +152,7 @@ class Operation:
         return shape  # type: ignore[return-value]  # no None is in it
 
     def out(self, i: int = 0) -> tuple[int, ...]:
-        """Returns result ``i``'s shape.
-
-        Raises:
-            UnknownError: One of its lengths is not known.
-        """
+        """Returns result ``i``'s shape."""
         if i >= len(self.outputs):
             raise UnknownError(f"the node has {len(self.outputs)} results, none with number {i}")
         value = self.outputs[i]
@@ -227,11 +171,7 @@ class Operation:
         return prod(self.out(i))
 
     def data(self, i: int) -> Data:
-        """Returns operand ``i``'s elements, some of which may be None.
-
-        Raises:
-            UnknownError: None is known.
-        """
+        """Returns operand ``i``'s elements, some of which may be None."""
         value = self.input(i)
         if value.data is None:
             raise UnknownError(f"the elements of {_named(i, value)} are not known", value.unknown)
@@ -302,11 +242,7 @@ class Operation:
         return value.decode("utf-8", "replace")
 
     def attr_choice(self, name: str, default: str, choices: Mapping[str, int]) -> int:
-        """Returns the entry of a table for a string attribute.
-
-        Raises:
-            UnknownError: It is none of the choices.
-        """
+        """Returns the entry of a table for a string attribute."""
         value = self.attr_str(name, default)
         if value not in choices:
             raise UnknownError(
@@ -321,11 +257,7 @@ class Operation:
         return value if isinstance(value, Tensor) else None
 
     def attr_graph(self, name: str, source: str) -> Graph:
-        """Returns a graph attribute.
-
-        Raises:
-            CostError: There is none of that name.
-        """
+        """Returns a graph attribute."""
         value = self.attributes.get(name)
         if not isinstance(value, Graph):
             raise CostError(
@@ -337,16 +269,7 @@ class Operation:
 
 
 def known(lengths: Sequence[int | None], what: str, cause: str | None = None) -> tuple[int, ...]:
-    """Returns lengths that all have to be known.
-
-    Args:
-        lengths: The lengths.
-        what: What they are the lengths of, for the error.
-        cause: Why they may not be known, if a node further up is the reason.
-
-    Raises:
-        UnknownError: One is not.
-    """
+    """Returns lengths that all have to be known."""
     found = tuple(length for length in lengths if length is not None)
     if len(found) != len(lengths):
         raise UnknownError(f"a length of {what} is not known", cause)
@@ -354,13 +277,7 @@ def known(lengths: Sequence[int | None], what: str, cause: str | None = None) ->
 
 
 def reason_of(error: Exception, op: Operation, rule: str) -> str:
-    """Returns why a rule failed, as one sentence with a node's name.
-
-    Args:
-        error: One of ``RULE_ERRORS``.
-        op: The node that the rule was given.
-        rule: What failed: ``shape rule``, ``folding rule`` or ``cost rule``.
-    """
+    """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"
     return f"{op.title}: its {rule} failed with {type(error).__name__}"

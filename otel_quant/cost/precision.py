@@ -39,10 +39,6 @@ def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
     Two quantized operands execute in the wider of their types; a quantized weight against a
     float activation is dequantized first, which is ``weight-only``. An operand counts as
     quantized if it is one, or a DequantizeLinear makes it.
-
-    Args:
-        op: The contraction.
-        makers: The operation that makes each value.
     """
     rule = operator_of(op.kind).precision
     if rule.executes_in is not None:

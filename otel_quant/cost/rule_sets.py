@@ -22,15 +22,10 @@ TOO_MANY_MACS: Final = f"that is more than {MAX_MACS:,} MACs, which no machine r
 
 
 class Macs(NamedTuple):
-    """MACs of one execution of a node.
+    """MACs of one execution of a node."""
 
-    Attributes:
-        contraction: Multiply-adds of contractions.
-        total: All of them.
-    """
-
-    contraction: int
-    total: int
+    contraction: int  # Multiply-adds of contractions
+    total: int  # All of them
 
 
 @lru_cache(maxsize=4096)
@@ -40,27 +35,15 @@ def _macs(contraction: int, total: int) -> Macs:
 
 
 class RuleSet(NamedTuple):
-    """One way of reading the rules.
+    """One way of reading the rules."""
 
-    Attributes:
-        name: ``corrected`` or ``onnx_tool``.
-        scalars_count: A rank-0 tensor has one element; onnx_tool gives it none.
-        constants_once: What depends only on constants is computed at load, not per run.
-        constant_nodes: A Constant node's tensor is a parameter; onnx_tool leaves it out.
-    """
-
-    name: RuleSetName
-    scalars_count: bool
-    constants_once: bool
-    constant_nodes: bool
+    name: RuleSetName  # ``corrected`` or ``onnx_tool``
+    scalars_count: bool  # A rank-0 tensor has one element; onnx_tool gives it none
+    constants_once: bool  # What depends only on constants is computed at load, not per run
+    constant_nodes: bool  # A Constant node's tensor is a parameter; onnx_tool leaves it out
 
     def macs(self, op: Operation) -> Macs:
-        """Returns what one execution of a node costs, its bodies left out.
-
-        Raises:
-            UnknownError: There is no rule for it, or what the rule needs is not known; so do
-                the other errors of ``RULE_ERRORS``.
-        """
+        """Returns what one execution of a node costs, its bodies left out."""
         operator = operator_of(op.kind)
         rule = operator.cost
         if (
@@ -83,11 +66,7 @@ class RuleSet(NamedTuple):
 
 
 def _counted(macs: object) -> int:
-    """Checks that a formula gave a count; of a kernel below zero or a rank too low it gives none.
-
-    Raises:
-        UnknownError: It did not.
-    """
+    """Checks that a formula gave a count; of a kernel below zero or a rank too low it gives none."""
     if not isinstance(macs, int) or macs < 0:
         raise UnknownError(
             "its cost formula gives no count of MACs: a length or attribute is wrong"

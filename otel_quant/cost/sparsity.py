@@ -62,20 +62,7 @@ _NUMPY: Final = {
 def weight_sparsity(
     op: Operation, source: Source, check: Callable[[], None]
 ) -> WeightSparsity | None:
-    """Returns the sparsity of an operation's largest weight.
-
-    Args:
-        op: The operation.
-        source: Where weights lie.
-        check: Called every few megabytes; raises CostError when the time is up.
-
-    Returns:
-        None if it has no weight of two dimensions or more and ``MIN_ELEMENTS``, or its
-        bytes are in a form that is not read.
-
-    Raises:
-        CostError: The weight lies outside the model's folder, or where nothing is.
-    """
+    """Returns the sparsity of an operation's largest weight."""
     candidates = [
         (value.weight, i)
         for i, value in enumerate(op.inputs)

@@ -19,55 +19,36 @@ Dim: TypeAlias = int | str | None
 
 
 class Span(NamedTuple):
-    """A run of bytes in the model's file.
+    """A run of bytes in the model's file."""
 
-    Attributes:
-        field: Number of the TensorProto field that it is the content of.
-        offset: Where it starts, in bytes from the start of the file.
-        length: Its length in bytes.
-    """
-
-    field: int
-    offset: int
-    length: int
+    field: int  # Number of the TensorProto field that it is the content of
+    offset: int  # Where it starts, in bytes from the start of the file
+    length: int  # Its length in bytes
 
 
 class External(NamedTuple):
-    """Where a tensor's bytes lie outside the model's file, as the model declares.
+    """Where a tensor's bytes lie outside the model's file, as the model declares."""
 
-    Attributes:
-        location: Path relative to the model's folder; not checked here.
-        offset: Start in bytes.
-        length: Length in bytes, or None if it is the file's rest.
-    """
-
-    location: str
-    offset: int
-    length: int | None
+    location: str  # Path relative to the model's folder; not checked here
+    offset: int  # Start in bytes
+    length: int | None  # Length in bytes, or None if it is the file's rest
 
 
 class Tensor(NamedTuple):
-    """A constant: an initializer or a Constant node's value.
+    """A constant: an initializer or a Constant node's value."""
 
-    Attributes:
-        name: The initializer's name; may be empty for an attribute.
-        dtype: Element type code.
-        dims: Shape.
-        stored: Bytes that it takes where it is stored, as the shape says (external data: as
-            declared, where that is less); sub-byte types are packed.
-        values: The elements, flat, if they are few enough to be a shape, an axis list or a
-            scalar; None for weights.
-        spans: Where the payload lies in the model's file; empty for external data.
-        external: Where it lies elsewhere, or None.
-    """
-
-    name: str
-    dtype: int
-    dims: tuple[int, ...]
+    name: str  # The initializer's name; may be empty for an attribute
+    dtype: int  # Element type code
+    dims: tuple[int, ...]  # Shape
+    # Bytes that it takes where it is stored, as the shape says (external data: as declared, where
+    # that is less); sub-byte types are packed
     stored: int
+    # The elements, flat, if they are few enough to be a shape, an axis list or a scalar; None for
+    # weights
     values: tuple[int | float, ...] | None = None
+    # Where the payload lies in the model's file; empty for external data
     spans: tuple[Span, ...] = ()
-    external: External | None = None
+    external: External | None = None  # Where it lies elsewhere, or None
 
     @property
     def elements(self) -> int:
@@ -76,56 +57,36 @@ class Tensor(NamedTuple):
 
 
 class SparseTensor(NamedTuple):
-    """A sparse constant: its dense shape and the two tensors that hold it.
+    """A sparse constant: its dense shape and the two tensors that hold it."""
 
-    Attributes:
-        dims: Dense shape.
-        values: The elements that are not zero; its name is the initializer's.
-        indices: Their positions.
-    """
-
-    dims: tuple[int, ...]
-    values: Tensor
-    indices: Tensor
+    dims: tuple[int, ...]  # Dense shape
+    values: Tensor  # The elements that are not zero; its name is the initializer's
+    indices: Tensor  # Their positions
 
 
 class Elided(NamedTuple):
-    """An attribute too long to keep.
+    """An attribute too long to keep."""
 
-    Attributes:
-        length: Elements or bytes that it has.
-    """
-
-    length: int
+    length: int  # Elements or bytes that it has
 
 
 class Reference(NamedTuple):
-    """An attribute of a node in a local function that takes the caller's value.
+    """An attribute of a node in a local function that takes the caller's value."""
 
-    Attributes:
-        name: The caller's attribute.
-    """
-
-    name: str
+    name: str  # The caller's attribute
 
 
 Kind: TypeAlias = Literal["tensor", "sparse", "sequence", "optional", "map", "unknown"]
 
 
 class Type(NamedTuple):
-    """A declared type.
+    """A declared type."""
 
-    Attributes:
-        kind: What it is a type of.
-        dtype: Element type code of a tensor.
-        shape: Declared dimensions of a tensor; None if not even the rank is declared.
-        element: What a sequence or an optional holds.
-    """
-
-    kind: Kind = "unknown"
-    dtype: int = 0
+    kind: Kind = "unknown"  # What it is a type of
+    dtype: int = 0  # Element type code of a tensor
+    # Declared dimensions of a tensor; None if not even the rank is declared
     shape: tuple[Dim, ...] | None = None
-    element: Type | None = None
+    element: Type | None = None  # What a sequence or an optional holds
 
 
 class ValueInfo(NamedTuple):
@@ -136,25 +97,15 @@ class ValueInfo(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One operation.
+    """One operation."""
 
-    Attributes:
-        name: As in the file; may be empty, and need not be unique.
-        op_type: Operator or local function.
-        domain: Operator set; ``ai.onnx`` is written as the empty string.
-        inputs: Names; an empty one is an optional input left out.
-        outputs: Names; an empty one is an output that is not used.
-        attributes: By name.
-        overload: Which local function of that name.
-    """
-
-    name: str
-    op_type: str
-    domain: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Attribute]
-    overload: str = ""
+    name: str  # As in the file; may be empty, and need not be unique
+    op_type: str  # Operator or local function
+    domain: str  # Operator set; ``ai.onnx`` is written as the empty string
+    inputs: tuple[str, ...]  # Names; an empty one is an optional input left out
+    outputs: tuple[str, ...]  # Names; an empty one is an output that is not used
+    attributes: Mapping[str, Attribute]  # By name
+    overload: str = ""  # Which local function of that name
 
 
 class Graph(NamedTuple):
@@ -170,12 +121,7 @@ class Graph(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A local function: nodes with named inputs, outputs and attributes.
-
-    Attributes:
-        defaults: Attributes that a call may leave out, with the value they then have.
-        opsets: Operator set versions by domain.
-    """
+    """A local function: nodes with named inputs, outputs and attributes."""
 
     name: str
     domain: str
@@ -183,28 +129,21 @@ class Function(NamedTuple):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
+    # Attributes that a call may leave out, with the value they then have
     defaults: Mapping[str, Attribute]
-    opsets: Mapping[str, int]
+    opsets: Mapping[str, int]  # Operator set versions by domain
 
 
 class Model(NamedTuple):
-    """A model's structure.
+    """A model's structure."""
 
-    Attributes:
-        source: Path as given, or ``<bytes>`` or ``<ModelProto>``.
-        graph: The main graph.
-        functions: Local functions by (domain, name, overload).
-        opsets: Operator set versions by domain.
-        producer: Name of the program that wrote it.
-        size: Bytes of the model's file, without external data.
-    """
-
-    source: str
-    graph: Graph
+    source: str  # Path as given, or ``<bytes>`` or ``<ModelProto>``
+    graph: Graph  # The main graph
+    # Local functions by (domain, name, overload)
     functions: Mapping[tuple[str, str, str], Function] = MappingProxyType({})
-    opsets: Mapping[str, int] = MappingProxyType({})
-    producer: str = ""
-    size: int = 0
+    opsets: Mapping[str, int] = MappingProxyType({})  # Operator set versions by domain
+    producer: str = ""  # Name of the program that wrote it
+    size: int = 0  # Bytes of the model's file, without external data
 
 
 Attribute: TypeAlias = (

@@ -16,14 +16,7 @@ def made_tensors(
     in_body: bool = False,
     known: Collection[int] = (),
 ) -> Iterator[TensorCost]:
-    """Yields what operations and their bodies make, in order of execution.
-
-    Args:
-        ops: Operations of one graph.
-        exclude: Operators whose results are left out.
-        in_body: They are of a body or a local function.
-        known: ``id`` of values that the caller names, as a function's call names its results.
-    """
+    """Yields what operations and their bodies make, in order of execution."""
     for op in ops:
         if op.kind in exclude:
             continue

@@ -22,22 +22,7 @@ MAX_DATA: Final = 2048
 
 
 class Value:
-    """One value of the graph. Its identity is the tensor's: nodes that share it share it.
-
-    Attributes:
-        name: The name in its graph.
-        dtype: Element type code; UNKNOWN if it is not known.
-        shape: Shape; None if not even the rank is known.
-        data: Elements, if they are few and at least one of them is known.
-        kind: What it is.
-        element: Of a sequence or optional: what is known of everything in it.
-        items: Of a sequence whose length is known: its members.
-        weight: The constant that it is, if the file has it as one.
-        constant: It depends on nothing but constants and no contraction, so that it is computed
-            once.
-        unknown: Why something of it is not known, the first cause with its node's name; None
-            if all of it is known or no reason is.
-    """
+    """One value of the graph. Its identity is the tensor's: nodes that share it share it."""
 
     __slots__ = (
         "constant",

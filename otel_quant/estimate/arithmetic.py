@@ -17,16 +17,7 @@ _PROBED_ABOVE: Final = 0.1
 
 
 def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
-    """Estimates what a quantization needs.
-
-    Args:
-        model: What is quantized.
-        method: How its ranges are found.
-        samples: Calibration samples, at least 1.
-
-    Returns:
-        The estimate; what is 0 is left out of its parts.
-    """
+    """Estimates what a quantization needs."""
     library = method.library
     sizes = [
         tensor.bytes
@@ -115,17 +106,7 @@ def _disk(model: EstimatedModel, method: Method, sizes: Sequence[int]) -> Iterat
 
 
 def extrapolated(wanted: Estimate, probed: Estimate, measured: int) -> Estimate:
-    """Extrapolates from a real run with few samples.
-
-    Args:
-        wanted: The estimate for the samples that are asked for.
-        probed: The estimate for the samples of the real run.
-        measured: Largest resident memory of the real run, in bytes.
-
-    Returns:
-        An estimate of two parts: what was measured, and what the arithmetic adds for the further
-        samples.
-    """
+    """Extrapolates from a real run with few samples."""
     further = wanted.samples - probed.samples
     memory = [
         Figure(

@@ -28,17 +28,7 @@ _PER_PARAMETER: Final = 1 + 3
 def largest_layers(
     graph: Graph, elements: Mapping[str, int], cost: ModelCost
 ) -> Mapping[str, Layer]:
-    """Finds the layers with the largest estimates.
-
-    Args:
-        graph: The model's graph.
-        elements: Elements of the tensors whose shapes are known, by name.
-        cost: The model's static cost.
-
-    Returns:
-        By whose arithmetic: ``quark``, where the model has layers that it fine-tunes, and
-        ``otel-quant``, where a node has a known size.
-    """
+    """Finds the layers with the largest estimates."""
     found = {}
     weights = {tensor.name: tensor.elements for tensor in graph.initializers}
     tuned = [

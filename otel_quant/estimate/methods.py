@@ -20,63 +20,41 @@ _BOTH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What all methods of a library have in common.
+    """What all methods of a library have in common."""
 
-    Attributes:
-        name: ``onnxruntime`` or ``quark``.
-        versions: What the figures were measured with.
-        base: Bytes of a process that has imported it and opened a session.
-        model_copies: Copies of the weights while the session of the calibration is opened, which
-            is when there are most.
-        copies_are: Which copies these are.
-        disk_copies: Copies of the weights in temporary files during the calibration.
-        disk_copies_are: Which files these are.
-        preparing_copies: Further ones before the calibration, gone when it begins.
-        quantized: Operators that it quantizes unless it is told which: the tensors that these
-            read and make are calibrated.
-        removed: Operators that it takes out of the model first.
-        keeps_inputs: It reads all samples before it begins, and keeps them.
-    """
-
-    name: str
-    versions: str
-    base: int
+    name: str  # ``onnxruntime`` or ``quark``
+    versions: str  # What the figures were measured with
+    base: int  # Bytes of a process that has imported it and opened a session
+    # Copies of the weights while the session of the calibration is opened, which is when there
+    # are most
     model_copies: int
-    copies_are: str
-    disk_copies: int
-    disk_copies_are: str
-    preparing_copies: int
+    copies_are: str  # Which copies these are
+    disk_copies: int  # Copies of the weights in temporary files during the calibration
+    disk_copies_are: str  # Which files these are
+    preparing_copies: int  # Further ones before the calibration, gone when it begins
+    # Operators that it quantizes unless it is told which: the tensors that these read and make
+    # are calibrated
     quantized: frozenset[str]
-    removed: frozenset[str]
-    keeps_inputs: bool
+    removed: frozenset[str]  # Operators that it takes out of the model first
+    keeps_inputs: bool  # It reads all samples before it begins, and keeps them
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a calibration method holds memory.
+    """How a calibration method holds memory."""
 
-    Attributes:
-        library: Whose it is.
-        name: As the library names it.
-        kept: Of how many samples all calibrated tensors are kept at once; None for all samples.
-        tensor_copies: Copies of the largest calibrated tensor, of all samples that are kept, while
-            its values are sorted into a histogram.
-        bins: Bins of each tensor's histogram; 0 for none.
-        bin_bytes: Bytes of a bin with its edge.
-        disk_samples: Samples whose calibrated tensors are in temporary files at once.
-        below: Share of an estimate by which a real peak may lie below it.
-        above: Share of an estimate by which a real peak may lie above it.
-    """
-
-    library: Library
-    name: str
+    library: Library  # Whose it is
+    name: str  # As the library names it
+    # Of how many samples all calibrated tensors are kept at once; None for all samples
     kept: int | None
+    # Copies of the largest calibrated tensor, of all samples that are kept, while its values are
+    # sorted into a histogram
     tensor_copies: int = 0
-    bins: int = 0
-    bin_bytes: int = 0
-    disk_samples: int = 0
-    below: float = 0.2
-    above: float = 0.1
+    bins: int = 0  # Bins of each tensor's histogram; 0 for none
+    bin_bytes: int = 0  # Bytes of a bin with its edge
+    disk_samples: int = 0  # Samples whose calibrated tensors are in temporary files at once
+    below: float = 0.2  # Share of an estimate by which a real peak may lie below it
+    above: float = 0.1  # Share of an estimate by which a real peak may lie above it
 
     @property
     def title(self) -> str:
@@ -143,15 +121,7 @@ class UnknownMethodError(ValueError):
 
 
 def methods(names: Sequence[str] = ()) -> tuple[Method, ...]:
-    """Returns the methods that are asked for.
-
-    Args:
-        names: Each the name of a method (``MinMax``), of a library (``quark``), or of a method of
-            one library (``quark:MinMax``), in any case of letters; none for all methods.
-
-    Raises:
-        UnknownMethodError: No method has such a name.
-    """
+    """Returns the methods that are asked for."""
     wanted = [name.lower() for name in names]
     for name, lower in zip(names, wanted, strict=True):
         if not any(lower in _names(method) for method in METHODS):

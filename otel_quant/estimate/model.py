@@ -21,29 +21,16 @@ _CALIBRATED: Final = frozenset({"float32", "float16"})
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A tensor of the main graph that is no constant.
+    """A tensor of the main graph that is no constant."""
 
-    Attributes:
-        name: Its name.
-        dtype: Its element type, ``float32`` for example.
-        bytes: Its size; None if it is not known.
-        made_by: Operator that makes it; empty for an input of the model.
-        operators: Those that make it or read it.
-    """
-
-    name: str
-    dtype: str
-    bytes: int | None
-    made_by: str
-    operators: frozenset[str]
+    name: str  # Its name
+    dtype: str  # Its element type, ``float32`` for example
+    bytes: int | None  # Its size; None if it is not known
+    made_by: str  # Operator that makes it; empty for an input of the model
+    operators: frozenset[str]  # Those that make it or read it
 
     def calibrated(self, quantized: Collection[str], removed: Collection[str]) -> bool:
-        """Whether a library that quantizes some operators looks for its range.
-
-        Args:
-            quantized: These operators.
-            removed: Operators that the library takes out of the model before it calibrates.
-        """
+        """Whether a library that quantizes some operators looks for its range."""
         return (
             self.dtype in _CALIBRATED
             and not self.operators.isdisjoint(quantized)
@@ -53,40 +40,24 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """An input of the model.
+    """An input of the model."""
 
-    Attributes:
-        name: Its name.
-        dtype: Its element type.
-        shape: Its lengths.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: str  # Its name
+    dtype: str  # Its element type
+    shape: tuple[int, ...]  # Its lengths
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatedModel:
-    """What estimates need to know of a model.
+    """What estimates need to know of a model."""
 
-    Attributes:
-        cost: Its static cost.
-        weight_bytes: Bytes of its constants, those that no node reads included.
-        inputs: Its inputs.
-        input_bytes: Bytes of all of them.
-        activations: Tensors of the main graph: inputs, and what nodes make.
-        unsized: How many of these have no known size; estimates leave them out.
-        layers: The layers with the largest estimates, by whose arithmetic.
-    """
-
-    cost: ModelCost
-    weight_bytes: int
-    inputs: tuple[InputTensor, ...]
-    input_bytes: int
-    activations: tuple[Activation, ...]
-    unsized: int
-    layers: Mapping[str, Layer]
+    cost: ModelCost  # Its static cost
+    weight_bytes: int  # Bytes of its constants, those that no node reads included
+    inputs: tuple[InputTensor, ...]  # Its inputs
+    input_bytes: int  # Bytes of all of them
+    activations: tuple[Activation, ...]  # Tensors of the main graph: inputs, and what nodes make
+    unsized: int  # How many of these have no known size; estimates leave them out
+    layers: Mapping[str, Layer]  # The layers with the largest estimates, by whose arithmetic
 
 
 def read(
@@ -94,16 +65,7 @@ def read(
     inputs: Mapping[str, InputSpec] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> EstimatedModel:
-    """Reads what estimates need of a model; it is not run and its weights are not read.
-
-    Args:
-        path: An ONNX file.
-        inputs: Shapes of inputs by name, as for ``otel_quant.cost.analyze``.
-        dims: Lengths of dimensions by name, likewise.
-
-    Raises:
-        CostError: It is no ONNX model, or an argument makes no sense.
-    """
+    """Reads what estimates need of a model; it is not run and its weights are not read."""
     graph = read_model(path).graph
     cost = analyze(path, inputs=inputs, dims=dims, tensors=True)
     operators: defaultdict[str, set[str]] = defaultdict(set)

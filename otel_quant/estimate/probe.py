@@ -22,19 +22,7 @@ class ProbeError(Exception):
 
 
 def probe(model: EstimatedModel, method: Method, samples: int) -> int:
-    """Quantizes a model in a child process, with random inputs.
-
-    Args:
-        model: The model; the library may write temporary files beside it.
-        method: The calibration method.
-        samples: Calibration samples.
-
-    Returns:
-        Largest resident memory of the process, in bytes.
-
-    Raises:
-        ProbeError: The library is not installed, or cannot quantize the model.
-    """
+    """Quantizes a model in a child process, with random inputs."""
     request = {
         "model": str(Path(model.cost.path).absolute()),
         "library": method.library.name,

@@ -16,15 +16,7 @@ from typing import Any
 
 
 def run(request: dict[str, Any]) -> int:
-    """Quantizes a model.
-
-    Args:
-        request: ``model``, ``library``, ``method``, ``samples``, and ``inputs``, each a name, an
-            element type and a shape.
-
-    Returns:
-        Largest resident memory of this process, in bytes.
-    """
+    """Quantizes a model."""
     import numpy as np
     from onnxruntime.quantization import QuantFormat, QuantType
     from onnxruntime.quantization.calibrate import CalibrationDataReader

@@ -21,17 +21,7 @@ SCHEMA: Final = 1
 def report(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, form: str
 ) -> str:
-    """Renders estimates.
-
-    Args:
-        model: What they are of.
-        estimates: One for each method.
-        limit: Bytes into which they are to fit; None for no such question.
-        form: ``table``, ``markdown``, ``csv`` or ``json``.
-
-    Returns:
-        A text that ends with a line break.
-    """
+    """Renders estimates."""
     return _FORMATS[form](model, estimates, limit)
 
 

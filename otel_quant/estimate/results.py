@@ -11,58 +11,37 @@ Answer: TypeAlias = Literal["yes", "no", "perhaps"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One part of an estimate.
+    """One part of an estimate."""
 
-    Attributes:
-        name: What the memory holds.
-        bytes: How much.
-        computed_from: The arithmetic, or what was assumed or measured, in words.
-    """
-
-    name: str
-    bytes: int
-    computed_from: str
+    name: str  # What the memory holds
+    bytes: int  # How much
+    computed_from: str  # The arithmetic, or what was assumed or measured, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The layer with the largest estimate.
+    """The layer with the largest estimate."""
 
-    Attributes:
-        name: Its node.
-        bytes: The estimate.
-        computed_from: The arithmetic in words.
-    """
-
-    name: str
-    bytes: int
-    computed_from: str
+    name: str  # Its node
+    bytes: int  # The estimate
+    computed_from: str  # The arithmetic in words
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a quantization with one method needs.
+    """What a quantization with one method needs."""
 
-    Attributes:
-        library: ``onnxruntime`` or ``quark``.
-        method: The calibration method, as the library names it.
-        samples: Calibration samples.
-        memory: The parts of the process's largest resident memory; they add up to ``peak``.
-        disk: The parts of what lies in temporary folders at most.
-        lowest: Bytes that the peak is expected to have at least.
-        highest: Bytes that it is expected to have at most; None where sizes of tensors are not
-            known, so that there is no such bound.
-        probed: Samples of the real run from which it was extrapolated; 0 for none.
-    """
-
-    library: str
-    method: str
-    samples: int
+    library: str  # ``onnxruntime`` or ``quark``
+    method: str  # The calibration method, as the library names it
+    samples: int  # Calibration samples
+    # The parts of the process's largest resident memory; they add up to ``peak``
     memory: tuple[Figure, ...]
-    disk: tuple[Figure, ...]
-    lowest: int
+    disk: tuple[Figure, ...]  # The parts of what lies in temporary folders at most
+    lowest: int  # Bytes that the peak is expected to have at least
+    # Bytes that it is expected to have at most; None where sizes of tensors are not known, so
+    # that there is no such bound
     highest: int | None
-    probed: int = 0
+    probed: int = 0  # Samples of the real run from which it was extrapolated; 0 for none
 
     @property
     def peak(self) -> int:
@@ -75,14 +54,7 @@ class Estimate:
         return sum(figure.bytes for figure in self.disk)
 
     def fits(self, limit: int) -> Answer:
-        """Says whether it fits into a number of bytes.
-
-        Args:
-            limit: Bytes.
-
-        Returns:
-            ``yes`` if even the highest peak does, ``no`` if not even the lowest does.
-        """
+        """Says whether it fits into a number of bytes."""
         if self.lowest > limit:
             return "no"
         return "yes" if self.highest is not None and self.highest <= limit else "perhaps"

@@ -50,30 +50,17 @@ _Point: TypeAlias = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a figure grows.
+    """How a figure grows."""
 
-    Attributes:
-        start: What it would have been at the first sample, growth alone counted.
-        now: What it is now, by the line.
-        per_sample: Growth with each sample, now.
-        fading: Factor by which the slope changes in ``width`` samples; 1 for steady growth.
-        width: Number of samples.
-        samples: Samples consumed so far.
-    """
-
-    start: float
-    now: float
-    per_sample: float
-    fading: float
-    width: float
-    samples: float
+    start: float  # What it would have been at the first sample, growth alone counted
+    now: float  # What it is now, by the line
+    per_sample: float  # Growth with each sample, now
+    fading: float  # Factor by which the slope changes in ``width`` samples; 1 for steady growth
+    width: float  # Number of samples
+    samples: float  # Samples consumed so far
 
     def after(self, samples: int) -> float:
-        """Returns what it will be after a number of samples in all.
-
-        Args:
-            samples: The number.
-        """
+        """Returns what it will be after a number of samples in all."""
         left = samples - self.samples
         if left <= 0:
             return self.now
@@ -97,12 +84,7 @@ class Growth:
         self._highest: dict[int, float] = {}
 
     def add(self, samples: int, value: float) -> None:
-        """Adds a reading.
-
-        Args:
-            samples: Samples that the step had consumed.
-            value: The figure.
-        """
+        """Adds a reading."""
         position = samples // self._width
         if position in self._lowest:
             self._lowest[position] = min(self._lowest[position], value)

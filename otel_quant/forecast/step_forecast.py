@@ -20,12 +20,7 @@ _Key = tuple[Literal["memory", "gpu"], str | None]
 
 
 class StepForecast:
-    """Follows one step.
-
-    Args:
-        expected_samples: How many samples the step will consume.
-        limits: Limits of the process.
-    """
+    """Follows one step."""
 
     def __init__(self, expected_samples: int, limits: Limits) -> None:
         self._expected = expected_samples
@@ -37,12 +32,7 @@ class StepForecast:
         self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
 
     def add(self, samples: int, reading: Reading) -> None:
-        """Adds a reading.
-
-        Args:
-            samples: Samples that the step has consumed.
-            reading: The reading.
-        """
+        """Adds a reading."""
         if samples > self._samples:
             self._samples = samples
             self._times.append((samples, reading.clock_ns))
@@ -53,11 +43,7 @@ class StepForecast:
                 self._add(("gpu", gpu.id), samples, gpu.used, gpu.limit)
 
     def result(self, clock_ns: int) -> Forecast:
-        """Returns the forecast.
-
-        Args:
-            clock_ns: Monotonic clock now, in nanoseconds.
-        """
+        """Returns the forecast."""
         forecasts = (self._growth(key) for key in self._growths)
         return Forecast(self._time_left(clock_ns), tuple(each for each in forecasts if each))
 

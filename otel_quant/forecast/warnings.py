@@ -21,11 +21,7 @@ class NewWarnings:
         self._known.clear()
 
     def of(self, progress: RunProgress) -> Iterator[tuple[StepProgress, GrowthForecast]]:
-        """Yields the warnings that have not been yielded before, each with its step.
-
-        Args:
-            progress: How the run goes on.
-        """
+        """Yields the warnings that have not been yielded before, each with its step."""
         for step in progress.steps:
             for growth in step.forecast.growths if step.forecast is not None else ():
                 key = (step.info.index, growth.device)
@@ -35,13 +31,7 @@ class NewWarnings:
 
 
 def sentence(step: StepProgress, growth: GrowthForecast, limits: Limits) -> str:
-    """Returns a warning in words.
-
-    Args:
-        step: The step.
-        growth: What will not suffice.
-        limits: Limits of the process.
-    """
+    """Returns a warning in words."""
     what, limit = f"memory of GPU {growth.device}", "it has"
     if growth.device is None:
         what, limit = "memory", f"the limit ({limits.memory_source}) is"

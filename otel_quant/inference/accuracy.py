@@ -13,12 +13,7 @@ Saved: TypeAlias = Path | BinaryIO
 
 
 def compared(first: tuple[Sequence[str], Saved], other: tuple[Sequence[str], Saved]) -> Accuracy:
-    """Compares outputs, by their places if no name is the same.
-
-    Args:
-        first: Names of the outputs of the first model, and their file.
-        other: Those of another.
-    """
+    """Compares outputs, by their places if no name is the same."""
     import numpy as np
 
     with np.load(first[1]) as expected, np.load(other[1]) as actual:
@@ -30,12 +25,7 @@ def _named(names: Sequence[str], arrays: Any) -> Mapping[str, Any]:
 
 
 def compared_arrays(first: Mapping[str, Any], other: Mapping[str, Any]) -> Accuracy:
-    """Compares outputs, by their places if no name is the same.
-
-    Args:
-        first: Arrays of the model that another is compared with, by name.
-        other: Those of the other.
-    """
+    """Compares outputs, by their places if no name is the same."""
     import numpy as np
 
     found: list[OutputError] = []

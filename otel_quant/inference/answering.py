@@ -28,13 +28,7 @@ def answer_requests(
     answers_of: Callable[[Path], Mapping[str, Callable[..., Any]]],
     text_of: Callable[[Exception], str],
 ) -> NoReturn:
-    """Answers requests as long as the parent lives.
-
-    Args:
-        arguments: Of the process: file descriptors to read and to write, and its folder.
-        answers_of: Makes of the folder what answers each request.
-        text_of: Makes of an error what the parent is told.
-    """
+    """Answers requests as long as the parent lives."""
     read, write, folder = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     requests: SimpleQueue[str] = SimpleQueue()

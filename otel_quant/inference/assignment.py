@@ -9,11 +9,7 @@ RECORD: Final = "session.record_ep_graph_assignment_info"
 
 
 def assigned_nodes(session: Any) -> list[list[str]] | None:
-    """Returns provider, name and operator of each node; None where onnxruntime cannot tell.
-
-    Args:
-        session: A session that was made with ``RECORD`` on.
-    """
+    """Returns provider, name and operator of each node; None where onnxruntime cannot tell."""
     ask = getattr(session, "get_provider_graph_assignment_info", None)
     if ask is None:
         return None

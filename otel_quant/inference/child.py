@@ -37,11 +37,7 @@ class _MisfitError(Exception):
 
 
 class _Model:
-    """The sessions of one model.
-
-    Args:
-        folder: Where files of the sessions go; the parent removes it.
-    """
+    """The sessions of one model."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -25,17 +25,7 @@ class FeedError(Exception):
 
 
 def feeds(inputs: Sequence[Any], subject: Mapping[str, Any], np: Any) -> dict[str, Any]:
-    """Returns an array for each input.
-
-    Args:
-        inputs: The session's.
-        subject: Fields of a :class:`~otel_quant.inference.options.Subject`.
-        np: numpy.
-
-    Raises:
-        FeedError: The file's arrays do not fit, or an input has a type that random numbers
-            have not.
-    """
+    """Returns an array for each input."""
     given = {} if subject["data"] is None else _loaded(subject["data"], np)
     names = [each.name for each in inputs]
     unknown = [name for name in given if name not in names]

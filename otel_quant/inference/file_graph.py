@@ -24,24 +24,7 @@ _LOOKED_UP: Final = frozenset({"Gather", "GatherElements"})
 
 
 class FileGraph:
-    """A model's nodes, those of bodies included.
-
-    Args:
-        path: The file.
-        inputs: Shapes that are given.
-        dims: Lengths of dimensions that are given.
-
-    Attributes:
-        model: Its structure.
-        bound: Its inputs with their shapes.
-        ops: Its nodes in order.
-        runs: What each costs.
-        fused: Which of them a runtime is expected to run on integers, and why others not.
-        outputs: Names of its outputs.
-
-    Raises:
-        CostError: It is not an ONNX model, or does not have these inputs.
-    """
+    """A model's nodes, those of bodies included."""
 
     def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
         self.model: Model = read_model(path)

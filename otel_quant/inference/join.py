@@ -23,27 +23,18 @@ CONVERSIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A kernel with what is known of it.
+    """A kernel with what is known of it."""
 
-    Attributes:
-        profiled: As the profile has it, with the constants that its operands lack there.
-        nodes: Nodes of the file that it does the work of; the one that it is named by first.
-        inserted: Whether the runtime has put it in: no node of the file asks for it.
-        before: The node of the file in front of it, if it was put in.
-        after: The one behind it.
-        micros: Mean time in a run, in microseconds.
-        share: Its part of the time of all kernels, 0 to 1.
-        macs: MACs of one run; None where not known.
-    """
-
+    # As the profile has it, with the constants that its operands lack there
     profiled: ProfiledKernel
+    # Nodes of the file that it does the work of; the one that it is named by first
     nodes: tuple[Operation, ...]
-    inserted: bool
-    before: Operation | None
-    after: Operation | None
-    micros: float
-    share: float
-    macs: int | None
+    inserted: bool  # Whether the runtime has put it in: no node of the file asks for it
+    before: Operation | None  # The node of the file in front of it, if it was put in
+    after: Operation | None  # The one behind it
+    micros: float  # Mean time in a run, in microseconds
+    share: float  # Its part of the time of all kernels, 0 to 1
+    macs: int | None  # MACs of one run; None where not known
 
     @property
     def node(self) -> Operation | None:

@@ -20,14 +20,7 @@ class _Once:
 def layer_errors(
     first: str, quantized: str, feeds: Mapping[str, Any], folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Returns SQNR in dB by the name of the tensor: of its own quantization, and of all before it.
-
-    Args:
-        first: The float model.
-        quantized: A model in QDQ form that was made from it.
-        feeds: What both are fed.
-        folder: Where the models with more outputs go.
-    """
+    """Returns SQNR in dB by the name of the tensor: of its own quantization, and of all before it."""
     import numpy as np
     from onnxruntime.quantization import qdq_loss_debug as debug
 

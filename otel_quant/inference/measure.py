@@ -43,14 +43,7 @@ _MOST_TENSORS: Final = 16
 
 
 class Measured(ModelProcess):
-    """One model while it is measured.
-
-    Attributes:
-        subject: What it is fed.
-        file: Its file.
-        profile: What its profiler has seen; None before that.
-        kernels: The kernels that ran, in order.
-    """
+    """One model while it is measured."""
 
     def __init__(self, subject: Subject, file: FileGraph) -> None:
         super().__init__()
@@ -68,15 +61,7 @@ class Measured(ModelProcess):
 
 
 def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
-    """Measures models beside each other.
-
-    Args:
-        models: At least one.
-        options: How.
-
-    Returns:
-        What was measured; a model that failed has its problem, and the others all.
-    """
+    """Measures models beside each other."""
     load = os.getloadavg()[0]
     try:
         for model in models:

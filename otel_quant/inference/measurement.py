@@ -44,27 +44,18 @@ _QUANTIZES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TimedOperator:
-    """A kernel, or all kernels of an operator.
+    """A kernel, or all kernels of an operator."""
 
-    Attributes:
-        operator: The operator.
-        provider: Who ran it.
-        seconds: Time in a run.
-        share: Part of the time of all kernels.
-        name: Node of the model, or the kernel; None for all kernels of the operator.
-        kernels: How many kernels.
-        types: Types and shapes of operands and results of a kernel: ``uint8 8x64 -> float32 8x64``.
-        macs_per_second: MACs per second.
-    """
-
-    operator: str
-    provider: str | None
-    seconds: float
-    share: float
+    operator: str  # The operator
+    provider: str | None  # Who ran it
+    seconds: float  # Time in a run
+    share: float  # Part of the time of all kernels
+    # Node of the model, or the kernel; None for all kernels of the operator
     name: str | None = None
-    kernels: int = 1
+    kernels: int = 1  # How many kernels
+    # Types and shapes of operands and results of a kernel: ``uint8 8x64 -> float32 8x64``
     types: str = ""
-    macs_per_second: float | None = None
+    macs_per_second: float | None = None  # MACs per second
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,68 +70,40 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """One model at work.
+    """One model at work."""
 
-    Attributes:
-        name: What the program calls it; None for one that is known by its path.
-        path: Its file; None for one that has none.
-        role: What it is: by what ran, not by its place; None if nothing did.
-        provider: Execution provider or engine that took most of the time.
-        median: Time of a run.
-        p10: A tenth of the runs was faster.
-        p90: A tenth of the runs was slower.
-        runs: Timed runs.
-        speedup: Times as fast as the first model; None where the two cannot be told apart.
-        memory_peak: Highest memory while it ran.
-        weights: Size of its weights.
-        kernel_time: Time of all kernels in a run.
-        conversions: Share of it that only converts.
-        findings: What went wrong, what takes longest first; None if nobody has looked.
-        sqnr: Of the worst output against the first model's, in dB.
-        problem: Why it could not be measured; empty if it could.
-        slowest: Its slowest operators and then its slowest kernels.
-    """
-
-    name: str | None = None
-    path: str | None = None
-    role: Role | None = None
-    provider: str | None = None
-    median: float | None = None
-    p10: float | None = None
-    p90: float | None = None
-    runs: int | None = None
+    name: str | None = None  # What the program calls it; None for one that is known by its path
+    path: str | None = None  # Its file; None for one that has none
+    role: Role | None = None  # What it is: by what ran, not by its place; None if nothing did
+    provider: str | None = None  # Execution provider or engine that took most of the time
+    median: float | None = None  # Time of a run
+    p10: float | None = None  # A tenth of the runs was faster
+    p90: float | None = None  # A tenth of the runs was slower
+    runs: int | None = None  # Timed runs
+    # Times as fast as the first model; None where the two cannot be told apart
     speedup: float | None = None
-    memory_peak: int | None = None
-    weights: int | None = None
-    kernel_time: float | None = None
-    conversions: float | None = None
+    memory_peak: int | None = None  # Highest memory while it ran
+    weights: int | None = None  # Size of its weights
+    kernel_time: float | None = None  # Time of all kernels in a run
+    conversions: float | None = None  # Share of it that only converts
+    # What went wrong, what takes longest first; None if nobody has looked
     findings: tuple[Fault, ...] | None = None
-    sqnr: float | None = None
-    problem: str = ""
-    slowest: tuple[TimedOperator, ...] = ()
+    sqnr: float | None = None  # Of the worst output against the first model's, in dB
+    problem: str = ""  # Why it could not be measured; empty if it could
+    slowest: tuple[TimedOperator, ...] = ()  # Its slowest operators and then its slowest kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Models that were measured beside each other.
+    """Models that were measured beside each other."""
 
-    Attributes:
-        kind: What has measured them.
-        models: The first is the baseline.
-        library: The runtime, as its distribution is called; empty if it is not known.
-        version: Its version; empty if it is not known.
-        began_ns: When it began, in nanoseconds since the epoch.
-        ended_ns: When it ended.
-        noise: Of the noisiest model, as a share of its median.
-    """
-
-    kind: Literal["inference", "benchmark"]
-    models: tuple[MeasuredModel, ...]
-    library: str
-    version: str
-    began_ns: int
-    ended_ns: int
-    noise: float | None = None
+    kind: Literal["inference", "benchmark"]  # What has measured them
+    models: tuple[MeasuredModel, ...]  # The first is the baseline
+    library: str  # The runtime, as its distribution is called; empty if it is not known
+    version: str  # Its version; empty if it is not known
+    began_ns: int  # When it began, in nanoseconds since the epoch
+    ended_ns: int  # When it ended
+    noise: float | None = None  # Of the noisiest model, as a share of its median
 
 
 def measurement_of(
@@ -150,15 +113,7 @@ def measurement_of(
     unreadable: Mapping[str, str] | None = None,
     library: str = "onnxruntime",
 ) -> Measurement:
-    """Returns what telemetry needs of a result.
-
-    Args:
-        result: The result.
-        began_ns: When it began, in nanoseconds since the epoch.
-        ended_ns: When it ended.
-        unreadable: Why models are not in the result, by path.
-        library: The runtime. Models of another one than onnxruntime have names and no files.
-    """
+    """Returns what telemetry needs of a result."""
     known = [_model(model) for model in result.models]
     if library != "onnxruntime":
         known = [replace(each, name=each.path, path=None) for each in known]
@@ -186,13 +141,7 @@ def role_of(kernels: Iterable[RanKernel]) -> Role:
 
 
 def tells_quantized(operator: str, macs: int | None, types: Iterable[str]) -> bool:
-    """Returns whether only quantized models have such an operator.
-
-    Args:
-        operator: Its name in ONNX or in PyTorch.
-        macs: Its MACs. One that only converts its input, as of an image, does not count.
-        types: Types of its operands.
-    """
+    """Returns whether only quantized models have such an operator."""
     if _BY_NAME.search(operator):
         return True
     return bool(macs) and operator not in CONVERSIONS and any(map(is_of_few_bits, types))

@@ -29,12 +29,7 @@ than these tell nothing."""
 
 
 def compared(medians: Sequence[float], others: Sequence[float]) -> tuple[float, bool]:
-    """Returns the ratio of a model's times to another's, and whether the two can be told apart.
-
-    Args:
-        medians: Its own, by round.
-        others: The other's in the same rounds.
-    """
+    """Returns the ratio of a model's times to another's, and whether the two can be told apart."""
     ratios = [own / other for own, other in zip(medians, others, strict=False)]
     ratio = median(ratios)
     if len(ratios) < min(_OF_FEW_ROUNDS):

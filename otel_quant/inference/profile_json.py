@@ -41,27 +41,16 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledKernel:
-    """A kernel as it ran.
+    """A kernel as it ran."""
 
-    Attributes:
-        name: Name of the node in the graph that was run.
-        op_type: Its operator.
-        index: Its number in that graph; None where it is not told.
-        provider: Provider that ran it.
-        inputs: Operands that are tensors.
-        outputs: Results that are tensors.
-        calls: How often it ran in all runs.
-        micros: Its time in all runs, in microseconds, kernels within it not counted.
-    """
-
-    name: str
-    op_type: str
-    index: int | None
-    provider: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    calls: int
-    micros: int
+    name: str  # Name of the node in the graph that was run
+    op_type: str  # Its operator
+    index: int | None  # Its number in that graph; None where it is not told
+    provider: str  # Provider that ran it
+    inputs: tuple[Tensor, ...]  # Operands that are tensors
+    outputs: tuple[Tensor, ...]  # Results that are tensors
+    calls: int  # How often it ran in all runs
+    micros: int  # Its time in all runs, in microseconds, kernels within it not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +67,14 @@ class Profile:
     """What the profiler has seen in the faster half of the runs.
 
     Of the others something else on the machine has made many slower, by a single kernel each.
-
-    Attributes:
-        kernels: In order of their first execution.
-        runs: Begin and length of each of these runs, in microseconds.
-        events: Executions of kernels in these runs, in order.
-        arena_held: Bytes that the arena had taken from the system at the end; None where there is
-            no arena.
-        arena_used: The most of it that was in use.
     """
 
-    kernels: tuple[ProfiledKernel, ...]
-    runs: tuple[tuple[int, int], ...]
-    events: tuple[Event, ...]
+    kernels: tuple[ProfiledKernel, ...]  # In order of their first execution
+    runs: tuple[tuple[int, int], ...]  # Begin and length of each of these runs, in microseconds
+    events: tuple[Event, ...]  # Executions of kernels in these runs, in order
+    # Bytes that the arena had taken from the system at the end; None where there is no arena
     arena_held: int | None = None
-    arena_used: int | None = None
+    arena_used: int | None = None  # The most of it that was in use
 
     @property
     def run_micros(self) -> float:
@@ -106,18 +88,7 @@ class Profile:
 
 
 def read_profile(path: Path, warmup: int = 1) -> Profile:
-    """Reads a profile.
-
-    Args:
-        path: The file.
-        warmup: Runs at its beginning to leave out; of the rest the faster half counts.
-
-    Returns:
-        The profile; without runs if the file has not that many.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Reads a profile."""
     found = _Found()
     for line in path.read_bytes().splitlines():
         found.add(line)

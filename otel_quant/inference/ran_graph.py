@@ -13,17 +13,7 @@ from otel_quant.inference.profile_json import ProfiledKernel, Tensor
 
 
 class RanGraph:
-    """The nodes that ran, and what is between them.
-
-    Args:
-        path: The file.
-
-    Attributes:
-        weight_bytes: Bytes of its constants.
-
-    Raises:
-        CostError: It cannot be read.
-    """
+    """The nodes that ran, and what is between them."""
 
     def __init__(self, path: Path) -> None:
         graph = read_model(str(path)).graph

@@ -23,97 +23,61 @@ MOST_BYTES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Time of a run, measured without the profiler.
+    """Time of a run, measured without the profiler."""
 
-    Attributes:
-        median: In seconds.
-        p10: A tenth of the runs was faster.
-        p90: A tenth of the runs was slower.
-        runs: Timed runs.
-        first: The very first run, which nothing of this counts.
-        noise: Half the distance between the first and the third quartile of the rounds' medians,
-            as a share of the median.
-        ratio: Median of the ratios of this model's rounds to the first model's beside them.
-        is_apart: Whether the machine was quiet enough to tell the two apart.
-        profiled: Time with the profiler on as a multiple of the time without.
-    """
-
-    median: float
-    p10: float
-    p90: float
-    runs: int
-    first: float
+    median: float  # In seconds
+    p10: float  # A tenth of the runs was faster
+    p90: float  # A tenth of the runs was slower
+    runs: int  # Timed runs
+    first: float  # The very first run, which nothing of this counts
+    # Half the distance between the first and the third quartile of the rounds' medians, as a
+    # share of the median
     noise: float
+    # Median of the ratios of this model's rounds to the first model's beside them
     ratio: float | None = None
-    is_apart: bool | None = None
-    profiled: float | None = None
+    is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
+    profiled: float | None = None  # Time with the profiler on as a multiple of the time without
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Memory of the process and of the session.
+    """Memory of the process and of the session."""
 
-    Attributes:
-        peak: The kernel's mark of the highest RSS while the model ran; of a PyTorch model on a GPU
-            the mark of torch's allocator.
-        load_peak: The same until it had run first, the loading included.
-        grown: How much the RSS grew when the session was made.
-        arena_held: What the session's arena had taken from the system.
-        arena_used: The most of it that was in use.
-        weights_on_disk: Constants as the file has them.
-        weights_in_memory: Constants of the graph that onnxruntime has made of it, before kernels
-            pack their own copies; of a PyTorch model its parameters and buffers.
-        run_growth: How far the mark was above what was held before the run.
-        allocated: Bytes that a run allocates, as torch's profiler adds them up.
-        alive: The most of them that was held at once.
-    """
-
+    # The kernel's mark of the highest RSS while the model ran; of a PyTorch model on a GPU the
+    # mark of torch's allocator
     peak: int | None
-    load_peak: int | None
-    grown: int | None
-    arena_held: int | None
-    arena_used: int | None
-    weights_on_disk: int | None
+    load_peak: int | None  # The same until it had run first, the loading included
+    grown: int | None  # How much the RSS grew when the session was made
+    arena_held: int | None  # What the session's arena had taken from the system
+    arena_used: int | None  # The most of it that was in use
+    weights_on_disk: int | None  # Constants as the file has them
+    # Constants of the graph that onnxruntime has made of it, before kernels pack their own
+    # copies; of a PyTorch model its parameters and buffers
     weights_in_memory: int | None
-    run_growth: int | None = None
-    allocated: int | None = None
-    alive: int | None = None
+    run_growth: int | None = None  # How far the mark was above what was held before the run
+    allocated: int | None = None  # Bytes that a run allocates, as torch's profiler adds them up
+    alive: int | None = None  # The most of them that was held at once
 
 
 @dataclass(frozen=True, slots=True)
 class RanKernel:
-    """A kernel as it ran.
+    """A kernel as it ran."""
 
-    Attributes:
-        name: Its name.
-        op_type: Its operator.
-        node: The node of the file that it is named by; None where the runtime has put it in. Of a
-            PyTorch model the path of the module.
-        nodes: How many nodes of the file it does the work of.
-        provider: Who ran it.
-        micros: Mean time in a run.
-        share: Part of the time of all kernels.
-        calls: How often it runs in a run.
-        inputs: Types and shapes of its operands.
-        outputs: Types and shapes of its results.
-        macs: Of one run.
-        macs_per_second: MACs per second.
-        allocated: Bytes that it allocates in a run.
-    """
-
-    name: str
-    op_type: str
+    name: str  # Its name
+    op_type: str  # Its operator
+    # The node of the file that it is named by; None where the runtime has put it in. Of a PyTorch
+    # model the path of the module.
     node: str | None
-    nodes: int
-    provider: str
-    micros: float
-    share: float
-    calls: float
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    macs: int | None
-    macs_per_second: float | None
-    allocated: int | None = None
+    nodes: int  # How many nodes of the file it does the work of
+    provider: str  # Who ran it
+    micros: float  # Mean time in a run
+    share: float  # Part of the time of all kernels
+    calls: float  # How often it runs in a run
+    inputs: tuple[str, ...]  # Types and shapes of its operands
+    outputs: tuple[str, ...]  # Types and shapes of its results
+    macs: int | None  # Of one run
+    macs_per_second: float | None  # MACs per second
+    allocated: int | None = None  # Bytes that it allocates in a run
 
     @property
     def types(self) -> str:
@@ -139,87 +103,53 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Operators that change how numbers are stored, those that do the same together.
+    """Operators that change how numbers are stored, those that do the same together."""
 
-    Attributes:
-        kind: ``quantize``, ``dequantize``, ``convert`` (between types), ``choose scales`` or
-            ``observe`` (fake quantization).
-        types: From which type to which, where it is known.
-        calls: How often it happens in a run.
-        micros: Time in a run.
-        share: Part of the time of all kernels.
-    """
-
+    # ``quantize``, ``dequantize``, ``convert`` (between types), ``choose scales`` or ``observe``
+    # (fake quantization)
     kind: str
-    types: str
-    calls: int
-    micros: float
-    share: float
+    types: str  # From which type to which, where it is known
+    calls: int  # How often it happens in a run
+    micros: float  # Time in a run
+    share: float  # Part of the time of all kernels
 
 
 @dataclass(frozen=True, slots=True)
 class BackendKernel:
-    """What a library below the operators says it has run.
+    """What a library below the operators says it has run."""
 
-    Attributes:
-        library: Which library.
-        primitive: What it was asked for.
-        implementation: Which of its implementations, with its instruction set; may be empty.
-        types: Of operands and results; may be empty.
-        calls: How often it ran in a run.
-        node: The module that it ran in first.
-        nodes: How many modules it ran in.
-    """
-
-    library: str
-    primitive: str
-    implementation: str
-    types: str
-    calls: int
-    node: str
-    nodes: int
+    library: str  # Which library
+    primitive: str  # What it was asked for
+    implementation: str  # Which of its implementations, with its instruction set; may be empty
+    types: str  # Of operands and results; may be empty
+    calls: int  # How often it ran in a run
+    node: str  # The module that it ran in first
+    nodes: int  # How many modules it ran in
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What ran, by the profiler.
+    """What ran, by the profiler."""
 
-    Attributes:
-        runs: Profiled runs that this is the mean of.
-        run_micros: Time of a run.
-        kernel_micros: Time of its kernels.
-        between_micros: What the runtime spends between them.
-        kernels: Those that took longest first.
-        left_out: Kernels left out for the size of the result.
-        left_out_micros: Their time.
-        operators: By operator and provider.
-    """
-
-    runs: int
-    run_micros: float
-    kernel_micros: float
-    between_micros: float
-    kernels: tuple[RanKernel, ...]
-    left_out: int
-    left_out_micros: float
-    operators: tuple[OperatorTime, ...]
+    runs: int  # Profiled runs that this is the mean of
+    run_micros: float  # Time of a run
+    kernel_micros: float  # Time of its kernels
+    between_micros: float  # What the runtime spends between them
+    kernels: tuple[RanKernel, ...]  # Those that took longest first
+    left_out: int  # Kernels left out for the size of the result
+    left_out_micros: float  # Their time
+    operators: tuple[OperatorTime, ...]  # By operator and provider
 
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """How far an output is off from the first model's.
+    """How far an output is off from the first model's."""
 
-    Attributes:
-        name: The output.
-        sqnr: Signal to quantization noise in dB; None where they are equal or there is no signal.
-        cosine: Cosine of the angle between the two; None where one of them is all zero.
-        max_abs: Largest absolute difference.
-    """
-
-    name: str
+    name: str  # The output
+    # Signal to quantization noise in dB; None where they are equal or there is no signal
     sqnr: float | None
-    cosine: float | None
-    max_abs: float | None
+    cosine: float | None  # Cosine of the angle between the two; None where one of them is all zero
+    max_abs: float | None  # Largest absolute difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,80 +163,52 @@ class TensorError:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far a model is off from the first one.
+    """How far a model is off from the first one."""
 
-    Attributes:
-        outputs: Its outputs.
-        layers: Its tensors, the worst first; empty if they were not asked for.
-        problem: Why it could not be told; empty if it could.
-    """
-
-    outputs: tuple[OutputError, ...] = ()
+    outputs: tuple[OutputError, ...] = ()  # Its outputs
+    # Its tensors, the worst first; empty if they were not asked for
     layers: tuple[TensorError, ...] = ()
-    problem: str = ""
+    problem: str = ""  # Why it could not be told; empty if it could
 
 
 @dataclass(frozen=True, slots=True)
 class ModelResult:
-    """What is known of one model.
+    """What is known of one model."""
 
-    Attributes:
-        path: As the user gave it; of a PyTorch model its name.
-        problem: Why it could not be measured; empty if it was.
-        inputs: Type and shape of what it was fed, by input.
-        assumed: Lengths that nothing gives, as the options that set them.
-        providers: Of the session, in order.
-        assigned: Nodes before fusion by provider; None where onnxruntime does not tell.
-        latency: None where it was not measured; so the others.
-        memory: Its memory.
-        ran: What ran.
-        findings: What went wrong, what took longest first.
-        more_findings: Findings left out for the size of the result.
-        accuracy: How far it is off; None for the first model.
-        conversions: What quantizes, dequantizes and converts; of PyTorch models alone, as the next.
-        backend: What libraries below the operators have run.
-        facts: What else is known of the model, as names and values.
-        is_quantized: Whether it is: a torch module by its weights, a file by its operators; None
-            if that is not known.
-    """
-
-    path: str
-    problem: str = ""
+    path: str  # As the user gave it; of a PyTorch model its name
+    problem: str = ""  # Why it could not be measured; empty if it was
+    # Type and shape of what it was fed, by input
     inputs: Mapping[str, str] = field(default_factory=dict)
-    assumed: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()  # Lengths that nothing gives, as the options that set them
+    providers: tuple[str, ...] = ()  # Of the session, in order
+    # Nodes before fusion by provider; None where onnxruntime does not tell
     assigned: Mapping[str, int] | None = None
-    latency: Latency | None = None
-    memory: MemoryUse | None = None
-    ran: Ran | None = None
-    findings: tuple[Finding, ...] = ()
-    more_findings: int = 0
-    accuracy: Accuracy | None = None
+    latency: Latency | None = None  # None where it was not measured; so the others
+    memory: MemoryUse | None = None  # Its memory
+    ran: Ran | None = None  # What ran
+    findings: tuple[Finding, ...] = ()  # What went wrong, what took longest first
+    more_findings: int = 0  # Findings left out for the size of the result
+    accuracy: Accuracy | None = None  # How far it is off; None for the first model
+    # What quantizes, dequantizes and converts; of PyTorch models alone, as the next
     conversions: tuple[Conversion, ...] = ()
-    backend: tuple[BackendKernel, ...] = ()
+    backend: tuple[BackendKernel, ...] = ()  # What libraries below the operators have run
+    # What else is known of the model, as names and values
     facts: Mapping[str, str] = field(default_factory=dict)
+    # Whether it is: a torch module by its weights, a file by its operators; None if that is not
+    # known
     is_quantized: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceResult:
-    """What is known of all models.
+    """What is known of all models."""
 
-    Attributes:
-        models: In the order of the command line.
-        version: Of the runtime; empty if no model was loaded.
-        settings: How sessions were made, as names and values.
-        load: Load of the machine before, processes that wanted a core on average of a minute.
-        cores: Cores that this process may use.
-        runtime: What ran the models.
-    """
-
-    models: tuple[ModelResult, ...]
-    version: str
-    settings: Mapping[str, str]
-    load: float
-    cores: int
-    runtime: str = "onnxruntime"
+    models: tuple[ModelResult, ...]  # In the order of the command line
+    version: str  # Of the runtime; empty if no model was loaded
+    settings: Mapping[str, str]  # How sessions were made, as names and values
+    load: float  # Load of the machine before, processes that wanted a core on average of a minute
+    cores: int  # Cores that this process may use
+    runtime: str = "onnxruntime"  # What ran the models
 
     @property
     def noise(self) -> float | None:

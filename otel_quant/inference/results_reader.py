@@ -14,25 +14,12 @@ _Record = TypeVar("_Record")
 
 
 def read_result(text: str) -> InferenceResult:
-    """Returns the result of a JSON text.
-
-    Raises:
-        ValueError: It is no such text, or of another schema.
-    """
+    """Returns the result of a JSON text."""
     return read_record(text, InferenceResult, SCHEMA)
 
 
 def read_record(text: str, kind: type[_Record], schema: int) -> _Record:
-    """Returns the record of a JSON text.
-
-    Args:
-        text: The text.
-        kind: The class of the record.
-        schema: Version of the JSON that is expected.
-
-    Raises:
-        ValueError: It is no such text, or of another schema.
-    """
+    """Returns the record of a JSON text."""
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("schema") != schema:
         raise ValueError(f"the schema is not {schema}")

@@ -25,24 +25,14 @@ _Model = TypeVar("_Model", str, int)
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The times of one model.
+    """The times of one model."""
 
-    Attributes:
-        first: Seconds of its very first run.
-        rounds: Nanoseconds of each run, by round.
-    """
-
-    first: float
-    rounds: Sequence[Sequence[int]]
+    first: float  # Seconds of its very first run
+    rounds: Sequence[Sequence[int]]  # Nanoseconds of each run, by round
 
 
 def plan(options: Options, warm: Mapping[_Model, int]) -> Sequence[Mapping[_Model, int]]:
-    """Returns how often each model runs, for each round.
-
-    Args:
-        options: The user's.
-        warm: Nanoseconds of a warm run by model.
-    """
+    """Returns how often each model runs, for each round."""
     if options.runs is not None:
         rounds = min(ROUNDS, options.runs)
         ends = [options.runs * i // rounds for i in range(rounds + 1)]
@@ -63,10 +53,6 @@ def in_turn(options: Options, warm: Mapping[int, int]) -> Iterator[tuple[int, in
     """Yields which model runs next, and how often.
 
     Each begins another round, since the first of a round is after a pause.
-
-    Args:
-        options: The user's.
-        warm: Nanoseconds of a warm run by the number of a model.
     """
     numbers = list(warm)
     for number, counts in enumerate(plan(options, warm)):
@@ -76,13 +62,7 @@ def in_turn(options: Options, warm: Mapping[int, int]) -> Iterator[tuple[int, in
 
 
 def latency(timed: Timed, first: Timed | None, profiled: float | None) -> Latency:
-    """Sums up the times of a model.
-
-    Args:
-        timed: Its own.
-        first: Those of the first model, to compare with; None for the first model itself.
-        profiled: Time with the profiler on as a multiple of that without.
-    """
+    """Sums up the times of a model."""
     times = [time for each in timed.rounds for time in each]
     medians = [median(each) for each in timed.rounds]
     middle = median(times)

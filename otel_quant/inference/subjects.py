@@ -27,17 +27,7 @@ class UnreadableError(Exception):
 def measured_model(
     path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int], data: str | None
 ) -> Measured:
-    """Reads a model's file.
-
-    Args:
-        path: The file.
-        inputs: Shapes, and perhaps values, of its inputs.
-        dims: Lengths of its dimensions.
-        data: File of numpy with its inputs; None for random ones.
-
-    Raises:
-        UnreadableError: See there.
-    """
+    """Reads a model's file."""
     given = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
     try:
         file = FileGraph(path, given, dims)

@@ -7,12 +7,7 @@ from typing import Any
 
 
 def arrays_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the tensors within a value as arrays of numpy, each with the way to it.
-
-    Args:
-        value: A tensor or array, or tuples, lists and mappings of them; anything else has none.
-        name: What the value is called: ``output`` makes ``output.0`` of the first of a tuple.
-    """
+    """Yields the tensors within a value as arrays of numpy, each with the way to it."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from arrays_in(each, f"{name}.{key}")

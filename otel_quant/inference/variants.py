@@ -33,16 +33,12 @@ class VariantsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """What the function of a script has returned.
+    """What the function of a script has returned."""
 
-    Attributes:
-        models: By name a torch module, a function without arguments that makes one, or the path
-            of an .onnx file.
-        inputs: What a model is called with: see :func:`arguments`.
-    """
-
+    # By name a torch module, a function without arguments that makes one, or the path of an .onnx
+    # file
     models: Mapping[str, object]
-    inputs: object
+    inputs: object  # What a model is called with: see :func:`arguments`
 
 
 def load_variants(reference: str) -> Variants:
@@ -51,13 +47,6 @@ def load_variants(reference: str) -> Variants:
     The script's folder is importable, and its ``__name__`` is its file's without the suffix. The
     random numbers of Python, numpy and torch are seeded before, so that a script that draws some
     has the same in each process; what it seeds itself counts.
-
-    Args:
-        reference: ``path/to/script.py:function``.
-
-    Raises:
-        VariantsError: There is no such file or function, it has raised, or it has returned
-            something else.
     """
     path, colon, name = reference.rpartition(":")
     if not (colon and path and name.isidentifier()):
@@ -91,18 +80,7 @@ def load_variants(reference: str) -> Variants:
 
 
 def made(model: object, inputs: object) -> tuple[object, object]:
-    """Returns a torch module and its inputs.
-
-    Args:
-        model: The module, or the function that makes one. The function may return a pair instead,
-            of a module and the inputs that it takes in place of the others', as one in bfloat16
-            does.
-        inputs: What the others take.
-
-    Raises:
-        VariantsError: It is neither, the function has ended the program, or it has returned
-            something that cannot be called.
-    """
+    """Returns a torch module and its inputs."""
     import torch
 
     if isinstance(model, torch.nn.Module):
@@ -127,12 +105,7 @@ def made(model: object, inputs: object) -> tuple[object, object]:
 
 
 def arguments(inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of a call by place and by name.
-
-    Args:
-        inputs: A tuple or list has those by place, a mapping those by name; anything else is the
-            only one.
-    """
+    """Returns the arguments of a call by place and by name."""
     if isinstance(inputs, Mapping):
         return (), {str(name): value for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):

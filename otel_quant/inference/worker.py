@@ -31,16 +31,7 @@ class ModelError(Exception):
 
 
 class Worker:
-    """The process of one model.
-
-    Args:
-        module: What runs in it; it answers requests as ``answering.py`` has it.
-        variables: What its environment has beside ours.
-        folder: That of a process before it, whose files it finds; None for a new one.
-
-    Attributes:
-        folder: What its files are in; removed by :meth:`close`.
-    """
+    """The process of one model."""
 
     def __init__(
         self,
@@ -88,15 +79,7 @@ class Worker:
         return self._process.pid
 
     def ask(self, request: str, **arguments: Any) -> Any:
-        """Has the process do something and returns its answer.
-
-        Args:
-            request: Name of a method of the process's model.
-            **arguments: Its arguments, as JSON has them.
-
-        Raises:
-            ModelError: It could not be done, or the process has died.
-        """
+        """Has the process do something and returns its answer."""
         try:
             self._requests.write(json.dumps({"do": request, **arguments}) + "\n")
             self._requests.flush()
@@ -143,15 +126,7 @@ class Worker:
 
 
 class ModelProcess:
-    """A model while its process is asked, until it fails.
-
-    Args:
-        module: What runs in the process.
-        variables: What its environment has beside ours.
-
-    Attributes:
-        problem: Why it could not be measured; empty as long as it can.
-    """
+    """A model while its process is asked, until it fails."""
 
     def __init__(
         self,
@@ -163,12 +138,7 @@ class ModelProcess:
         self._worker: Worker | None = None
 
     def ask(self, request: str, **arguments: Any) -> Any:
-        """Asks the process, unless it has failed; None if it does now.
-
-        Args:
-            request: As in :meth:`Worker.ask`.
-            **arguments: The same.
-        """
+        """Asks the process, unless it has failed; None if it does now."""
         if self.problem:
             return None
         try:

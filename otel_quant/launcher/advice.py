@@ -21,29 +21,19 @@ _SPARE: Final = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What is known of a program when its memory ran out.
+    """What is known of a program when its memory ran out."""
 
-    Attributes:
-        step: The innermost open step that had consumed samples, else the innermost; None for none.
-        run: The run; None if nothing was recorded.
-        where: Whose memory ran out; None if it did not run out.
-        memory: RSS of the process tree then, in bytes.
-        limit: The limit in force, in bytes.
-        limit_source: Its source.
-        growth: Growth of memory with each sample, in bytes.
-        forecast: Memory after the last sample as the program's own forecast has it, in bytes.
-        gpus: The GPUs at the last reading.
-    """
-
+    # The innermost open step that had consumed samples, else the innermost; None for none
     step: RecordedStep | None = None
-    run: RecordedRun | None = None
-    where: Where | None = None
-    memory: int | None = None
-    limit: int | None = None
-    limit_source: str | None = None
-    growth: int | None = None
+    run: RecordedRun | None = None  # The run; None if nothing was recorded
+    where: Where | None = None  # Whose memory ran out; None if it did not run out
+    memory: int | None = None  # RSS of the process tree then, in bytes
+    limit: int | None = None  # The limit in force, in bytes
+    limit_source: str | None = None  # Its source
+    growth: int | None = None  # Growth of memory with each sample, in bytes
+    # Memory after the last sample as the program's own forecast has it, in bytes
     forecast: int | None = None
-    gpus: tuple[GpuReading, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
 
     def attribute(self, name: str) -> str:
         """Returns an attribute of the step, or else of the run, as text; empty for none."""
@@ -97,17 +87,11 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One piece of advice.
+    """One piece of advice."""
 
-    Attributes:
-        applies: Whether it would help.
-        text: Makes its sentence.
-        source: Where that is known from.
-    """
-
-    applies: Callable[[Situation], bool]
-    text: Callable[[Situation], str]
-    source: str
+    applies: Callable[[Situation], bool]  # Whether it would help
+    text: Callable[[Situation], str]  # Makes its sentence
+    source: str  # Where that is known from
 
 
 def _is(library: str, *methods: str) -> Callable[[Situation], bool]:
@@ -229,11 +213,7 @@ ROWS: Final = (
 
 
 def advice_for(situation: Situation) -> tuple[Advice, ...]:
-    """Returns what would help, most useful first; nothing unless memory ran out.
-
-    Args:
-        situation: What is known of the program.
-    """
+    """Returns what would help, most useful first; nothing unless memory ran out."""
     if situation.where is None:
         return ()
     found = [row for row in ROWS if row.applies(situation)]

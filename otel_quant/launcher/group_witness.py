@@ -35,11 +35,7 @@ class GroupWitness:
         os.close(answers)
 
     def has(self, number: int) -> bool:
-        """Tells whether a signal that this process has just taken was sent to the witness too.
-
-        Args:
-            number: The signal.
-        """
+        """Tells whether a signal that this process has just taken was sent to the witness too."""
         self._asked = (self._asked + 1) % 256
         try:
             os.write(self._questions, bytes([number, self._asked]))

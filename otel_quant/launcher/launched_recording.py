@@ -22,13 +22,6 @@ class LaunchedRecording:
     """The recording of a program that has just been started.
 
     It never raises: what fails is logged once and is missing from the recording.
-
-    Args:
-        folder: The recording.
-        began_ns: Wall clock before the program was started, in nanoseconds since the epoch.
-        pid: The program.
-        arguments: The program and its arguments.
-        environ: The program's environment.
     """
 
     def __init__(
@@ -53,14 +46,7 @@ class LaunchedRecording:
             self._observer.start()
 
     def finish(self, ended: program.Ending) -> Ending | None:
-        """Completes the recording.
-
-        Args:
-            ended: How the program has ended.
-
-        Returns:
-            How it has ended, with what the recording tells of it; None if that failed.
-        """
+        """Completes the recording."""
         ending: Ending | None = None
         fields: dict[str, object] = {"ended": time.time_ns()}
         with FAULTS.kept_in("observer"):

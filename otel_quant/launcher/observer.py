@@ -50,12 +50,6 @@ class Observer:
     """Takes readings of the program until it has ended.
 
     It never raises: what fails is logged once and is missing from the recording.
-
-    Args:
-        folder: The recording.
-        pid: The program.
-        interval: Seconds between two readings.
-        environ: The program's environment, which says what GPUs it can see.
     """
 
     def __init__(
@@ -96,14 +90,7 @@ class Observer:
             self._sampler.start()
 
     def finish(self, ended: ProgramEnding) -> Ending:
-        """Ends the thread, completes the curve and finds out how the program has ended.
-
-        Args:
-            ended: How the program has ended; it has been waited for.
-
-        Returns:
-            How it has ended. If the recording cannot be read, what is known without it.
-        """
+        """Ends the thread, completes the curve and finds out how the program has ended."""
         seen = self.observe(ended)
         with FAULTS.kept_in("observer, end"):
             if ended.code == 0:  # most programs: of their steps, which may be many, none is needed
@@ -114,14 +101,7 @@ class Observer:
         return plain_ending(seen, self._began_ns)
 
     def observe(self, ended: ProgramEnding) -> Observation:
-        """Ends the thread and completes the curve.
-
-        Args:
-            ended: How the program has ended; it has been waited for.
-
-        Returns:
-            What was seen.
-        """
+        """Ends the thread and completes the curve."""
         time_ns, clock_ns = time.time_ns(), time.monotonic_ns()
         self._sampler.stop()
         seen = Observation(

@@ -37,12 +37,7 @@ _RLIMIT: Final = "RLIMIT_AS"
 
 
 def ending_of(seen: Observation, recording: Recording) -> Ending:
-    """Returns how the program has ended.
-
-    Args:
-        seen: What the launcher has seen.
-        recording: The recording, without an ending.
-    """
+    """Returns how the program has ended."""
     plain = plain_ending(seen, recording.began_ns)
     victim = find_victim(seen, recording)
     if victim is None:
@@ -88,12 +83,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
 
 
 def plain_ending(seen: Observation, began_ns: int) -> Ending:
-    """Returns what is known without the recording.
-
-    Args:
-        seen: What the launcher has seen.
-        began_ns: Wall clock when the recording began, in nanoseconds since the epoch.
-    """
+    """Returns what is known without the recording."""
     return Ending(
         time=max(0.0, (seen.time_ns - began_ns) / 1e9),
         exit_code=seen.exit_code,
@@ -231,14 +221,7 @@ def _first(
 def _growth(
     step: RecordedStep, first: int | None, memory: int | None, recording: Recording
 ) -> int | None:
-    """Returns the growth of memory with each sample: the median slope between any two readings.
-
-    Args:
-        step: A step that has consumed samples.
-        first: RSS of the process tree at its beginning, in bytes; None for that of the curve.
-        memory: RSS of the process tree at its end, in bytes.
-        recording: The recording.
-    """
+    """Returns the growth of memory with each sample: the median slope between any two readings."""
     curve = _memory_curve(recording)
     samples = step.samples or 0
     if not curve or memory is None or samples < _FEWEST_SAMPLES:

@@ -28,31 +28,17 @@ _SHELL: Final = "/bin/sh"
 
 
 class Ending(NamedTuple):
-    """How the program ended.
+    """How the program ended."""
 
-    Attributes:
-        code: Its exit code; None if a signal ended it.
-        signal: Number of the signal that ended it; None if it exited.
-        max_rss: Highest RSS of it, or of a process that it has waited for, in units of the system
-            (kibibytes on Linux); None if it is not known.
-    """
-
-    code: int | None = None
-    signal: int | None = None
+    code: int | None = None  # Its exit code; None if a signal ended it
+    signal: int | None = None  # Number of the signal that ended it; None if it exited
+    # Highest RSS of it, or of a process that it has waited for, in units of the system (kibibytes
+    # on Linux); None if it is not known
     max_rss: int | None = None
 
 
 class Program:
-    """A running program. To be started on the main thread, before any other thread exists.
-
-    Args:
-        arguments: The program, looked up in ``PATH``, and its arguments.
-        environ: Its environment.
-        output: Descriptor of the file that its output and errors go to; None for ours.
-
-    Raises:
-        OSError: It does not exist (``FileNotFoundError``) or cannot be run.
-    """
+    """A running program. To be started on the main thread, before any other thread exists."""
 
     def __init__(
         self, arguments: Sequence[str], environ: Mapping[str, str], output: int | None = None
@@ -86,9 +72,6 @@ class Program:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         The terminal's input and output stay the program's: nothing is read or written here.
-
-        Args:
-            while_stopped: Makes what this process is within while it is stopped.
         """
         while (ending := self._ending(while_stopped)) is None:
             arrived = signal.sigwaitinfo(self._taken)
@@ -190,14 +173,7 @@ def _let_go_of_input_and_output() -> None:
 
 
 def end_as(ending: Ending) -> int:
-    """Ends this process as the program ended, if a signal ended it; else returns its exit code.
-
-    Args:
-        ending: How the program ended.
-
-    Returns:
-        The exit code for this process.
-    """
+    """Ends this process as the program ended, if a signal ended it; else returns its exit code."""
     if ending.signal is None:
         return ending.code or 0
     # The program's core file is the useful one. The kernel makes none for a limit of one byte, not

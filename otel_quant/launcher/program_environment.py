@@ -21,10 +21,6 @@ def program_environment(folder: Path, settings: Mapping[str, str]) -> Mapping[st
     """Returns what this process was started with, and what makes the program's recording.
 
     ``os.environ`` is not that: Python itself sets ``LC_CTYPE`` where the locale is ``C``.
-
-    Args:
-        folder: The recording.
-        settings: What was chosen for this run: environment variables and their values.
     """
     environ = dict(environment_at_start(os.environ))
     path = environ.get("PYTHONPATH")

@@ -23,43 +23,30 @@ _Reading = TypeVar("_Reading")
 
 @dataclass(frozen=True, slots=True)
 class TreeReading:
-    """What the program and its child processes use at a moment.
+    """What the program and its child processes use at a moment."""
 
-    Attributes:
-        clock_ns: Monotonic clock, in nanoseconds.
-        memory: RSS of all together, in bytes.
-        high_water: The highest RSS that one of the processes has had, by the kernel, in bytes; None
-            if the kernel does not tell.
-        processes: RSS of each process by its id, the program first, in bytes.
-        zombies: Processes that have ended and that their parents have not waited for.
-        gpus: The GPUs that the program can see.
-        disk: Bytes read and written; None if they cannot be read.
-        cpu: CPU time; None if it cannot be read.
-        waits: Seconds for which threads were ready to run and waited for a processor, added up over
-            all threads; None if they were not read.
-    """
-
-    clock_ns: int
-    memory: int
+    clock_ns: int  # Monotonic clock, in nanoseconds
+    memory: int  # RSS of all together, in bytes
+    # The highest RSS that one of the processes has had, by the kernel, in bytes; None if the
+    # kernel does not tell
     high_water: int | None
-    processes: Mapping[int, int]
+    processes: Mapping[int, int]  # RSS of each process by its id, the program first, in bytes
+    # Processes that have ended and that their parents have not waited for
     zombies: tuple[int, ...] = ()
-    gpus: tuple[GpuReading, ...] = ()
-    disk: DiskReading | None = None
-    cpu: CpuReading | None = None
+    gpus: tuple[GpuReading, ...] = ()  # The GPUs that the program can see
+    disk: DiskReading | None = None  # Bytes read and written; None if they cannot be read
+    cpu: CpuReading | None = None  # CPU time; None if it cannot be read
+    # Seconds for which threads were ready to run and waited for a processor, added up over all
+    # threads; None if they were not read
     waits: float | None = None
 
 
 @dataclass(slots=True)
 class ProgramTree:
-    """Reads a program and its descendants.
+    """Reads a program and its descendants."""
 
-    Attributes:
-        pid: The program.
-        environ: Its environment, which says what GPUs it can see.
-    """
-
-    pid: int
+    pid: int  # The program
+    # Its environment, which says what GPUs it can see
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     _memory: MemoryProbe = field(init=False)
     _disk: DiskProbe = field(init=False)
@@ -107,11 +94,7 @@ class ProgramTree:
 
 
 def signal_of(pid: int) -> int | None:
-    """Returns the signal that ended a process that was not waited for; None for none.
-
-    Args:
-        pid: The process.
-    """
+    """Returns the signal that ended a process that was not waited for; None for none."""
     try:
         status = int(read_process(pid, "stat").split()[-1])
     except (OSError, IndexError, ValueError):

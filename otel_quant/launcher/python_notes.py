@@ -42,11 +42,7 @@ def take_notes(folder: Path) -> Sequence[str]:
 
 
 def why_no_step(notes: Sequence[str]) -> str:
-    """Returns why there may be no step, in a few words.
-
-    Args:
-        notes: What :func:`take_notes` has returned.
-    """
+    """Returns why there may be no step, in a few words."""
     found = _pythons(notes)
     for outcome, reason in _REASONS:
         if outcome in found:
@@ -55,11 +51,7 @@ def why_no_step(notes: Sequence[str]) -> str:
 
 
 def why_nothing_sent(notes: Sequence[str]) -> str:
-    """Returns why telemetry was not sent although it was asked for; empty if that is not known.
-
-    Args:
-        notes: What :func:`take_notes` has returned.
-    """
+    """Returns why telemetry was not sent although it was asked for; empty if that is not known."""
     python = _pythons(notes).get(_UNSENT)
     if python is None:
         return ""

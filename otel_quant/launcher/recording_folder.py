@@ -16,19 +16,7 @@ _SCRIPTS: Final = (".py", ".sh")
 
 
 def make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
-    """Makes the folder, and the folders above one that was chosen.
-
-    Args:
-        chosen: Its path; None for a new one in the current folder, named by the script and the time.
-        arguments: The program and its arguments.
-
-    Returns:
-        Its absolute path.
-
-    Raises:
-        FileExistsError: What was chosen is there and is not an empty folder.
-        OSError: It cannot be made, or nothing can be written there.
-    """
+    """Makes the folder, and the folders above one that was chosen."""
     if chosen:
         folder = Path(chosen).absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,11 +40,7 @@ def _new_folder(name: str) -> Path:
 
 
 def script_name(arguments: Sequence[str]) -> str:
-    """Returns the name of what runs: the script, else the module of ``-m``, else the program.
-
-    Args:
-        arguments: The program and its arguments: ``torchrun --nproc-per-node 2 train.py``.
-    """
+    """Returns the name of what runs: the script, else the module of ``-m``, else the program."""
     for number, argument in enumerate(arguments):
         if argument.endswith(_SCRIPTS):
             return argument

@@ -25,11 +25,6 @@ def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> Non
     """Ends the spans that were open, under their own ids, and sends a log record.
 
     Does nothing where no span was open, or nothing is configured that sends.
-
-    Args:
-        folder: The recording, with its ending.
-        environ: The environment that this process was started with.
-        timeout: Seconds that it may take.
     """
     is_silent = defaults_in(environ, environ) is not None
     if timeout <= 0 or is_silent or not _has_open_spans(read(folder)):

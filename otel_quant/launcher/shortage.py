@@ -11,17 +11,11 @@ Where = Literal["host", "gpu"]
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """An error that means that there was no more memory.
+    """An error that means that there was no more memory."""
 
-    Attributes:
-        error: Pattern of the exception's class, its whole name.
-        message: Pattern within its message; empty for any.
-        where: Whose memory it was; None if the message has to say so.
-    """
-
-    error: str
-    message: str = ""
-    where: Where | None = "host"
+    error: str  # Pattern of the exception's class, its whole name
+    message: str = ""  # Pattern within its message; empty for any
+    where: Where | None = "host"  # Whose memory it was; None if the message has to say so
 
 
 SHORTAGES: Final = (
@@ -43,15 +37,7 @@ _GPU: Final = re.compile(r"\b(GPU|CUDA|HIP|cuda)\b")
 
 
 def shortage_in(error: str | None, message: str | None) -> Where | None:
-    """Returns whose memory ran out, as an exception says.
-
-    Args:
-        error: Class name of the exception; None for no exception.
-        message: Its message.
-
-    Returns:
-        ``host`` or ``gpu``; None if the exception means something else.
-    """
+    """Returns whose memory ran out, as an exception says."""
     if error is None:
         return None
     text = message or ""

@@ -19,13 +19,7 @@ if sys.platform == "linux":
 
 
 class Surroundings:
-    """Limits and counters of a program, which outlive it here.
-
-    Attributes:
-        limits: The limit of memory in force.
-        address_space: Limit of the address space (``ulimit -v``), in bytes; None for no limit.
-        available: Memory of the machine that is still to be had, in bytes.
-    """
+    """Limits and counters of a program, which outlive it here."""
 
     def __init__(self) -> None:
         self.limits = Limits()
@@ -34,12 +28,7 @@ class Surroundings:
         self._before: dict[Path, int] = {}
 
     def look(self, pid: int, others: Iterable[int] = ()) -> None:
-        """Reads what is in force now. A process may have moved to another group.
-
-        Args:
-            pid: The program.
-            others: Its child processes whose control groups count too.
-        """
+        """Reads what is in force now. A process may have moved to another group."""
         self.limits = read_limits(pid=pid)
         self.address_space = _address_space(pid)
         self.available = psutil.virtual_memory().available
@@ -61,14 +50,7 @@ class Surroundings:
 
 
 def cache_growth(folder: Path) -> int | None:
-    """Returns how much a cache directory has grown, which only the program's processes know.
-
-    Args:
-        folder: The recording, with what they have written of it.
-
-    Returns:
-        The most, in bytes; None if none of them has one.
-    """
+    """Returns how much a cache directory has grown, which only the program's processes know."""
     found: list[int] = []
     for path in folder.glob(state_path(folder, "*").name):
         try:
@@ -81,14 +63,7 @@ def cache_growth(folder: Path) -> int | None:
 
 
 def last_words_ns(folder: Path) -> dict[int, int]:
-    """Returns when each process wrote its state for the last time: each sample is written there.
-
-    Args:
-        folder: The recording.
-
-    Returns:
-        Nanoseconds since the epoch, by process id.
-    """
+    """Returns when each process wrote its state for the last time: each sample is written there."""
     found: dict[int, int] = {}
     for path in folder.glob(state_path(folder, "*").name):
         pid = path.name.split(".")[1].partition("-")[0]

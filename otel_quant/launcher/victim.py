@@ -20,32 +20,21 @@ _BY_SHELL: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A process that was killed or failed.
+    """A process that was killed or failed."""
 
-    Attributes:
-        pid: The process; None if it is not known.
-        signal: Number of the signal that ended it; None if none did, or it is not known.
-        run: Its run; None if it has recorded none.
-        steps: Steps that were open then, outermost first; of a run that failed, those that the
-            exception has ended.
-        time: When, in seconds since the recording began.
-    """
-
-    pid: int | None
-    signal: int | None
-    run: RecordedRun | None
+    pid: int | None  # The process; None if it is not known
+    signal: int | None  # Number of the signal that ended it; None if none did, or it is not known
+    run: RecordedRun | None  # Its run; None if it has recorded none
+    # Steps that were open then, outermost first; of a run that failed, those that the exception
+    # has ended
     steps: tuple[RecordedStep, ...]
-    time: float
+    time: float  # When, in seconds since the recording began
 
 
 def find_victim(seen: Observation, recording: Recording) -> Victim | None:
     """Returns the process that was killed or failed; None if none was.
 
     Of several the first counts: the others end because of it.
-
-    Args:
-        seen: What the launcher has seen.
-        recording: The recording, without an ending.
     """
     end = (seen.time_ns - recording.began_ns) / 1e9
     own = _newest([run for run in recording.runs if run.pid == seen.pid])

@@ -35,31 +35,17 @@ _CARD: Final = re.compile(r"card\d+")
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """A GPU as the kernel shows it.
+    """A GPU as the kernel shows it."""
 
-    Attributes:
-        address: PCI address, ``0000:03:00.0``.
-        folder: Its folder in sysfs; None if sysfs does not show its memory.
-        name: Product name, on server cards.
-        unique_id: Identifier, 16 hexadecimal digits.
-        limit: Size of its memory, in bytes.
-    """
-
-    address: str
-    folder: Path | None = None
-    name: str | None = None
-    unique_id: str | None = None
-    limit: int | None = None
+    address: str  # PCI address, ``0000:03:00.0``
+    folder: Path | None = None  # Its folder in sysfs; None if sysfs does not show its memory
+    name: str | None = None  # Product name, on server cards
+    unique_id: str | None = None  # Identifier, 16 hexadecimal digits
+    limit: int | None = None  # Size of its memory, in bytes
 
 
 class AmdDevices:
-    """The visible AMD devices. Made by :func:`open_amd`.
-
-    Args:
-        devices: The devices, in order.
-        smi: ``amdsmi``; None to read the kernel's files.
-        root: Root of the file system that holds ``sys`` and ``proc``.
-    """
+    """The visible AMD devices. Made by :func:`open_amd`."""
 
     def __init__(self, devices: tuple[_Device, ...], smi: AmdSmi | None, root: Path) -> None:
         self._devices = devices
@@ -74,14 +60,7 @@ class AmdDevices:
         return len(self._devices)
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the visible devices.
-
-        Args:
-            pids: Processes whose memory ``process_used`` sums.
-
-        Returns:
-            One reading for each device that can be read. ``index`` counts all visible devices.
-        """
+        """Reads the visible devices."""
         if not self._devices:
             return ()
         process_used = vram_by_device(self._root, pids)
@@ -136,15 +115,7 @@ class AmdDevices:
 
 
 def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
-    """Finds the AMD devices, if there are any.
-
-    Args:
-        environ: Environment variables.
-        root: Root of the file system that holds ``sys`` and ``proc``.
-
-    Returns:
-        The visible devices, or None if the kernel shows no AMD GPU.
-    """
+    """Finds the AMD devices, if there are any."""
     cards = _cards(root)
     if not cards:
         return None

@@ -25,11 +25,7 @@ field a device has one."""
 
 
 def read_activity(folder: Path) -> GpuActivity | None:
-    """Returns the newest figures of a device; None if the kernel shows none.
-
-    Args:
-        folder: The device's folder in sysfs.
-    """
+    """Returns the newest figures of a device; None if the kernel shows none."""
     found: dict[str, float] = {}
     for field, pattern, factor in _FILES:
         for path in folder.glob(pattern):

@@ -19,16 +19,7 @@ _VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
 
 
 def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
-    """Sums the device memory that processes use on AMD GPUs.
-
-    Args:
-        root: Root of the file system that holds ``proc``.
-        pids: The processes. One that has exited counts as 0.
-
-    Returns:
-        Bytes by PCI address, for the devices that they use; None if one of the processes may
-        not be read, or the kernel does not show the figure (before 6.0).
-    """
+    """Sums the device memory that processes use on AMD GPUs."""
     clients: dict[tuple[str, str], int] = {}
     try:
         for pid in pids:

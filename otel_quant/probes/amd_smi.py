@@ -21,11 +21,7 @@ class AmdSmiUnavailableError(Exception):
 
 
 class AmdSmi:
-    """The program's ``amdsmi``. Devices are named by their PCI address.
-
-    Args:
-        smi: The module ``amdsmi``, initialised.
-    """
+    """The program's ``amdsmi``. Devices are named by their PCI address."""
 
     def __init__(self, smi: Any) -> None:
         self._smi = smi
@@ -36,15 +32,7 @@ class AmdSmi:
 
     @classmethod
     def from_loaded_module(cls, modules: Mapping[str, ModuleType] = sys.modules) -> AmdSmi | None:
-        """Uses the ``amdsmi`` that the program has loaded.
-
-        Args:
-            modules: The loaded modules.
-
-        Returns:
-            The access to it; None if it is not loaded, is still being imported in another
-            thread, or does not work here.
-        """
+        """Uses the ``amdsmi`` that the program has loaded."""
         smi: Any = modules.get("amdsmi")
         # The last names that the package's __init__ imports are its exceptions.
         if not hasattr(smi, "AmdSmiException") or not hasattr(smi, "amdsmi_init"):
@@ -61,11 +49,7 @@ class AmdSmi:
         return address in self._handles
 
     def used(self, address: str) -> int:
-        """Reads how much memory of a device is in use, in bytes.
-
-        Raises:
-            AmdSmiUnavailableError: ``amdsmi`` reports an error.
-        """
+        """Reads how much memory of a device is in use, in bytes."""
         smi = self._smi
         try:
             return int(

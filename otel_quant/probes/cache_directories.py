@@ -34,9 +34,6 @@ class CacheDirectories:
     """Measures how much the directories have grown that this process watches.
 
     Calling it takes the reading of a checkpoint; :meth:`sample` is for the time between two.
-
-    Args:
-        interval: Seconds between two measurements of the thread.
     """
 
     def __init__(self, interval: float = _INTERVAL) -> None:
@@ -56,11 +53,7 @@ class CacheDirectories:
         self._thread: threading.Thread | None = None
 
     def watch(self, path: str | Path) -> None:
-        """Starts to watch a directory; its present size is not counted.
-
-        Args:
-            path: The directory, or a single file. It may be made later.
-        """
+        """Starts to watch a directory; its present size is not counted."""
         target = Path(path).absolute()
         if target not in self._first_sizes:
             size = size_of(target) or 0
@@ -80,13 +73,6 @@ class CacheDirectories:
         """Measures at a checkpoint: a file may be removed before the thread measures again.
 
         The last measurement is used if it took so long that the pause after it is not over.
-
-        Args:
-            pids: Not needed.
-
-        Returns:
-            Bytes by which the directory has grown that has grown most: the largest value since
-            the last reading. None if none of the watched directories exists.
         """
         if not self._first_sizes:
             return None
@@ -95,11 +81,7 @@ class CacheDirectories:
         return self._take()
 
     def sample(self, pids: Collection[int] = ()) -> int | None:
-        """Returns what the thread has measured, and starts it if it does not run.
-
-        Args:
-            pids: Not needed.
-        """
+        """Returns what the thread has measured, and starts it if it does not run."""
         if not self._first_sizes:
             return None
         self._sampled_at = time.monotonic()
@@ -137,14 +119,7 @@ def _larger(one: int | None, other: int | None) -> int | None:
 
 
 def size_of(path: Path) -> int | None:
-    """Adds up the sizes of the files in a directory; links are not followed.
-
-    Args:
-        path: A directory or a file.
-
-    Returns:
-        Bytes; None if it cannot be read, for example because it was removed.
-    """
+    """Adds up the sizes of the files in a directory; links are not followed."""
     try:
         return sum(_sizes(path)) if path.is_dir() else path.stat().st_size
     except OSError:

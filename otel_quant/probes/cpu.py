@@ -30,11 +30,7 @@ _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM = 11, 12, 13, 14
 
 
 class CpuProbe:
-    """Reads cumulative CPU time of a process and its descendants.
-
-    Args:
-        pid: The process; of another than this one on Linux only.
-    """
+    """Reads cumulative CPU time of a process and its descendants."""
 
     def __init__(self, pid: int = SELF) -> None:
         own = _own if pid == SELF else functools.partial(_of_child, pid)
@@ -42,15 +38,7 @@ class CpuProbe:
         self._totals = Cumulative(own, _of_child, functools.partial(descendants_now, pid))
 
     def __call__(self, pids: Collection[int] = ()) -> CpuReading | None:
-        """Reads the counters.
-
-        Args:
-            pids: Process ids of the descendants, parents first.
-
-        Returns:
-            The totals, including those of descendants that have been waited for. They never
-            fall. The wait is that of the process alone.
-        """
+        """Reads the counters."""
         if sys.platform == "win32":
             times = psutil.Process().cpu_times()
             return CpuReading(times.user, times.system)

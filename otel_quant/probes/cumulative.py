@@ -31,14 +31,7 @@ _EXITED = (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess)
 
 
 class Cumulative:
-    """Sums counters over this process and its descendants.
-
-    Args:
-        own: Reads this process's counters, including those of reaped descendants.
-        of_child: Reads the counters of the process with the given id. Raises ``OSError`` or
-            ``psutil.Error`` if it has exited or belongs to another user.
-        list_descendants: Returns the ids of the descendants, parents first.
-    """
+    """Sums counters over this process and its descendants."""
 
     def __init__(
         self,
@@ -54,17 +47,7 @@ class Cumulative:
         self._last: dict[int, Figures] = {}
 
     def read(self, pids: Collection[int]) -> Figures:
-        """Reads the totals. No total is lower than at the previous reading.
-
-        Args:
-            pids: Process ids of the descendants, parents first.
-
-        Returns:
-            One total for each counter.
-
-        Raises:
-            OSError: This process may not read its own counters.
-        """
+        """Reads the totals. No total is lower than at the previous reading."""
         if not pids and not self._last and self._highest and not any(self._lost):
             # Most programs have no child, and this takes half as long.
             sums = self._own()

@@ -26,11 +26,7 @@ _AVAILABLE: Final = _LINUX or hasattr(psutil.Process, "io_counters")
 
 
 class DiskProbe:
-    """Reads cumulative I/O of a process and its descendants, in bytes.
-
-    Args:
-        pid: The process.
-    """
+    """Reads cumulative I/O of a process and its descendants, in bytes."""
 
     def __init__(self, pid: int = SELF) -> None:
         self._read_before = bytes_read()
@@ -38,17 +34,7 @@ class DiskProbe:
         self._totals = Cumulative(own, _counters, functools.partial(descendants_now, pid))
 
     def __call__(self, pids: Collection[int] = ()) -> DiskReading | None:
-        """Reads the counters.
-
-        Args:
-            pids: Process ids of the descendants, parents first.
-
-        Returns:
-            The totals, which never fall; None where the system has no such counters.
-
-        Raises:
-            OSError: The process may not read its own counters.
-        """
+        """Reads the counters."""
         return DiskReading(*self._totals.read(pids)) if _AVAILABLE else None
 
     def _own(self) -> Figures:

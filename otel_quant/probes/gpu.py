@@ -54,10 +54,6 @@ class GpuProbe:
     ``ROCR_VISIBLE_DEVICES`` is set or torch is built for them: the processors of many
     workstations contain an AMD GPU that only drives the screen. The environment is read once,
     at the first reading, as the runtimes do it.
-
-    Args:
-        environ: Environment variables.
-        root: Root of the file system that holds ``proc``, ``sys`` and ``dev``.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> None:
@@ -71,15 +67,7 @@ class GpuProbe:
         _PROBES.add(self)
 
     def __call__(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
-        """Takes a reading.
-
-        Args:
-            pids: This process's descendants. ``process_used`` sums them and this process.
-
-        Returns:
-            One reading for each visible device that can be read, in order of ``index``. Empty
-            while another thread waits for a driver that hangs: this thread does not wait.
-        """
+        """Takes a reading."""
         if self._opened == ():
             return ()
         lock = self._lock

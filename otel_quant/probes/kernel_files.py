@@ -21,34 +21,12 @@ _BYTES_READ: Final[dict[int, int]] = {}
 
 
 def read_process(pid: int, name: str) -> bytes:
-    """Reads a file about a process.
-
-    Args:
-        pid: The process; :data:`SELF` for this one.
-        name: A file of its folder below ``/proc``: ``status``, ``io``, ``net/dev``.
-
-    Returns:
-        Its content at this moment.
-
-    Raises:
-        OSError: The process has exited (``FileNotFoundError``, ``ProcessLookupError``), or
-            this process may not read the file.
-    """
+    """Reads a file about a process."""
     return read_proc(f"/proc/{pid or 'self'}/{name}")
 
 
 def read_proc(path: str) -> bytes:
-    """Reads a whole kernel file.
-
-    Args:
-        path: A file below ``/proc`` or ``/sys``.
-
-    Returns:
-        Its content.
-
-    Raises:
-        OSError: The file does not exist or may not be read.
-    """
+    """Reads a whole kernel file."""
     handle = open_apart(path, os.O_RDONLY)
     try:
         content = os.read(handle, _CHUNK)

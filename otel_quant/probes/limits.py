@@ -39,13 +39,6 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
 
     The control group's limit is the smallest one from the process's group up to the topmost
     visible group, in version 2 and in version 1.
-
-    Args:
-        root: Root of the file system that holds ``proc`` and ``sys``.
-        pid: The process.
-
-    Returns:
-        The control group's limit or physical memory, whichever is smaller, in bytes.
     """
     physical = _physical_memory(root)
     cgroup = min(_cgroup_limits(root, pid), default=None)
@@ -65,24 +58,12 @@ def _physical_memory(root: Path) -> int | None:
 
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
-    """Returns the files in which the kernel counts what its out-of-memory killer has done.
-
-    Args:
-        pid: The process whose control groups are meant.
-        root: Root of the file system that holds ``proc`` and ``sys``.
-    """
+    """Returns the files in which the kernel counts what its out-of-memory killer has done."""
     return [groups[0] / _OOM_FILES[version] for version, groups in _groups(root, pid)]
 
 
 def oom_kills(counter: Path) -> int | None:
-    """Returns how many processes of a control group the out-of-memory killer has ended.
-
-    Args:
-        counter: A file of :func:`oom_counters`.
-
-    Returns:
-        Their number; None if the group is gone or the kernel does not count.
-    """
+    """Returns how many processes of a control group the out-of-memory killer has ended."""
     for line in _lines(counter):
         key, _, value = line.partition(" ")
         if key == "oom_kill" and value.isdigit():

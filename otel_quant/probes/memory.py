@@ -40,30 +40,14 @@ _ADDRESS_SPACE_KEYS: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:
 
 
 class MemoryProbe:
-    """Reads the resident memory of a process and its descendants.
-
-    Args:
-        pid: The process. Of another than this one, what its exited descendants have used is
-            not known.
-    """
+    """Reads the resident memory of a process and its descendants."""
 
     def __init__(self, pid: int = SELF) -> None:
         self._pid = pid
         self._highest_mark = 0
 
     def __call__(self, pids: Collection[int] = ()) -> MemoryReading:
-        """Reads the memory.
-
-        Args:
-            pids: Process ids of the descendants; one that has exited is skipped.
-
-        Returns:
-            The reading, in bytes.
-
-        Raises:
-            OSError: The figures of the process may not be read, or it has gone.
-            psutil.Error: The same, where psutil is used.
-        """
+        """Reads the memory."""
         # Read first: an exited child's mark may be a copy of a mark that is read below, which
         # may have risen by then.
         reaped = _reaped_high_water() if self._pid == SELF else None
@@ -98,18 +82,7 @@ class MemoryProbe:
 
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
-    """Lowers the kernel's marks to the memory in use now (exact mode; Linux only).
-
-    Args:
-        pids: Descendants whose marks are lowered too.
-
-    Returns:
-        The descendants whose marks could be lowered: not those that have exited or belong
-        to someone else.
-
-    Raises:
-        OSError: This process's own mark may not be reset.
-    """
+    """Lowers the kernel's marks to the memory in use now (exact mode; Linux only)."""
     _reset(os.getpid())
     lowered: set[int] = set()
     for pid in pids:

@@ -50,39 +50,24 @@ _REOPENINGS: Final = 3
 
 @dataclass(slots=True)
 class _Device:
-    """A GPU or MIG device as NVML describes it.
+    """A GPU or MIG device as NVML describes it."""
 
-    Attributes:
-        label: Its name in the log.
-        handle: NVML's handle; None if the device is not read, or no longer read.
-        id: UUID.
-        name: Product name.
-        aliases: All identifiers that ``CUDA_VISIBLE_DEVICES`` may use for it.
-        compute: Reads its compute processes; None if the driver cannot.
-        graphics: Reads its graphics processes; None if the driver cannot.
-        activity: Reads what else it tells.
-        logged: Errors that have been logged: what was read and NVML's error number.
-    """
-
-    label: str
-    handle: Any = None
-    id: str = ""
-    name: str | None = None
-    aliases: tuple[str, ...] = ()
+    label: str  # Its name in the log
+    handle: Any = None  # NVML's handle; None if the device is not read, or no longer read
+    id: str = ""  # UUID
+    name: str | None = None  # Product name
+    aliases: tuple[str, ...] = ()  # All identifiers that ``CUDA_VISIBLE_DEVICES`` may use for it
+    # Reads its compute processes; None if the driver cannot
     compute: Callable[[Any], list[Any]] | None = None
+    # Reads its graphics processes; None if the driver cannot
     graphics: Callable[[Any], list[Any]] | None = None
-    activity: NvmlActivity | None = None
+    activity: NvmlActivity | None = None  # Reads what else it tells
+    # Errors that have been logged: what was read and NVML's error number
     logged: set[tuple[str, int]] = field(default_factory=set)
 
 
 class NvmlDevices:
-    """The visible NVIDIA devices. Made by :func:`open_nvml`.
-
-    Args:
-        nvml: The module ``pynvml``, initialised.
-        environ: Environment variables.
-        root: Root of the file system that holds ``proc`` and ``dev``.
-    """
+    """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
     def __init__(self, nvml: Any, environ: Mapping[str, str], root: Path) -> None:
         self._nvml = nvml
@@ -103,14 +88,7 @@ class NvmlDevices:
         return len(self._devices)
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the visible devices.
-
-        Args:
-            pids: Processes whose memory ``process_used`` sums.
-
-        Returns:
-            One reading for each device that can be read. ``index`` counts all visible devices.
-        """
+        """Reads the visible devices."""
         if self._shut and not self._reopen():
             return ()
         readings = (
@@ -209,13 +187,6 @@ def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices
     """Opens the NVIDIA driver, if there is one.
 
     ``pynvml`` is imported only if the driver's library exists, to save time on other machines.
-
-    Args:
-        environ: Environment variables.
-        root: Root of the file system that holds ``proc`` and ``dev``.
-
-    Returns:
-        The visible devices, or None if there is no driver or it cannot be used.
     """
     if not _has_driver_library():
         return None

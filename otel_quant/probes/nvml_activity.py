@@ -56,11 +56,7 @@ def _slowed_by(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 class NvmlActivity:
-    """Reads one device.
-
-    Args:
-        nvml: The module ``pynvml``.
-    """
+    """Reads one device."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
@@ -69,11 +65,7 @@ class NvmlActivity:
         self._latest: GpuActivity | None = None
 
     def read(self, handle: Any) -> GpuActivity | None:
-        """Returns the newest figures; None if the device tells none.
-
-        Args:
-            handle: NVML's handle of the device.
-        """
+        """Returns the newest figures; None if the device tells none."""
         now = time.monotonic()
         if now - self._read_at < _EVERY or not self._queries:
             return self._latest

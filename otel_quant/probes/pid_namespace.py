@@ -21,11 +21,7 @@ _UVM: Final = "dev/nvidia-uvm"
 
 
 class PidNamespace:
-    """Whether the driver's lists of processes use our process ids.
-
-    Args:
-        root: Root of the file system that holds ``proc`` and ``dev``.
-    """
+    """Whether the driver's lists of processes use our process ids."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -47,12 +43,6 @@ class PidNamespace:
         This holds if the driver uses our process ids: in the initial namespace, or once it has
         listed one of our processes. Otherwise it holds if none of the processes has started
         CUDA.
-
-        Args:
-            pids: The processes.
-
-        Returns:
-            True if they use 0 bytes, False if that is unknown.
         """
         if self._same_ids:
             return True

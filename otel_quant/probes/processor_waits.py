@@ -19,14 +19,7 @@ _MANY: Final = 32
 
 
 def main_thread_wait(pid: int) -> float | None:
-    """Returns how long the main thread of a process has waited since it began, in seconds.
-
-    Args:
-        pid: The process; :data:`otel_quant.probes.kernel_files.SELF` for this one.
-
-    Returns:
-        The time; None if the system does not tell, or the process is gone.
-    """
+    """Returns how long the main thread of a process has waited since it began, in seconds."""
     try:
         waited = _waited(read_proc(f"/proc/{pid or 'self'}/schedstat"))
     except OSError:
@@ -43,15 +36,7 @@ class ThreadWaits:
         self._next_ns = 0
 
     def read(self, pids: Iterable[int]) -> float | None:
-        """Returns how long all threads together have waited since they began, in seconds.
-
-        Args:
-            pids: The processes.
-
-        Returns:
-            The sum, which never falls; None if the system does not tell, or if there are many
-            threads and they were read less than a second ago.
-        """
+        """Returns how long all threads together have waited since they began, in seconds."""
         now = time.monotonic_ns()
         if len(self._last) >= _MANY and now < self._next_ns:
             return None

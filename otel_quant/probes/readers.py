@@ -31,19 +31,12 @@ _ORDER: Final = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One resource and its probe.
+    """One resource and its probe."""
 
-    Attributes:
-        name: Name of the resource.
-        boundary: Logs a failure of the probe under its name.
-        probe: Reads it at a checkpoint.
-        sample: Reads it between checkpoints; None if it is not read then.
-    """
-
-    name: str
-    boundary: Boundary
-    probe: Probe
-    sample: Probe | None
+    name: str  # Name of the resource
+    boundary: Boundary  # Logs a failure of the probe under its name
+    probe: Probe  # Reads it at a checkpoint
+    sample: Probe | None  # Reads it between checkpoints; None if it is not read then
 
 
 class _Turn:
@@ -53,9 +46,6 @@ class _Turn:
     subtract only those of finished reads. The wait is limited: a step may end during a reading (a
     generator is garbage-collected) and wait for a thread that waits here. A class, because a
     generator takes three times as long.
-
-    Args:
-        lock: Held by the thread whose turn it is; reentrant.
     """
 
     __slots__ = ("_acquired", "_lock")
@@ -73,15 +63,7 @@ class _Turn:
 
 
 class Probes:
-    """The probes of a run.
-
-    Args:
-        resources: The resources to read.
-        instead: Probes to use instead of the resources' own, by name of the resource.
-
-    Attributes:
-        resources: The resources that are read.
-    """
+    """The probes of a run."""
 
     def __init__(self, resources: Sequence[Resource] = RESOURCES, **instead: Probe) -> None:
         self.resources = tuple(resources)
@@ -103,26 +85,11 @@ class Probes:
         return self._read(whole=True)
 
     def sample(self, *, totals: bool = False) -> Reading:
-        """Reads the resources that have peaks: for example memory.
-
-        Args:
-            totals: Whether to read those from ``/proc`` too that have none: disk I/O and CPU time.
-        """
+        """Reads the resources that have peaks: for example memory."""
         return self._read(whole=False, totals=totals)
 
     def lower_marks(self, reading: Reading) -> tuple[Reading, Reading] | None:
-        """Lowers the kernel's memory marks to the memory in use now (exact mode, Linux only).
-
-        Args:
-            reading: A reading that lists the descendants.
-
-        Returns:
-            Two readings of the same moment, with the marks before and after they were lowered;
-            None if memory cannot be read.
-
-        Raises:
-            OSError: This process's own mark may not be reset.
-        """
+        """Lowers the kernel's memory marks to the memory in use now (exact mode, Linux only)."""
         if reading.memory is None or self._memory is None:
             return None
         children = [pid for pid, _, _ in reading.memory.children]
@@ -173,9 +140,6 @@ def _clocks() -> tuple[int, int]:
     Between the two calls the system may suspend the thread for milliseconds. A span that starts
     with such a reading would end that much before the log record of its end. So the clocks are
     read again if the gap is too long.
-
-    Returns:
-        Wall clock and monotonic clock, in nanoseconds.
     """
     for _ in range(_TRIES):
         before, wall, clock = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()

@@ -40,10 +40,6 @@ class Pace:
     sample that took ``cost`` seconds of CPU time needs ``cost / SHARE`` seconds of elapsed time.
     The sample's own duration counts as elapsed time, not only the pause: a sample may wait a
     second for the GIL. What a pause of :data:`LONGEST_PAUSE` does not pay is forgotten.
-
-    Args:
-        interval: Shortest pause, in seconds.
-        share: Part of one core to aim at.
     """
 
     def __init__(self, interval: float, share: float = SHARE) -> None:
@@ -54,12 +50,7 @@ class Pace:
         self._missing = 0.0
 
     def pause(self, cost: float, elapsed: float) -> float:
-        """Returns how long to wait for the next sample, in seconds.
-
-        Args:
-            cost: CPU time of the last sample, waking up included, in seconds.
-            elapsed: Time since the sample before it, in seconds.
-        """
+        """Returns how long to wait for the next sample, in seconds."""
         self._costs.append(cost)
         usual = sorted(self._costs)[len(self._costs) // 2]
         missing = self._missing + usual / self._share - elapsed
@@ -68,13 +59,7 @@ class Pace:
 
 
 class Sampler:
-    """Calls a function repeatedly on a thread of its own.
-
-    Args:
-        take: Takes one sample.
-        interval: Shortest time between two samples, in seconds; 0 switches sampling off.
-        share: Part of one core to aim at.
-    """
+    """Calls a function repeatedly on a thread of its own."""
 
     def __init__(self, take: Callable[[], None], interval: float, share: float = SHARE) -> None:
         self._take = take

@@ -27,14 +27,6 @@ def with_torch_memory(
 
     Devices are matched by UUID. If none of torch's UUIDs matches (old versions have none, HIP
     has different ones), devices are matched by index.
-
-    Args:
-        readings: Readings of one vendor's devices; ``index`` counts these from 0.
-        platform: The platform that torch must have been built for to use these devices.
-        modules: The loaded modules.
-
-    Returns:
-        The readings, with ``torch_allocated`` and ``torch_reserved`` where torch has them.
     """
     cuda = _initialised_cuda(platform, modules)
     if cuda is None or not readings:

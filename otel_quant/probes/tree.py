@@ -34,9 +34,6 @@ def descendants(pid: int = SELF) -> tuple[int, ...]:
     """Returns the process ids of all descendants that run or are zombies, parents first.
 
     A process that was reaped within the last second may still be in the list.
-
-    Args:
-        pid: Whose descendants.
     """
     if not _may_have_children(pid):
         return ()

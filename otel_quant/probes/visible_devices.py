@@ -17,18 +17,7 @@ _POSITION: Final = re.compile(r"\s*\+?(\d+)")
 
 
 def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:
-    """Reads a variable such as ``CUDA_VISIBLE_DEVICES``.
-
-    Args:
-        value: The variable's value; None if it is not set, which leaves the first
-            ``count`` devices visible.
-        count: Number of devices that a position can name, from 0.
-        names: Number of the device for each identifier that it has. Numbers from ``count`` on
-            are devices that only an identifier can name.
-
-    Returns:
-        The numbers of the visible devices, in the order in which the program counts them.
-    """
+    """Reads a variable such as ``CUDA_VISIBLE_DEVICES``."""
     if value is None:
         return tuple(range(count))
     entries = [entry.strip() for entry in value.split(",")]

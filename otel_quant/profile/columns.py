@@ -14,13 +14,7 @@ from otel_quant.records import Checkpoint, RunRecord
 def checkpoint_columns(
     metrics: ProgramMetrics, checkpoint: Checkpoint, *, strict: bool = False
 ) -> dict[str, object]:
-    """Returns the columns of a checkpoint, by key, in the order of the metrics.
-
-    Args:
-        metrics: The metrics.
-        checkpoint: The checkpoint, with the values of the program's own metrics.
-        strict: Whether to leave out what Quark's profiler does not write.
-    """
+    """Returns the columns of a checkpoint, by key, in the order of the metrics."""
     context = metric_contexts.at_checkpoint(
         checkpoint.name, checkpoint.reading, checkpoint.baseline, metrics.figures
     )
@@ -30,28 +24,13 @@ def checkpoint_columns(
 def summary_columns(
     metrics: ProgramMetrics, record: RunRecord, end: Checkpoint
 ) -> dict[str, object]:
-    """Returns the figures of a run, by key, in the order of the metrics.
-
-    Args:
-        metrics: The metrics.
-        record: The run, with the values of the program's own metrics.
-        end: Its last checkpoint.
-    """
+    """Returns the figures of a run, by key, in the order of the metrics."""
     context = metric_contexts.at_end(end.reading, end.baseline, record.run_peaks)
     return _columns(metrics.every("summary_metrics"), context, record.custom, strict=False)
 
 
 def definitions(metrics: Iterable[Metric], *, strict: bool = False) -> list[tuple[str, str]]:
-    """Returns the definitions of metrics.
-
-    Args:
-        metrics: The metrics.
-        strict: Whether to leave out what Quark's profiler does not write.
-
-    Returns:
-        Name and definition of each, in order. A definition that fails is empty; a metric
-        whose name cannot be read is left out.
-    """
+    """Returns the definitions of metrics."""
     found = []
     for metric in metrics:
         if strict and isinstance(metric, FigureMetric):

@@ -20,9 +20,6 @@ class QuarkYamlSpanExporter(SpanExporter):
     file must contain every step, including the one during which the process was killed. Spans
     cannot provide that: a span is exported after its step has ended, and not at all if its trace
     is not sampled.
-
-    Args:
-        path: Path of the file; None uses ``OTEL_QUANT_PROFILE``.
     """
 
     def __init__(self, path: str | None = None) -> None:

@@ -35,11 +35,7 @@ _FIRST_BYTE_OF_LINE: Final = re.compile(rb"^[^\n]", re.MULTILINE)
 
 
 class ProfileFile:
-    """An open file. Made by :func:`create`.
-
-    Attributes:
-        path: Where it is, absolute.
-    """
+    """An open file. Made by :func:`create`."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.path = path
@@ -56,18 +52,7 @@ class ProfileFile:
         self._lock = threading.RLock()
 
     def append(self, text: str) -> None:
-        """Appends a piece; it is in the file when this returns.
-
-        Args:
-            text: Complete lines of YAML, each of which is valid YAML after those before
-                it and begins with an ASCII character. A character of several bytes that
-                would lie across the border of two pages is written as its escape.
-
-        Raises:
-            OSError: The piece is lost, and nothing of it is in the file: there is no
-                space, the file would exceed the limit on file sizes, or another program
-                has changed, removed or closed it. The next piece is tried again.
-        """
+        """Appends a piece; it is in the file when this returns."""
         data = text.encode()
         with self._lock:
             descriptor = self._checked_descriptor()
@@ -108,14 +93,7 @@ class ProfileFile:
             self._unfinished = None
 
     def move(self, path: Path) -> None:
-        """Moves the file; what is at the path is dealt with as :func:`create` does.
-
-        Args:
-            path: The new path.
-
-        Raises:
-            OSError: The file could not be moved and is still where it was.
-        """
+        """Moves the file; what is at the path is dealt with as :func:`create` does."""
         with self._lock:
             self.path = file_placement.move(self.path, path.resolve())
 
@@ -204,21 +182,7 @@ def _continues_a_character(byte: int) -> bool:
 
 
 def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
-    """Creates a file with its first piece in it.
-
-    Args:
-        path: Where it should be. If a living run writes the file there, this one is
-            created beside it, with the process id in its name; any other file there is
-            kept as number 1. A character device is written to directly.
-        text: The first piece; see :meth:`ProfileFile.append`.
-        parents: Whether folders that are missing on the way there are made.
-
-    Returns:
-        The file, locked until it is closed or the process ends.
-
-    Raises:
-        OSError: It could not be created; nothing has changed, but for folders.
-    """
+    """Creates a file with its first piece in it."""
     target = path.resolve()
     try:
         if parents and not target.parent.exists():

@@ -28,18 +28,7 @@ _NO_LINKS: Final = frozenset(
 
 
 def move(source: Path, target: Path) -> Path:
-    """Moves a file to a path, or beside it if a living run writes the file there.
-
-    Args:
-        source: A file that this process has locked.
-        target: The path. An older file there is kept as number 1.
-
-    Returns:
-        The file's path now: the target, or the target with the process id in its name.
-
-    Raises:
-        OSError: The file could not be moved.
-    """
+    """Moves a file to a path, or beside it if a living run writes the file there."""
     for _ in range(_TRIES):
         if _move_if_free(source, target):
             return target
@@ -65,19 +54,7 @@ def move(source: Path, target: Path) -> Path:
 
 
 def create_unlocked(target: Path, flags: int) -> tuple[int, Path]:
-    """Creates a file where there are no locks, and an open file cannot be renamed.
-
-    Args:
-        target: The path. A file there is renamed to number 1.
-        flags: How to open the file, for :func:`os.open`.
-
-    Returns:
-        The descriptor, and the path: the target, or the target with the process id in
-        its name if the file there is open in another process.
-
-    Raises:
-        OSError: The file could not be created.
-    """
+    """Creates a file where there are no locks, and an open file cannot be renamed."""
     for _ in range(_TRIES):
         try:
             return open_apart(target, flags | os.O_CREAT | os.O_EXCL), target

@@ -18,16 +18,7 @@ SUFFIX: Final = ".last_reading.json"
 
 
 def last_reading_of(path: Path, profile: Profile) -> Record | None:
-    """Returns what a run was doing and using shortly before it was killed.
-
-    Args:
-        path: The run's profile.
-        profile: What is in it.
-
-    Returns:
-        The content of the file beside the profile, and ``age_secs``, how long ago the reading was
-        taken; None if there is no such file, or if the profile has a newer checkpoint.
-    """
+    """Returns what a run was doing and using shortly before it was killed."""
     if profile.complete or not profile.records:
         return None
     began = profile.records[0].get("timestamp")

@@ -38,12 +38,7 @@ _FLAGS: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINAR
 
 
 class LastReadingSink(Sink):
-    """Writes the file. It is made before the sink of the local file, and so ends after it.
-
-    Args:
-        profile_path: Returns the path of the local file, which may move during the run.
-        metrics: The metrics of the local file.
-    """
+    """Writes the file. It is made before the sink of the local file, and so ends after it."""
 
     name = "last_reading"
 

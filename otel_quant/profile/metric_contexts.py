@@ -20,17 +20,7 @@ _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be
 def at_checkpoint(
     name: str, reading: Reading, baseline: Reading, figures: Sequence[tuple[str, Figure]] = ()
 ) -> MetricContext:
-    """Describes a checkpoint.
-
-    Args:
-        name: Its name.
-        reading: The checkpoint's reading.
-        baseline: The run's first reading.
-        figures: Figures that Quark does not measure, each with its resource's name.
-
-    Returns:
-        The context for checkpoint metrics.
-    """
+    """Describes a checkpoint."""
     context = _common(reading, baseline)
     context.step_name = name
     context.current_time = reading.time_ns / _SECOND
@@ -42,16 +32,7 @@ def at_checkpoint(
 
 
 def at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> MetricContext:
-    """Describes a run that has ended.
-
-    Args:
-        reading: The run's last reading.
-        baseline: Its first.
-        peaks: Highest figures between the two.
-
-    Returns:
-        The context for summary metrics.
-    """
+    """Describes a run that has ended."""
     context = _common(reading, baseline)
     gpu_peak = peaks.figures.get("gpu.memory")
     # In exact mode the kernel's mark is lowered during the run, so the last mark alone would be

@@ -323,11 +323,7 @@ def _growth(context: MetricContext, current: int, baseline: int) -> float | None
 
 
 class FigureMetric(CheckpointMetric):
-    """A figure of a resource that Quark's profiler does not measure.
-
-    Args:
-        figure: The figure; it has a column.
-    """
+    """A figure of a resource that Quark's profiler does not measure."""
 
     def __init__(self, figure: Figure) -> None:
         assert figure.column is not None

@@ -18,34 +18,14 @@ _QUARKS_PROFILER: Final = "quark.common.profiler.profiler"
 
 
 def beside(path: Path, tag: str) -> Path:
-    """Returns a path in the same folder with a tag before the suffix.
-
-    Args:
-        path: ``out/quark_profile.yaml``.
-        tag: ``rank3``.
-
-    Returns:
-        ``out/quark_profile.rank3.yaml``.
-    """
+    """Returns a path in the same folder with a tag before the suffix."""
     return path.with_name(f"{path.stem}.{tag}{path.suffix}")
 
 
 def profile_path(
     request: ProfileRequest, rank: int | None, is_child: bool, quark_own_path: str | None
 ) -> Path:
-    """Returns the path of a run's local file.
-
-    Args:
-        request: The request for the file.
-        rank: Rank given by a launcher; each rank has a file of its own.
-        is_child: Whether a measured process has forked or spawned this one, so that both got the
-            same path.
-        quark_own_path: Path of the file of Quark's own profiler in this process, see
-            :func:`quark_own_path`; None if it writes none.
-
-    Returns:
-        The path. It may exist: see :mod:`otel_quant.profile.file`.
-    """
+    """Returns the path of a run's local file."""
     named = request.path or DEFAULT_PATH
     path = Path(named)
     if request.is_exact:
@@ -68,13 +48,6 @@ def quark_own_path(
 
     Quark's profiler chooses its path on first use, perhaps after our run has begun. Until then
     its default path is assumed if it is loaded and switched on.
-
-    Args:
-        environ: The environment.
-        modules: The loaded modules; Quark is never imported here.
-
-    Returns:
-        Its path; None if it is not loaded or not switched on.
     """
     module = modules.get(_QUARKS_PROFILER)
     if module is None:

@@ -16,33 +16,17 @@ _CLOSES: Final = " End"
 
 @dataclass(slots=True)
 class Step:
-    """A step, or a checkpoint that belongs to no step.
+    """A step, or a checkpoint that belongs to no step."""
 
-    Attributes:
-        name: The step's name.
-        depth: Number of steps that were open when it opened.
-        first: Position of its first record.
-        last: Position of its last record; for an open step, the last record of the profile.
-        state: Whether it has ended; ``point`` for a checkpoint that belongs to no step.
-    """
-
-    name: str
-    depth: int
-    first: int
-    last: int
-    state: State
+    name: str  # The step's name
+    depth: int  # Number of steps that were open when it opened
+    first: int  # Position of its first record
+    last: int  # Position of its last record; for an open step, the last record of the profile
+    state: State  # Whether it has ended; ``point`` for a checkpoint that belongs to no step
 
 
 def steps_of(records: Sequence[Record]) -> list[Step]:
-    """Pairs the records of a profile.
-
-    Args:
-        records: The checkpoints, in order.
-
-    Returns:
-        The steps in the order in which they opened, without the run's own Start and End. Steps
-        of several threads may overlap: an End closes the last opened step of its name.
-    """
+    """Pairs the records of a profile."""
     steps: list[Step] = []
     still_open: list[Step] = []
     for position, record in enumerate(records):

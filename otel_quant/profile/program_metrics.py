@@ -36,17 +36,7 @@ Kind = Literal["checkpoint_metrics", "summary_metrics"]
 
 
 class ProgramMetrics:
-    """The metrics of all runs of this process; a change by the program applies to every run.
-
-    Args:
-        resources: The resources that are measured. Figures with a column that Quark's file lacks
-            are added to Quark's columns.
-
-    Attributes:
-        figures: Figures with a column that Quark's file lacks, each with its resource's name.
-        checkpoint_metrics: Columns of every checkpoint, in order; may be changed at any time.
-        summary_metrics: Figures of the summary, in order; may be changed until the run ends.
-    """
+    """The metrics of all runs of this process; a change by the program applies to every run."""
 
     def __init__(self, resources: Sequence[Resource]) -> None:
         self.figures = tuple(
@@ -66,13 +56,7 @@ class ProgramMetrics:
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
-        """Returns the values of the program's own metrics at a checkpoint, by name.
-
-        Args:
-            name: Name of the checkpoint.
-            reading: The checkpoint's reading.
-            baseline: The run's first reading.
-        """
+        """Returns the values of the program's own metrics at a checkpoint, by name."""
         added = [metric for metric in self.checkpoint_metrics if is_added(metric)]
         values: dict[str, object] = {}
         if added:
@@ -86,13 +70,7 @@ class ProgramMetrics:
         return {**values, **adopted}
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        """Returns the values of the program's own metrics of the whole run, by name.
-
-        Args:
-            reading: The run's last reading.
-            baseline: Its first.
-            peaks: Highest figures between the two.
-        """
+        """Returns the values of the program's own metrics of the whole run, by name."""
         added = [metric for metric in self.every("summary_metrics") if is_added(metric)]
         if not added:
             return {}
@@ -108,11 +86,6 @@ class ProgramMetrics:
         again, because the program may count the calls: within the block, the checkpoint of that
         name has the values of Quark's record. Those of the whole run are asked at the end of the
         run, if Quark's profiler is on.
-
-        Args:
-            profiler: Quark's profiler; its lists are read again at each checkpoint.
-            checkpoint: Name of the checkpoint that it has just taken.
-            record: Its record of that checkpoint.
         """
         self._adopted = profiler
         token = _ADOPTED.set((checkpoint, _values_of(profiler, record)))
@@ -122,20 +95,11 @@ class ProgramMetrics:
             _ADOPTED.reset(token)
 
     def adopt_end(self, profiler: Any, record: Mapping[str, object]) -> None:
-        """Takes the values of the last checkpoint of Quark's profiler for the end of our run.
-
-        Args:
-            profiler: Quark's profiler.
-            record: Its last record.
-        """
+        """Takes the values of the last checkpoint of Quark's profiler for the end of our run."""
         self._adopted_at_end = _values_of(profiler, record)
 
     def every(self, kind: Kind) -> list[Metric]:
-        """Returns all metrics of a kind, those of an adopted profiler last.
-
-        Args:
-            kind: Name of the list.
-        """
+        """Returns all metrics of a kind, those of an adopted profiler last."""
         metrics = list(
             self.checkpoint_metrics if kind == "checkpoint_metrics" else self.summary_metrics
         )

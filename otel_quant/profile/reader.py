@@ -40,42 +40,27 @@ class NotAProfileError(ValueError):
 
 @dataclass(slots=True)
 class Profile:
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        records: The checkpoints that are complete, in order.
-        summary: The figures of the run, by key.
-        costs: Static cost of the models, one mapping for each.
-        run: What made the run and how it went; of a run that has no End, what was known so far.
-        complete: Whether the file has its End record, summary and definitions. False for
-            a run that still runs or was killed.
-        last_reading: What the run was doing and using after its last checkpoint, from the file
-            that :mod:`otel_quant.profile.last_reading` finds; None if there is none.
-        state: How the run stands, where that is known: ``running``, ``killed``, ``lost``, ...
-    """
-
+    # The checkpoints that are complete, in order
     records: list[Record] = field(default_factory=list)
-    summary: Record = field(default_factory=dict)
+    summary: Record = field(default_factory=dict)  # The figures of the run, by key
+    # Static cost of the models, one mapping for each
     costs: list[Record] = field(default_factory=list)
+    # What made the run and how it went; of a run that has no End, what was known so far
     run: Record = field(default_factory=dict)
+    # Whether the file has its End record, summary and definitions. False for a run that still
+    # runs or was killed.
     complete: bool = True
+    # What the run was doing and using after its last checkpoint, from the file that
+    # :mod:`otel_quant.profile.last_reading` finds; None if there is none
     last_reading: Record | None = None
+    # How the run stands, where that is known: ``running``, ``killed``, ``lost``, ..
     state: str | None = None
 
 
 def parse(text: str) -> Profile:
-    """Reads a profile.
-
-    Args:
-        text: The file's text.
-
-    Returns:
-        The complete parts of it.
-
-    Raises:
-        NotAProfileError: The text has no line ``memory_usage:``, and is not a profile that was
-            truncated before that line.
-    """
+    """Reads a profile."""
     body, line_break, rest = text.rpartition("\n")
     lines = body.split("\n") if line_break else []
     if "memory_usage:" not in lines:

@@ -12,41 +12,24 @@ from otel_quant.fault_boundary import FAULTS
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """A request for the local file.
+    """A request for the local file."""
 
-    Attributes:
-        path: Path as the user wrote it; None for the default.
-        makes_folders: Whether missing folders of the path are created.
-        strict: Whether the file contains only what Quark's contains.
-        is_exact: Whether the path is used unchanged. Otherwise ranks and child processes, which
-            get the same path, add a tag to the file's name.
-    """
-
-    path: str | None = None
-    makes_folders: bool = True
-    strict: bool = False
+    path: str | None = None  # Path as the user wrote it; None for the default
+    makes_folders: bool = True  # Whether missing folders of the path are created
+    strict: bool = False  # Whether the file contains only what Quark's contains
+    # Whether the path is used unchanged. Otherwise ranks and child processes, which get the same
+    # path, add a tag to the file's name.
     is_exact: bool = False
 
 
 class ProgramRequest:
-    """The request of the program itself, by an exporter or by Quark's API.
-
-    Attributes:
-        latest: The last request; None if there was none. It applies to every run that begins
-            later.
-    """
+    """The request of the program itself, by an exporter or by Quark's API."""
 
     def __init__(self) -> None:
         self.latest: ProfileRequest | None = None
 
     def ask(self, path: str | None = None, *, makes_folders: bool = True) -> None:
-        """Requests the local file for all runs that begin later in this process.
-
-        Args:
-            path: Path of the file; None keeps the path of an earlier request, or else of the
-                environment.
-            makes_folders: Whether missing folders of the path are created.
-        """
+        """Requests the local file for all runs that begin later in this process."""
         if path is not None or self.latest is None:
             self.latest = ProfileRequest(path, makes_folders)
 
@@ -56,12 +39,7 @@ PROGRAM_REQUEST: Final = ProgramRequest()
 
 
 def requested_by(settings: Settings, program: ProfileRequest | None) -> ProfileRequest | None:
-    """Returns the request for the file of a run that begins; None if no file is requested.
-
-    Args:
-        settings: The settings of the environment.
-        program: The request of the program; its path is used before that of the environment.
-    """
+    """Returns the request for the file of a run that begins; None if no file is requested."""
     if program is None and not settings.profile_wanted:
         return None
     if program is None or program.path is None:
@@ -70,12 +48,7 @@ def requested_by(settings: Settings, program: ProfileRequest | None) -> ProfileR
 
 
 def request_of_run(path: str | None = None) -> ProfileRequest | None:
-    """Returns the request for the file of a run that begins now; None if no file is requested.
-
-    Args:
-        path: Path that the run was given; None for what the environment and the program have asked
-            for.
-    """
+    """Returns the request for the file of a run that begins now; None if no file is requested."""
     with FAULTS.kept_in("beginning of a run"):
         settings = settings_from(os.environ)
         if path is not None:

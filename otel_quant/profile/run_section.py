@@ -18,12 +18,7 @@ _SHARE_DIGITS: Final = 4
 
 
 def at_start(run: RunInfo, first: Reading) -> dict[str, object]:
-    """Returns the section ``run``.
-
-    Args:
-        run: The run.
-        first: Its first reading.
-    """
+    """Returns the section ``run``."""
     origin = run.origin
     return _present(
         {
@@ -53,12 +48,7 @@ def of_facts(facts: RunFacts) -> dict[str, object]:
 
 
 def at_end(record: RunRecord, facts: RunFacts) -> dict[str, object]:
-    """Returns the section ``run_end``.
-
-    Args:
-        record: The run that has ended.
-        facts: What its steps say of it.
-    """
+    """Returns the section ``run_end``."""
     peaks, limit = record.run_peaks, record.info.limits.memory
     memory = peaks.figures.get("memory")
     return {

@@ -50,12 +50,7 @@ _COST: Final = "\nonnx_model_cost:\n"
 
 
 class ProfileTextSink(Sink):
-    """Makes the text of a run's file, piece by piece, and keeps it where it is asked to.
-
-    Args:
-        metrics: The metrics of checkpoints and of the summary.
-        strict: Whether to write only what Quark's profiler writes.
-    """
+    """Makes the text of a run's file, piece by piece, and keeps it where it is asked to."""
 
     def __init__(self, metrics: ProgramMetrics, *, strict: bool = False) -> None:
         self._metrics = metrics
@@ -69,27 +64,13 @@ class ProfileTextSink(Sink):
         self._lock = threading.RLock()
 
     def keep(self, pieces: list[str]) -> bool:
-        """Keeps the text in memory too, before the run begins.
-
-        Args:
-            pieces: The list to which each piece is appended.
-
-        Returns:
-            Whether it is kept: a strict text is not.
-        """
+        """Keeps the text in memory too, before the run begins."""
         if not self._strict:
             self._kept = pieces
         return not self._strict
 
     def begin(self, text: str) -> Callable[[str], None] | None:
-        """Writes the first piece somewhere else than to memory.
-
-        Args:
-            text: The piece.
-
-        Returns:
-            The function that writes the next pieces there; None if there is no such place.
-        """
+        """Writes the first piece somewhere else than to memory."""
         return None
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
@@ -216,15 +197,7 @@ class ProfileTextSink(Sink):
 
 
 class QuarkYamlSink(ProfileTextSink):
-    """Writes a run's file.
-
-    Args:
-        path: Path of the file. An existing file is kept: see
-            :func:`otel_quant.profile.file.create`.
-        metrics: See :class:`ProfileTextSink`.
-        strict: See :class:`ProfileTextSink`.
-        makes_folders: Whether missing folders of the path are created.
-    """
+    """Writes a run's file."""
 
     name = "quark_yaml"
 
@@ -247,27 +220,13 @@ class QuarkYamlSink(ProfileTextSink):
         return self._file.path if self._file is not None else self._requested
 
     def move(self, path: str | Path) -> None:
-        """Moves the file to another path, before the run begins or during it.
-
-        Args:
-            path: The new path; an existing file there is kept.
-
-        Raises:
-            OSError: The file could not be moved; it is still written at the old path.
-        """
+        """Moves the file to another path, before the run begins or during it."""
         self._requested = Path(path)
         if self._file is not None:
             self._file.move(self._requested)
 
     def move_off(self, path: str | Path) -> None:
-        """Moves the file aside if another program is about to write to its path.
-
-        Args:
-            path: The other program's path, for example that of Quark's own profiler.
-
-        Raises:
-            OSError: The file could not be moved.
-        """
+        """Moves the file aside if another program is about to write to its path."""
         if self._file is not None and self._file.path == Path(path).resolve():
             self._file.move(beside(self._file.path, "otel"))
 

@@ -30,15 +30,7 @@ _COMMENT_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 def quoted(text: str) -> str:
-    """Writes a string as a YAML double-quoted scalar.
-
-    Args:
-        text: Any string. Half a surrogate pair (a byte of a file name that is not UTF-8) is not
-            valid in YAML; it is written as a backslash, ``u`` and its number.
-
-    Returns:
-        The scalar, quotes included, on one line.
-    """
+    """Writes a string as a YAML double-quoted scalar."""
     if str is not type(text):
         text = str.__str__(text)  # an Enum's own __str__ returns the member's name
     if _TO_ESCAPE.search(text):
@@ -68,16 +60,7 @@ def key(name: str) -> str:
 
 
 def inline(value: object, depth: int = 0) -> str:
-    """Writes a value on one line.
-
-    Args:
-        value: A string, number, bool, None, mapping, list, tuple or set; an array or
-            scalar of numpy or torch; any other value is written as its ``str``.
-        depth: Number of collections that contain it.
-
-    Returns:
-        Its YAML. A collection within 16 others is written as ``"..."``.
-    """
+    """Writes a value on one line."""
     match value:
         case float():
             return _float(value)

@@ -12,18 +12,7 @@ _MIB: Final = 1 << 20
 
 
 class CacheDirDiskMonitor:
-    """Measures a directory from :meth:`start` to :meth:`stop`, on a thread.
-
-    Args:
-        path: The directory, or a single file.
-        interval: Seconds between two measurements; more if they take long.
-
-    Attributes:
-        path: The directory.
-        interval: Seconds between two measurements.
-        initial_mb: Its size at the start, in MiB.
-        peak_mb: Largest growth since then, in MiB.
-    """
+    """Measures a directory from :meth:`start` to :meth:`stop`, on a thread."""
 
     def __init__(self, path: str, interval: float = 1.0) -> None:
         self.path = path

@@ -12,11 +12,7 @@ from otel_quant.runtime import RUNTIME
 
 
 class RecordsSink(Sink):
-    """Stores the columns of each checkpoint. Only used on request: memory grows with the run.
-
-    Attributes:
-        records: The columns of each checkpoint, in order.
-    """
+    """Stores the columns of each checkpoint. Only used on request: memory grows with the run."""
 
     name = "records of the profiler"
 

@@ -12,11 +12,7 @@ _ORIGIN = "metrics of the program"
 
 
 class Checkpoints:
-    """Makes the checkpoints of one run, and keeps the last value of each metric of the program.
-
-    Args:
-        metrics: The metrics; None for none.
-    """
+    """Makes the checkpoints of one run, and keeps the last value of each metric of the program."""
 
     def __init__(self, metrics: ProgramMetrics | None) -> None:
         self._metrics = metrics
@@ -48,18 +44,7 @@ class Checkpoints:
         step: StepInfo | None = None,
         error: str | None = None,
     ) -> Checkpoint:
-        """Makes the next checkpoint. Called with the recorder's lock.
-
-        Args:
-            name: Its name.
-            phase: Whether it is the start or the end of something.
-            reading: Its reading.
-            baseline: The run's first reading.
-            custom: What :meth:`at_checkpoint` returned. A value that is older than the one that is
-                kept, because its metric was slow, does not replace that.
-            step: The step that it belongs to; None for none.
-            error: Class name of the exception that ended the step; None for no error.
-        """
+        """Makes the next checkpoint. Called with the recorder's lock."""
         for metric, value in custom.items():
             order, _ = self._last.get(metric, (0, None))
             if reading.order >= order:

@@ -10,11 +10,7 @@ _LONGEST_WAIT: Final = 1.0
 
 
 class CheckpointsUnderWay:
-    """Entered by each thread while it takes a checkpoint, with ``with``; a thread may nest them.
-
-    Args:
-        lock: The lock of the run.
-    """
+    """Entered by each thread while it takes a checkpoint, with ``with``; a thread may nest them."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._threads: list[int] = []
@@ -22,11 +18,7 @@ class CheckpointsUnderWay:
         self.use(lock)
 
     def use(self, lock: threading.RLock) -> None:
-        """Uses another lock: in a forked child a thread that does not exist may hold the first.
-
-        Args:
-            lock: The lock of the run from now on.
-        """
+        """Uses another lock: in a forked child a thread that does not exist may hold the first."""
         self._lock = lock
         self._one_is_over = threading.Condition(lock)
 

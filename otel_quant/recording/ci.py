@@ -79,15 +79,7 @@ _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
 
 def ci_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the CI system says of the run.
-
-    Args:
-        environ: The environment.
-
-    Returns:
-        The fields of :data:`SYSTEMS` that are known, without credentials in addresses; none
-        outside of CI.
-    """
+    """Returns what the CI system says of the run."""
     system = next((name for name in SYSTEMS if environ.get(name)), None)
     if system is None:
         return {}

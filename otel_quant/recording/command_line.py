@@ -27,17 +27,7 @@ _WORD_OR_NUMBER: Final = re.compile(r"[\w-]*|[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
 
 
 def shown_command(arguments: Sequence[str], *, paths: bool) -> str:
-    """Writes a command line as it would be typed.
-
-    Args:
-        arguments: The program and its arguments.
-        paths: Whether file paths are shown. If not, every argument that is neither an option nor
-            a single word nor a number is shown as ``<path>``, and so is a word that is a file.
-
-    Returns:
-        One line of 1000 characters at most. Of the program only the file's name is shown, and
-        ``***`` for the value of an option whose name speaks of a token or a password.
-    """
+    """Writes a command line as it would be typed."""
     if not arguments:
         return ""
     shown = [shlex.quote(Path(arguments[0]).name), *_shown(arguments[1:], paths)]

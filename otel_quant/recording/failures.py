@@ -11,15 +11,7 @@ _LONGEST: Final = 500
 
 
 def message_of(error: BaseException, *, paths: bool) -> str | None:
-    """Returns the message of an exception on one line of 500 characters at most.
-
-    Args:
-        error: The exception.
-        paths: Whether file paths may be shown: any message may contain one.
-
-    Returns:
-        The message; None if it is empty, cannot be read, or may not be shown.
-    """
+    """Returns the message of an exception on one line of 500 characters at most."""
     if not paths:
         return None
     with FAULTS.kept_in("message of an exception"):

@@ -45,17 +45,7 @@ class _File(NamedTuple):
 
 
 class GitTree:
-    """A repository, as far as it is known.
-
-    Args:
-        folder: A folder that may be in a repository.
-
-    Attributes:
-        revision: The commit, 40 hexadecimal digits.
-        ref: The branch; None if none is checked out.
-        is_dirty: Whether tracked files or the index differ from the commit; None until
-            :meth:`look` has found out.
-    """
+    """A repository, as far as it is known."""
 
     def __init__(self, folder: Path) -> None:
         self.revision: str | None = None

@@ -120,14 +120,7 @@ class _Ended(NamedTuple):
 
 
 class KeptRun(Sink):
-    """Keeps a run. Memory grows with the number of steps.
-
-    Attributes:
-        info: Description of the run; None before it begins.
-        models: Static cost of the models.
-        total: Figures of the whole run; None before its end.
-        text: The text of the local file, in pieces; whoever begins the run fills it.
-    """
+    """Keeps a run. Memory grows with the number of steps."""
 
     name = "kept run"
 

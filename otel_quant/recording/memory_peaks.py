@@ -13,9 +13,6 @@ class MemoryPeaks:
     more at another moment, and the memory of the *other* processes at this one is known only if
     the process still uses as much as its mark. Otherwise the smaller of their memory at the two
     readings is added. The sum counts as what was seen, like a sample.
-
-    Attributes:
-        process: Highest RSS of the main process, in bytes; None if it was never read.
     """
 
     def __init__(self) -> None:
@@ -50,11 +47,7 @@ class MemoryPeaks:
         self.process = max(self.process or 0, reading.rss)
 
     def marks_lowered(self, memory: MemoryReading) -> None:
-        """Notes that the kernel's marks have been lowered to the memory in use now.
-
-        Args:
-            memory: The reading that was just folded, with the lowered marks.
-        """
+        """Notes that the kernel's marks have been lowered to the memory in use now."""
         self._marks_are_own = True
         self._previous = memory
 

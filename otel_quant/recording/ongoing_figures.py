@@ -15,15 +15,6 @@ class OngoingFigures:
     """Passes each reading to all that tracks peaks.
 
     It has no lock: its methods are called with the recorder's.
-
-    Args:
-        resources: The resources that are measured.
-
-    Attributes:
-        latest: The newest reading; None before the run has begun.
-        whole: The whole run; None before it has begun.
-        unreported: The part since the last report; the same as ``whole`` except in workers.
-        open: The open steps, by index.
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
@@ -60,23 +51,14 @@ class OngoingFigures:
         return newest
 
     def marks_lowered(self, before: Reading, after: Reading) -> None:
-        """Notes that the kernel's memory marks have been lowered to the memory in use now.
-
-        Args:
-            before: The reading just before that.
-            after: The reading just after it.
-        """
+        """Notes that the kernel's memory marks have been lowered to the memory in use now."""
         trackers = [period.tracker for period in self._periods()]
         for tracker in (*trackers, *(step.tracker for step in self.open.values())):
             tracker.fold(before)
             tracker.marks_lowered(after)
 
     def count_step(self, *, failed: bool) -> None:
-        """Counts a step that has ended.
-
-        Args:
-            failed: Whether it ended with an error.
-        """
+        """Counts a step that has ended."""
         for period in self._periods():
             period.steps += 1
             period.failed += failed

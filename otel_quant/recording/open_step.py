@@ -15,35 +15,23 @@ from otel_quant.records import AttributeValue, Reading, StepInfo, StepProgress
 
 @dataclass(slots=True, eq=False)
 class OpenStep:
-    """A step that has begun and not ended. Made by ``Recorder.open``.
+    """A step that has begun and not ended. Made by ``Recorder.open``."""
 
-    Attributes:
-        info: Its description.
-        recorder: The run that it belongs to.
-        sinks: The sinks of that run.
-        parent: The step that contains it; None for an outermost one.
-        start: The reading at its start.
-        tracker: Its peaks.
-        attributes: Attributes of its span; more may be added until the step closes.
-        samples: Calibration samples consumed so far.
-        items: Items in these samples; None if one of them did not tell.
-        expected_samples: How many samples it will consume; None if that is not known.
-        forecast: Where it will be after them; None if their number is not known.
-        closed: Whether its end has begun.
-    """
-
-    info: StepInfo
-    recorder: _Run
-    sinks: Sinks
-    parent: OpenStep | None
-    start: Reading
-    tracker: PeakTracker
+    info: StepInfo  # Its description
+    recorder: _Run  # The run that it belongs to
+    sinks: Sinks  # The sinks of that run
+    parent: OpenStep | None  # The step that contains it; None for an outermost one
+    start: Reading  # The reading at its start
+    tracker: PeakTracker  # Its peaks
+    # Attributes of its span; more may be added until the step closes
     attributes: dict[str, AttributeValue]
-    samples: int = 0
-    items: int | None = 0
+    samples: int = 0  # Calibration samples consumed so far
+    items: int | None = 0  # Items in these samples; None if one of them did not tell
+    # How many samples it will consume; None if that is not known
     expected_samples: int | None = None
+    # Where it will be after them; None if their number is not known
     forecast: StepForecast | None = None
-    closed: bool = False
+    closed: bool = False  # Whether its end has begun
 
     def outwards(self) -> Iterator[OpenStep]:
         """Yields this step, then the step that contains it, and so on to the outermost."""
@@ -57,11 +45,7 @@ class OpenStep:
         return _CURRENT.set(self), self.sinks.enter(self.info)
 
     def leave(self, entered: Entered) -> None:
-        """Undoes :meth:`enter`; does nothing in another context.
-
-        Args:
-            entered: What :meth:`enter` returned.
-        """
+        """Undoes :meth:`enter`; does nothing in another context."""
         token, tokens = entered
         try:
             _CURRENT.reset(token)
@@ -70,11 +54,7 @@ class OpenStep:
         self.sinks.leave(self.info, tokens)
 
     def progress(self, clock_ns: int) -> StepProgress:
-        """Returns how far it is.
-
-        Args:
-            clock_ns: Monotonic clock now, in nanoseconds.
-        """
+        """Returns how far it is."""
         return StepProgress(
             self.info,
             self.samples or None,
@@ -90,11 +70,7 @@ _CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", def
 
 
 def current_step(recorder: object) -> OpenStep | None:
-    """Returns the innermost open step of the calling context.
-
-    Args:
-        recorder: The run that it has to belong to.
-    """
+    """Returns the innermost open step of the calling context."""
     step = _CURRENT.get()
     while step is not None and (step.recorder is not recorder or step.closed):
         step = step.parent

@@ -13,11 +13,7 @@ _MEMORY = "memory"
 
 
 def with_peaks(resources: Sequence[Resource]) -> tuple[Resource, ...]:
-    """Returns the resources that have peaks beside memory, which is tracked in its own way.
-
-    Args:
-        resources: The resources that are measured.
-    """
+    """Returns the resources that have peaks beside memory, which is tracked in its own way."""
     return tuple(
         resource
         for resource in resources
@@ -31,10 +27,6 @@ class PeakTracker:
 
     Several threads take readings, so an older reading may be folded after a newer one. Its
     memory in use counts; its marks do not, because they would seem to rise at the next reading.
-
-    Args:
-        first: The reading at the start; it counts for the peaks.
-        resources: The resources that have peaks beside memory: see :func:`with_peaks`.
     """
 
     def __init__(self, first: Reading, resources: Sequence[Resource]) -> None:
@@ -70,11 +62,7 @@ class PeakTracker:
                     _raise(highest, resource.device_figures, device)
 
     def marks_lowered(self, reading: Reading) -> None:
-        """Notes that the kernel's memory marks have been lowered to the memory in use now.
-
-        Args:
-            reading: The reading that was just folded, with the lowered marks.
-        """
+        """Notes that the kernel's memory marks have been lowered to the memory in use now."""
         assert reading.memory is not None
         self._latest = reading.order
         self._memory.marks_lowered(reading.memory)

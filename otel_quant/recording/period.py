@@ -11,19 +11,12 @@ from otel_quant.records import Peaks, Reading, RunInfo, RunRecord
 
 @dataclass(slots=True)
 class Period:
-    """The run, or a part of it, since a reading.
+    """The run, or a part of it, since a reading."""
 
-    Attributes:
-        start: The reading.
-        tracker: Peaks since then.
-        steps: Number of steps that ended.
-        failed: Number of steps that ended with an error.
-    """
-
-    start: Reading
-    tracker: PeakTracker
-    steps: int = 0
-    failed: int = 0
+    start: Reading  # The reading
+    tracker: PeakTracker  # Peaks since then
+    steps: int = 0  # Number of steps that ended
+    failed: int = 0  # Number of steps that ended with an error
 
     def record(
         self,

@@ -11,19 +11,7 @@ class ProgramMetrics(Protocol):
     """Metrics that the program has added. Several threads may call it at the same time."""
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
-        """Returns their values at a checkpoint, by name.
-
-        Args:
-            name: Name of the checkpoint.
-            reading: The checkpoint's reading.
-            baseline: The run's first reading.
-        """
+        """Returns their values at a checkpoint, by name."""
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        """Returns the values of the metrics of the whole run, by name.
-
-        Args:
-            reading: The run's last reading.
-            baseline: Its first.
-            peaks: Highest figures of the run.
-        """
+        """Returns the values of the metrics of the whole run, by name."""

@@ -17,9 +17,6 @@ class Progress:
     """Progress of a run that has begun, from the samples that the sampler takes.
 
     It has no lock: its methods are called with the recorder's.
-
-    Args:
-        figures: What the run has used.
     """
 
     def __init__(self, figures: OngoingFigures) -> None:
@@ -39,11 +36,7 @@ class Progress:
                 step.forecast.add(step.samples, reading)
 
     def report(self, reading: Reading) -> RunProgress:
-        """Returns what the sinks are told.
-
-        Args:
-            reading: The sample.
-        """
+        """Returns what the sinks are told."""
         whole = self._figures.whole
         assert whole is not None
         self._told_ns = reading.clock_ns

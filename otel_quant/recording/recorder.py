@@ -51,21 +51,6 @@ class Recorder:
 
     No public method raises ``Exception`` (:mod:`otel_quant.fault_boundary`): a failure here must
     not affect the program that is measured.
-
-    Args:
-        info: Description of the run.
-        probes: The probes that take the readings.
-        sinks: The sinks that receive the run.
-        metrics: Metrics that the program has added; None for none.
-        sample_interval: Seconds between samples; 0 for no samples.
-        exact_peaks: Whether the kernel's memory marks are lowered at each checkpoint.
-        completed: Returns the description with what is known of it at the end.
-        described: Adds what is known once the run begins: gets the description, the attributes
-            of the step that begins it and the time in nanoseconds since the epoch.
-
-    Attributes:
-        info: Description of the run.
-        ended: Whether the run has ended.
     """
 
     def __init__(
@@ -129,11 +114,7 @@ class Recorder:
         return self._take(self._probes.read)
 
     def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
-        """Begins the run. Does nothing if it has begun.
-
-        Args:
-            attributes: Attributes of the step that begins it; None where no step does.
-        """
+        """Begins the run. Does nothing if it has begun."""
         with FAULTS.kept_in("recorder"):
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._figures.whole is not None or self._ending:
@@ -158,9 +139,6 @@ class Recorder:
         """Ends the run; open steps are closed as unfinished. A second call does nothing.
 
         It waits for the checkpoints that other threads are taking, for a bounded time.
-
-        Args:
-            error: Class name of the exception that ended the run; None for no error.
         """
         with self._end_lock:
             with self._lock:
@@ -225,20 +203,7 @@ class Recorder:
         attributes: Mapping[str, AttributeValue] | None = None,
         filled_in: bool = False,
     ) -> OpenStep | None:
-        """Opens a step; its ``Start`` checkpoint has reached the sinks on return.
-
-        Args:
-            kind: A ``ProfileStep`` constant; any other name is a ``USER_DEFINED`` step's label.
-            label: Name of the step; the kind if None.
-            library: Distribution that the code belongs to.
-            library_version: Its version.
-            function: Qualified name of the function that is the step.
-            attributes: Attributes of the step's span, by name.
-            filled_in: Whether the library's own profiler does not report the step.
-
-        Returns:
-            The step, for :meth:`close`; None if it could not be opened.
-        """
+        """Opens a step; its ``Start`` checkpoint has reached the sinks on return."""
         with FAULTS.kept_in("recorder"):
             self.start(attributes)
             whole = self._figures.whole
@@ -289,12 +254,7 @@ class Recorder:
         return None
 
     def close(self, step: OpenStep | None, error: BaseException | None = None) -> None:
-        """Closes a step; its ``End`` checkpoint has reached the sinks on return.
-
-        Args:
-            step: The result of :meth:`open`.
-            error: The exception that ended the step's code; None for no error.
-        """
+        """Closes a step; its ``End`` checkpoint has reached the sinks on return."""
         if step is None:
             return
         with FAULTS.kept_in("recorder"):
@@ -343,11 +303,7 @@ class Recorder:
                 self._lower_marks(reading)
 
     def point(self, name: str) -> None:
-        """Takes a checkpoint that is neither the start nor the end of a step.
-
-        Args:
-            name: Its name, as it will be shown.
-        """
+        """Takes a checkpoint that is neither the start nor the end of a step."""
         with FAULTS.kept_in("recorder"):
             self.start()
             whole = self._figures.whole
@@ -369,24 +325,14 @@ class Recorder:
                 self._lower_marks(reading)
 
     def count_in(self, step: OpenStep, attribute: str) -> None:
-        """Adds one to an attribute of a step that is a count.
-
-        Args:
-            step: The step.
-            attribute: Name of the attribute; it is 1 after the first call.
-        """
+        """Adds one to an attribute of a step that is a count."""
         with self._lock:
             count = step.attributes.get(attribute, 0)
             assert isinstance(count, int)
             step.attributes[attribute] = count + 1
 
     def expect_samples(self, step: OpenStep, total: int) -> None:
-        """Notes how many calibration samples a step will consume, the first time that it is told.
-
-        Args:
-            step: The step.
-            total: Number of samples, if it consumes them all.
-        """
+        """Notes how many calibration samples a step will consume, the first time that it is told."""
         with self._lock:  # a second thread counts nothing before the sinks know of the total
             if step.expected_samples is None:
                 step.expected_samples = total
@@ -394,32 +340,19 @@ class Recorder:
                 self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
 
     def count_sample(self, step: OpenStep, items: int | None) -> None:
-        """Counts a calibration sample that a step has consumed.
-
-        Args:
-            step: The step.
-            items: Number of items in it; None if it does not tell.
-        """
+        """Counts a calibration sample that a step has consumed."""
         with self._lock:
             step.samples += 1
             step.items = None if items is None or step.items is None else step.items + items
         self._sinks.each(lambda sink: sink.samples_counted(step.info, 1))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Passes the static cost of models to the sinks.
-
-        Args:
-            costs: One record for each model.
-        """
+        """Passes the static cost of models to the sinks."""
         if self._figures.whole is not None and not self.ended:
             self._sinks.each(lambda sink: sink.models_costed(costs))
 
     def add_sink(self, sink: Sink) -> None:
-        """Adds a sink; it receives what happens from now on.
-
-        Args:
-            sink: The sink.
-        """
+        """Adds a sink; it receives what happens from now on."""
         self._sinks.add(sink)
 
     # --- within -----------------------------------------------------------------------------

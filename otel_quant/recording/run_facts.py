@@ -15,21 +15,14 @@ _METHOD: Final = "quant.calibration.method"
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is known of a run by its steps so far.
+    """What is known of a run by its steps so far."""
 
-    Attributes:
-        libraries: Each library with its version, in the order of their first steps:
-            ``amd-quark 0.13``.
-        calibration_method: Method of the first calibration that names one.
-        calibration_samples: Calibration samples that the steps have consumed, all together; None
-            if none were counted.
-        calibration_items: Items in these samples; None if one of them did not tell.
-    """
-
+    # Each library with its version, in the order of their first steps: ``amd-quark 0.13``
     libraries: tuple[str, ...] = ()
-    calibration_method: str | None = None
+    calibration_method: str | None = None  # Method of the first calibration that names one
+    # Calibration samples that the steps have consumed, all together; None if none were counted
     calibration_samples: int | None = None
-    calibration_items: int | None = 0
+    calibration_items: int | None = 0  # Items in these samples; None if one of them did not tell
 
     def with_step(
         self,
@@ -38,14 +31,7 @@ class RunFacts:
         samples: int | None = None,
         items: int | None = None,
     ) -> RunFacts:
-        """Returns what is known with a step that has begun or ended.
-
-        Args:
-            step: The step.
-            attributes: Attributes of its span.
-            samples: Calibration samples that it has consumed; None before its end.
-            items: Items in these samples; None if one of them did not tell.
-        """
+        """Returns what is known with a step that has begun or ended."""
         facts = self
         if step.library is not None:
             library = " ".join(filter(None, (step.library, step.library_version)))

@@ -56,20 +56,7 @@ def new_run_info(
     arguments: bool = True,
     git: GitTree | None = None,
 ) -> RunInfo:
-    """Describes the run that is about to begin in this process.
-
-    Args:
-        environ: The environment: ``RANK`` and ``WORLD_SIZE`` as torchrun sets them, the W3C trace
-            context to continue, and the variables of :mod:`otel_quant.recording.ci`.
-        carrier: Trace context to use instead of the environment's, by header name.
-        name: Name of the run that the user, or the parent process, has given; empty for none.
-        paths: Whether paths of files, and texts that may name one, may leave the process.
-        arguments: Whether the arguments of the command line may.
-        git: The repository of the current folder.
-
-    Returns:
-        The description, with a new identifier.
-    """
+    """Describes the run that is about to begin in this process."""
     rank = _integer(environ.get("RANK"))
     return RunInfo(
         id=uuid.uuid4().hex[:16],
@@ -91,12 +78,7 @@ def new_run_info(
 
 
 def completed(run: RunInfo, git: GitTree | None) -> RunInfo:
-    """Returns a run with what made it as it is known at its end.
-
-    Args:
-        run: The run.
-        git: The repository that :func:`new_run_info` was given.
-    """
+    """Returns a run with what made it as it is known at its end."""
     if run.origin is None:
         return run
     origin = dataclasses.replace(

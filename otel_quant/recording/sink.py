@@ -25,12 +25,9 @@ class Sink:
     The recorder calls one method at a time for a given step, but steps of different
     threads may begin and end at the same time. A method may raise: the error is logged once;
     the program and the other sinks are not affected.
-
-    Attributes:
-        name: Its name in the log.
     """
 
-    name: str = "sink"
+    name: str = "sink"  # Its name in the log
 
     def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
         """The run begins; ``checkpoint`` is its ``Start``."""
@@ -45,9 +42,6 @@ class Sink:
 
         Called each time the code is entered: once for a function, once for every resumption of
         a generator.
-
-        Returns:
-            A token for :meth:`step_left`, which undoes this.
         """
         return None
 

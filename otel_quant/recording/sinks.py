@@ -15,39 +15,23 @@ SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
 
 
 class Sinks:
-    """Calls sinks.
-
-    Args:
-        sinks: The sinks, in the order in which they receive starts.
-    """
+    """Calls sinks."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = tuple((sink, FAULTS.kept_in(f"sink {sink.name}")) for sink in sinks)
 
     def add(self, sink: Sink) -> None:
-        """Adds a sink; it receives what happens from now on.
-
-        Args:
-            sink: The sink.
-        """
+        """Adds a sink; it receives what happens from now on."""
         self._sinks = (*self._sinks, (sink, FAULTS.kept_in(f"sink {sink.name}")))
 
     def each(self, send: Callable[[Sink], None]) -> None:
-        """Calls something for each sink.
-
-        Args:
-            send: What to call.
-        """
+        """Calls something for each sink."""
         for sink, boundary in self._sinks:
             with boundary:
                 send(sink)
 
     def sampled(self, reading: Reading) -> None:
-        """Sends a sample to the sinks; most do nothing with it.
-
-        Args:
-            reading: The sample.
-        """
+        """Sends a sample to the sinks; most do nothing with it."""
         for sink, boundary in self._sinks:
             if type(sink).sampled is not Sink.sampled:
                 with boundary:
@@ -58,20 +42,13 @@ class Sinks:
 
         The spans sink is first, so it ends the span after the metrics and logs that refer to it
         have been written.
-
-        Args:
-            send: What to call.
         """
         for sink, boundary in reversed(self._sinks):
             with boundary:
                 send(sink)
 
     def enter(self, step: StepInfo) -> SinkTokens:
-        """Enters a step in the calling context; returns what :meth:`leave` needs.
-
-        Args:
-            step: The step.
-        """
+        """Enters a step in the calling context; returns what :meth:`leave` needs."""
         tokens: SinkTokens = []
         for sink, boundary in self._sinks:
             if type(sink).step_entered is not Sink.step_entered:  # most sinks do nothing there
@@ -80,12 +57,7 @@ class Sinks:
         return tokens
 
     def leave(self, step: StepInfo, tokens: SinkTokens) -> None:
-        """Leaves a step in the calling context.
-
-        Args:
-            step: The step.
-            tokens: What :meth:`enter` returned.
-        """
+        """Leaves a step in the calling context."""
         for sink, boundary, token in reversed(tokens):
             with boundary:
                 sink.step_left(step, token)

@@ -23,19 +23,12 @@ the curve began."""
 
 @dataclass(slots=True)
 class Level:
-    """A level within one bucket.
+    """A level within one bucket."""
 
-    Attributes:
-        lowest: Lowest value.
-        highest: Highest value.
-        last: Last value.
-        at: When the highest was read, in milliseconds since the curve began.
-    """
-
-    lowest: Number
-    highest: Number
-    last: Number
-    at: int
+    lowest: Number  # Lowest value
+    highest: Number  # Highest value
+    last: Number  # Last value
+    at: int  # When the highest was read, in milliseconds since the curve began
 
     def add(self, value: Number, at: int) -> None:
         """Adds a value that is newer than the others."""
@@ -55,17 +48,11 @@ class Level:
 
 @dataclass(slots=True)
 class Bucket:
-    """The figures of one stretch of time.
+    """The figures of one stretch of time."""
 
-    Attributes:
-        position: Number of the bucket; it begins at ``position`` times the length of a bucket.
-        levels: Its levels, by name.
-        totals: The last value of each total, by name.
-    """
-
-    position: int
-    levels: dict[str, Level] = field(default_factory=dict)
-    totals: dict[str, Number] = field(default_factory=dict)
+    position: int  # Number of the bucket; it begins at ``position`` times the length of a bucket
+    levels: dict[str, Level] = field(default_factory=dict)  # Its levels, by name
+    totals: dict[str, Number] = field(default_factory=dict)  # The last value of each total, by name
 
     def merge(self, later: Bucket) -> None:
         """Adds the figures of a later bucket."""
@@ -79,15 +66,7 @@ class Bucket:
 
 
 class Curve:
-    """Buckets of equal length, oldest first; a bucket without a reading is left out.
-
-    Args:
-        length: Milliseconds of one bucket at the beginning.
-
-    Attributes:
-        length: Milliseconds of one bucket.
-        buckets: The buckets, by position, in order of time.
-    """
+    """Buckets of equal length, oldest first; a bucket without a reading is left out."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -103,16 +82,7 @@ class Curve:
         return found
 
     def add(self, at: int, levels: Mapping[str, Number], totals: Mapping[str, Number]) -> Bucket:
-        """Adds a reading.
-
-        Args:
-            at: When it was taken, in milliseconds since the curve began.
-            levels: Its levels, by name.
-            totals: Its totals, by name.
-
-        Returns:
-            The bucket that it belongs to.
-        """
+        """Adds a reading."""
         position = at // self.length
         bucket = self.buckets.get(position)
         if bucket is None:
@@ -142,23 +112,12 @@ class Curve:
 
 
 def columns_of(levels: Iterable[str], totals: Iterable[str]) -> list[str]:
-    """Returns the names of a bucket's cells.
-
-    Args:
-        levels: Names of the levels.
-        totals: Names of the totals.
-    """
+    """Returns the names of a bucket's cells."""
     return ["position", *(f"{name}.{part}" for name in levels for part in PARTS), *totals]
 
 
 def cells_of(bucket: Bucket, levels: Iterable[str], totals: Iterable[str]) -> Cells:
-    """Returns a bucket as numbers, in the order of :func:`columns_of`; None for a missing one.
-
-    Args:
-        bucket: The bucket.
-        levels: Names of the levels.
-        totals: Names of the totals.
-    """
+    """Returns a bucket as numbers, in the order of :func:`columns_of`; None for a missing one."""
     cells: Cells = [bucket.position]
     for name in levels:
         level = bucket.levels.get(name)
@@ -171,17 +130,7 @@ def cells_of(bucket: Bucket, levels: Iterable[str], totals: Iterable[str]) -> Ce
 
 
 def reader_of(columns: Sequence[str]) -> Callable[[Sequence[Number | None]], Bucket]:
-    """Returns a function that reads what :func:`cells_of` has written.
-
-    Args:
-        columns: The names of the cells, as :func:`columns_of` gives them.
-
-    Returns:
-        A function of the cells. It raises ``TypeError`` or ``IndexError`` if they do not fit.
-
-    Raises:
-        ValueError: A level lacks a part, or the position is missing.
-    """
+    """Returns a function that reads what :func:`cells_of` has written."""
     place = {name: number for number, name in enumerate(columns)}
     names = [name.removesuffix(".at") for name in columns if name.endswith(".at")]
     missing = {"position", *(f"{name}.{part}" for name in names for part in PARTS)} - place.keys()

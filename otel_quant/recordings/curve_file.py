@@ -30,17 +30,7 @@ FLUSH_EVERY: Final = 1.0
 
 
 class CurveFile:
-    """Writes a curve while it grows. One thread at a time may use it.
-
-    Args:
-        path: Path of the file.
-        began_ns: Wall clock when the curve began, in nanoseconds since the epoch.
-        clock_ns: Monotonic clock at the same moment, in nanoseconds.
-        interval: Seconds between two readings, as far as is known.
-
-    Raises:
-        OSError: The file exists or cannot be made.
-    """
+    """Writes a curve while it grows. One thread at a time may use it."""
 
     def __init__(self, path: Path, began_ns: int, clock_ns: int, interval: float) -> None:
         self._path = path
@@ -58,16 +48,7 @@ class CurveFile:
     def add(
         self, clock_ns: int, levels: Mapping[str, Number], totals: Mapping[str, Number]
     ) -> None:
-        """Adds a reading, and writes what is due.
-
-        Args:
-            clock_ns: Monotonic clock of the reading, in nanoseconds.
-            levels: Figures that rise and fall, by name.
-            totals: Figures that only rise, by name.
-
-        Raises:
-            OSError: The file could not be written. What was to be written is tried again.
-        """
+        """Adds a reading, and writes what is due."""
         if not levels.keys() <= set(self._levels) or not totals.keys() <= set(self._totals):
             self._levels = tuple(dict.fromkeys((*self._levels, *levels)))
             self._totals = tuple(dict.fromkeys((*self._totals, *totals)))
@@ -80,11 +61,7 @@ class CurveFile:
             self.flush()
 
     def flush(self) -> None:
-        """Writes every bucket that has changed.
-
-        Raises:
-            OSError: The file could not be written.
-        """
+        """Writes every bucket that has changed."""
         text = self._head() if self._has_new_columns else ""
         text += self._rows(self._changed)
         if not text:
@@ -103,11 +80,7 @@ class CurveFile:
         return self._curve.summary()
 
     def close(self) -> None:
-        """Writes what is left and closes the file.
-
-        Raises:
-            OSError: The file could not be written; it is closed all the same.
-        """
+        """Writes what is left and closes the file."""
         try:
             self.flush()
         finally:
@@ -154,30 +127,15 @@ class CurveFile:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurve:
-    """A curve that was read from its file.
+    """A curve that was read from its file."""
 
-    Attributes:
-        began_ns: Wall clock when it began, in nanoseconds since the epoch.
-        clock_ns: Monotonic clock at the same moment, in nanoseconds.
-        curve: Its buckets.
-    """
-
-    began_ns: int
-    clock_ns: int
-    curve: Curve
+    began_ns: int  # Wall clock when it began, in nanoseconds since the epoch
+    clock_ns: int  # Monotonic clock at the same moment, in nanoseconds
+    curve: Curve  # Its buckets
 
 
 def read_curve(path: Path) -> RecordedCurve:
-    """Reads a curve. A last line that a kill has cut short is left out.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be read.
-        NewerSchemaError: A newer otel-quant has written it.
-        ValueError: It is not a curve.
-    """
+    """Reads a curve. A last line that a kill has cut short is left out."""
     lines = path.read_bytes().split(b"\n")
     del lines[-1]  # after the last line feed: nothing, or a line that was cut
     head: dict[str, Any] = {}

@@ -26,31 +26,13 @@ _OF_PROCESS: Final = b'"kind":"process.'
 
 
 class EventFile:
-    """Writes events. Any number of threads may use it: a line is one append.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        OSError: The file exists or cannot be made.
-    """
+    """Writes events. Any number of threads may use it: a line is one append."""
 
     def __init__(self, path: Path) -> None:
         self._file = HeldFile(path)
 
     def write(self, kind: str, time_ns: int, clock_ns: int, fields: Mapping[str, Any]) -> None:
-        """Appends an event.
-
-        Args:
-            kind: What has happened.
-            time_ns: Wall clock, in nanoseconds since the epoch.
-            clock_ns: Monotonic clock, in nanoseconds.
-            fields: The rest, by name; what is None is left out.
-
-        Raises:
-            OSError: It could not be written whole; a cut line is ended, so that the next stands
-                alone.
-        """
+        """Appends an event."""
         event: dict[str, Any] = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "kind": kind}
         event.update((name, value) for name, value in fields.items() if value is not None)
         self._file.write(as_json(event).encode() + b"\n")
@@ -83,15 +65,7 @@ def _finite(value: Any) -> Any:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process; a line that is cut or no event is left out.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be read.
-        NewerSchemaError: A newer otel-quant has written it.
-    """
+    """Yields the events of a process; a line that is cut or no event is left out."""
     with path.open("rb") as lines:
         yield from _events(path, lines)
 
@@ -100,13 +74,6 @@ def read_ends(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the events of a process; if all of its runs have ended, only those of the runs.
 
     The last event of a run has what its steps have said of it.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be read.
-        NewerSchemaError: A newer otel-quant has written it.
     """
     lines = path.read_bytes().splitlines()
     of_runs = [line for line in lines if _OF_RUN in (head := line[:_HEAD]) or _OF_PROCESS in head]
@@ -140,12 +107,7 @@ class NotARecordingError(ValueError):
 
 
 class NewerSchemaError(ValueError):
-    """A recording was written by a newer otel-quant.
-
-    Args:
-        where: File and line.
-        schema: Its schema.
-    """
+    """A recording was written by a newer otel-quant."""
 
     def __init__(self, where: str, schema: int) -> None:
         super().__init__(

@@ -24,16 +24,7 @@ heartbeats."""
 
 
 class HeldFile:
-    """An open file, locked until it is closed or its process is gone.
-
-    Args:
-        path: Path of the file.
-        appends: Whether every write goes to the end.
-        replaces: Whether a file that exists is emptied; else it is an error.
-
-    Raises:
-        OSError: The file exists, or cannot be made.
-    """
+    """An open file, locked until it is closed or its process is gone."""
 
     def __init__(self, path: Path, *, appends: bool = True, replaces: bool = False) -> None:
         self.path = path
@@ -47,15 +38,7 @@ class HeldFile:
         _hold(self._descriptor)
 
     def write(self, data: bytes) -> None:
-        """Appends a line with one ``write``.
-
-        Args:
-            data: The line.
-
-        Raises:
-            OSError: It could not be written whole; a cut line is ended, so that the next stands
-                alone.
-        """
+        """Appends a line with one ``write``."""
         with self._lock:
             descriptor = self._checked()
             written = os.write(descriptor, data)
@@ -64,14 +47,7 @@ class HeldFile:
                 raise _cut(written, data, self.path)
 
     def write_all(self, data: bytes) -> None:
-        """Appends several lines, with as many writes as it takes.
-
-        Args:
-            data: The lines.
-
-        Raises:
-            OSError: They could not be written whole.
-        """
+        """Appends several lines, with as many writes as it takes."""
         with self._lock:
             descriptor = self._checked()
             written = 0
@@ -79,15 +55,7 @@ class HeldFile:
                 written += os.write(descriptor, data[written:])
 
     def write_at(self, offset: int, data: bytes) -> None:
-        """Writes over a part of the file.
-
-        Args:
-            offset: Where, in bytes.
-            data: What.
-
-        Raises:
-            OSError: It could not be written whole.
-        """
+        """Writes over a part of the file."""
         with self._lock:
             written = write_at(self._checked(), data, offset)
             if written < len(data):
@@ -118,11 +86,7 @@ class HeldFile:
 
 
 def is_held(path: Path) -> bool:
-    """Returns whether the process that writes a file is alive.
-
-    Args:
-        path: The file; one that does not exist is held by nobody.
-    """
+    """Returns whether the process that writes a file is alive."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -25,9 +25,6 @@ class LargestProcesses:
     A process gets one if it was among the largest at two looks in a row, so that short-lived ones
     take no place of those that last; it keeps it. The program itself has the first. A program
     without child processes has none: it would say what the whole says, in as much room.
-
-    Args:
-        pid: The program.
     """
 
     def __init__(self, pid: int) -> None:
@@ -38,11 +35,7 @@ class LargestProcesses:
         self._seen: frozenset[int] = frozenset()
 
     def look(self, processes: Mapping[int, int]) -> None:
-        """Finds the largest and their names; a program that calls ``exec`` changes its name.
-
-        Args:
-            processes: RSS in bytes by process id.
-        """
+        """Finds the largest and their names; a program that calls ``exec`` changes its name."""
         least = sum(processes.values()) * SMALLEST_SHARE
         largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
         for pid in {*largest, self._pid}:
@@ -56,11 +49,7 @@ class LargestProcesses:
         self._named_at = {pid: rss for pid, rss in self._named_at.items() if pid in processes}
 
     def meet(self, processes: Mapping[int, int]) -> None:
-        """Names processes as they become large: one may be dead before the next look.
-
-        Args:
-            processes: RSS in bytes by process id.
-        """
+        """Names processes as they become large: one may be dead before the next look."""
         least = sum(processes.values()) * SMALLEST_SHARE
         for pid, rss in processes.items():
             # With twice the memory it may have called `exec` since it was named.
@@ -68,19 +57,11 @@ class LargestProcesses:
                 self._find_name(pid, rss)
 
     def series(self, processes: Mapping[int, int]) -> dict[str, int]:
-        """Returns RSS in bytes by name of series.
-
-        Args:
-            processes: RSS in bytes by process id.
-        """
+        """Returns RSS in bytes by name of series."""
         return {name: processes[pid] for pid, name in self._series.items() if pid in processes}
 
     def named(self, processes: Mapping[int, int]) -> tuple[tuple[str, int], ...]:
-        """Returns name and RSS in bytes of the largest, largest first.
-
-        Args:
-            processes: RSS in bytes by process id.
-        """
+        """Returns name and RSS in bytes of the largest, largest first."""
         largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
         return tuple((f"{self._name(pid)} ({pid})", processes[pid]) for pid in largest)
 
@@ -94,15 +75,7 @@ class LargestProcesses:
 
 
 def name_of(pid: int) -> str | None:
-    """Returns a process's name as a person would say it: ``python3 train.py``.
-
-    Args:
-        pid: The process.
-
-    Returns:
-        The program without its folder, for an interpreter with its script or module; None if the
-        process is gone.
-    """
+    """Returns a process's name as a person would say it: ``python3 train.py``."""
     try:
         words = read_process(pid, "cmdline").decode(errors="replace").split("\0")
     except OSError:
@@ -111,11 +84,7 @@ def name_of(pid: int) -> str | None:
 
 
 def short_name(words: Sequence[str]) -> str | None:
-    """Returns the name of a process with this command line; None for an empty one.
-
-    Args:
-        words: Program and arguments.
-    """
+    """Returns the name of a process with this command line; None for an empty one."""
     program = PurePath(words[0]).name
     if not program:
         return None

@@ -43,14 +43,7 @@ def state_path(folder: Path, process: str) -> Path:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """Returns the processes that have left a file, by the number of their process ids.
-
-    Args:
-        folder: The recording.
-
-    Raises:
-        OSError: The folder cannot be read.
-    """
+    """Returns the processes that have left a file, by the number of their process ids."""
     found = {
         match[2]
         for path in folder.iterdir()
@@ -65,21 +58,12 @@ def is_of_process(name: str) -> bool:
 
 
 def default_folder(program: str, began: float) -> str:
-    """Returns the name of a recording's folder.
-
-    Args:
-        program: The script or the program.
-        began: When it began, in seconds since the epoch.
-    """
+    """Returns the name of a recording's folder."""
     name = _NOT_IN_NAMES.sub("-", Path(program).stem).strip("-.") or "program"
     return f"otel-quant-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}"
 
 
 def newest_in(folder: Path) -> Path | None:
-    """Returns the recording below a folder that was begun last, by its name; None without one.
-
-    Args:
-        folder: Where to look, not deeper.
-    """
+    """Returns the recording below a folder that was begun last, by its name; None without one."""
     found = [each for each in folder.glob("otel-quant-*") if (each / MANIFEST).is_file()]
     return max(found, key=lambda each: each.name[-15:], default=None)

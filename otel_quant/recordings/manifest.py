@@ -31,20 +31,7 @@ def create(
     made_by: Literal["launcher", "process"],
     origin: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Makes the manifest, unless there is one. Missing folders are made.
-
-    Args:
-        folder: The recording.
-        began_ns: Wall clock when it began, in nanoseconds since the epoch.
-        made_by: Who makes it.
-        origin: What made the recording, as far as is known.
-
-    Returns:
-        Whether this call has made it.
-
-    Raises:
-        OSError: The folder or the manifest could not be made.
-    """
+    """Makes the manifest, unless there is one. Missing folders are made."""
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
         "schema": SCHEMA,
@@ -65,17 +52,7 @@ def create(
 
 
 def complete(folder: Path, **fields: Any) -> None:
-    """Adds fields to the manifest and replaces it whole.
-
-    Args:
-        folder: The recording.
-        **fields: ``ended``, ``origin`` (added to what is known), ``ending`` (an
-            :class:`~otel_quant.recordings.model.Ending`), ``summary``.
-
-    Raises:
-        OSError: It could not be replaced.
-        NewerSchemaError: A newer otel-quant has made it.
-    """
+    """Adds fields to the manifest and replaces it whole."""
     known = load(folder)
     for name, value in fields.items():
         if name == "origin":
@@ -92,14 +69,7 @@ def complete(folder: Path, **fields: Any) -> None:
 
 
 def load(folder: Path) -> dict[str, Any]:
-    """Returns the manifest; an empty one if it is missing or has been cut.
-
-    Args:
-        folder: The recording.
-
-    Raises:
-        NewerSchemaError: A newer otel-quant has made it.
-    """
+    """Returns the manifest; an empty one if it is missing or has been cut."""
     path = folder / MANIFEST
     try:
         found = json.loads(path.read_bytes())
@@ -114,15 +84,7 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def ending_of(manifest: Mapping[str, Any]) -> Ending | None:
-    """Returns how the program ended, as the launcher saw it.
-
-    Args:
-        manifest: What :func:`load` has returned.
-
-    Returns:
-        The ending; None if there is none, or it is not one that this version knows. Fields that
-        this version does not know are left out.
-    """
+    """Returns how the program ended, as the launcher saw it."""
     found = manifest.get("ending")
     if not isinstance(found, dict) or "time" not in found:
         return None
@@ -141,14 +103,7 @@ def ending_of(manifest: Mapping[str, Any]) -> Ending | None:
 
 
 def summary_of(manifest: Mapping[str, Any]) -> Curve | None:
-    """Returns what the launcher's curve comes to, as a curve of one bucket.
-
-    Args:
-        manifest: What :func:`load` has returned.
-
-    Returns:
-        The curve; None if the launcher has not written that, because it runs or was killed.
-    """
+    """Returns what the launcher's curve comes to, as a curve of one bucket."""
     found = manifest.get("summary")
     if not isinstance(found, dict):
         return None

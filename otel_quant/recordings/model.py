@@ -26,216 +26,140 @@ Certainty = Literal["known", "guessed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """A step.
+    """A step."""
 
-    Attributes:
-        index: Position in its run, from 0, in order of opening.
-        name: Its label: the kind, or the message of a User-Defined step.
-        kind: The ``ProfileStep`` constant.
-        parent: Index of the enclosing step; None at the top.
-        start: When it began.
-        end: When it ended; None for one that is open, or was when the recording stopped.
-        state: How it stands.
-        attributes: All attributes of its span: library, figures, calibration.
-        devices: What it used of each GPU: the attributes of the log record of that.
-        samples: Calibration samples consumed so far, each a batch; None if none were counted.
-        expected_samples: How many it will consume; None if not known.
-        progress: Samples consumed over time: pairs of time and number; a selection of at most some
-            hundred.
-        error: Class name of the exception that ended it.
-        error_message: Its message, on one line.
-        trace_id: Its span's trace, 32 hexadecimal digits; None without an SDK.
-        span_id: Its span, 16 hexadecimal digits.
-        parent_span_id: The span above.
-    """
-
-    index: int
-    name: str
-    kind: str
-    parent: int | None = None
-    start: float
+    index: int  # Position in its run, from 0, in order of opening
+    name: str  # Its label: the kind, or the message of a User-Defined step
+    kind: str  # The ``ProfileStep`` constant
+    parent: int | None = None  # Index of the enclosing step; None at the top
+    start: float  # When it began
+    # When it ended; None for one that is open, or was when the recording stopped
     end: float | None = None
-    state: State
+    state: State  # How it stands
+    # All attributes of its span: library, figures, calibration
     attributes: Attributes = field(default_factory=dict)
+    # What it used of each GPU: the attributes of the log record of that
     devices: tuple[Attributes, ...] = ()
+    # Calibration samples consumed so far, each a batch; None if none were counted
     samples: int | None = None
-    expected_samples: int | None = None
+    expected_samples: int | None = None  # How many it will consume; None if not known
+    # Samples consumed over time: pairs of time and number; a selection of at most some hundred
     progress: tuple[tuple[float, int], ...] = ()
-    error: str | None = None
-    error_message: str | None = None
-    trace_id: str | None = None
-    span_id: str | None = None
-    parent_span_id: str | None = None
+    error: str | None = None  # Class name of the exception that ended it
+    error_message: str | None = None  # Its message, on one line
+    trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK
+    span_id: str | None = None  # Its span, 16 hexadecimal digits
+    parent_span_id: str | None = None  # The span above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCheckpoint:
-    """A checkpoint.
+    """A checkpoint."""
 
-    Attributes:
-        name: Its name: ``Start``, ``Calibration Start``, ...
-        time: When it was taken.
-        step: Index of its step; None for the run's.
-        attributes: The attributes of its log record.
-    """
-
-    name: str
-    time: float
-    step: int | None = None
-    attributes: Attributes = field(default_factory=dict)
+    name: str  # Its name: ``Start``, ``Calibration Start``, ..
+    time: float  # When it was taken
+    step: int | None = None  # Index of its step; None for the run's
+    attributes: Attributes = field(default_factory=dict)  # The attributes of its log record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastReading:
-    """The newest figures of a run: at most a second older than its end, whatever ended it.
+    """The newest figures of a run: at most a second older than its end, whatever ended it."""
 
-    Attributes:
-        time: When they were read.
-        attributes: Memory and the other figures, with the names of the log record of a reading.
-        open_steps: Indices of the open steps, outermost first.
-    """
-
-    time: float
+    time: float  # When they were read
+    # Memory and the other figures, with the names of the log record of a reading
     attributes: Attributes = field(default_factory=dict)
-    open_steps: tuple[int, ...] = ()
+    open_steps: tuple[int, ...] = ()  # Indices of the open steps, outermost first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """One run of one process. A process may have several, one after the other.
+    """One run of one process. A process may have several, one after the other."""
 
-    Attributes:
-        id: Identifier, ``quant.run.id``.
-        process: The process as the files of the recording name it.
-        pid: Process id.
-        parent_pid: Process id of the parent.
-        rank: Rank given by a launcher such as torchrun.
-        world_size: Number of processes that the launcher started.
-        start: When it began.
-        end: When it ended; None for one that runs, or has not said so.
-        state: How it stands.
-        attributes: All attributes of its span; of one that has not ended, what is known so far.
-        devices: What it used of each GPU, as of a step.
-        steps: Its steps, by index.
-        checkpoints: Its checkpoints, in order.
-        models: Static cost of the models: ``role`` and ``path``, ``figures`` (names as
-            ``quant.model.<role>...`` without that beginning), ``heaviest`` nodes, ``error``.
-        custom: Values of the program's own metrics, by name.
-        error: Class name of the exception that ended it.
-        error_message: Its message, on one line.
-        last: Its newest figures; None if it has none beyond its checkpoints.
-        trace_id: The trace, 32 hexadecimal digits; None without an SDK.
-        span_id: The run's span, 16 hexadecimal digits.
-        parent_span_id: The span above; None if it is the outermost of its trace.
-        resource: Attributes of what its telemetry says it comes from.
-    """
-
-    id: str
-    process: str
-    pid: int | None = None
-    parent_pid: int | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    start: float
-    end: float | None = None
-    state: State
+    id: str  # Identifier, ``quant.run.id``
+    process: str  # The process as the files of the recording name it
+    pid: int | None = None  # Process id
+    parent_pid: int | None = None  # Process id of the parent
+    rank: int | None = None  # Rank given by a launcher such as torchrun
+    world_size: int | None = None  # Number of processes that the launcher started
+    start: float  # When it began
+    end: float | None = None  # When it ended; None for one that runs, or has not said so
+    state: State  # How it stands
+    # All attributes of its span; of one that has not ended, what is known so far
     attributes: Attributes = field(default_factory=dict)
-    devices: tuple[Attributes, ...] = ()
-    steps: tuple[RecordedStep, ...] = ()
-    checkpoints: tuple[RecordedCheckpoint, ...] = ()
+    devices: tuple[Attributes, ...] = ()  # What it used of each GPU, as of a step
+    steps: tuple[RecordedStep, ...] = ()  # Its steps, by index
+    checkpoints: tuple[RecordedCheckpoint, ...] = ()  # Its checkpoints, in order
+    # Static cost of the models: ``role`` and ``path``, ``figures`` (names as
+    # ``quant.model.<role>...`` without that beginning), ``heaviest`` nodes, ``error``
     models: tuple[Mapping[str, Any], ...] = ()
+    # Values of the program's own metrics, by name
     custom: Mapping[str, Any] = field(default_factory=dict)
-    error: str | None = None
-    error_message: str | None = None
+    error: str | None = None  # Class name of the exception that ended it
+    error_message: str | None = None  # Its message, on one line
+    # Its newest figures; None if it has none beyond its checkpoints
     last: LastReading | None = None
-    trace_id: str | None = None
-    span_id: str | None = None
-    parent_span_id: str | None = None
+    trace_id: str | None = None  # The trace, 32 hexadecimal digits; None without an SDK
+    span_id: str | None = None  # The run's span, 16 hexadecimal digits
+    parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
+    # Attributes of what its telemetry says it comes from
     resource: Attributes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What would help a run that was killed.
+    """What would help a run that was killed."""
 
-    Attributes:
-        text: A sentence.
-        source: Where that is known from.
-    """
-
-    text: str
-    source: str
+    text: str  # A sentence
+    source: str  # Where that is known from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the program ended, as the launcher saw it.
+    """How the program ended, as the launcher saw it."""
 
-    Attributes:
-        time: When.
-        exit_code: Its exit code; None if a signal ended it.
-        signal: Name of the signal that ended it: ``SIGKILL``.
-        out_of_memory: Whether the kernel's out-of-memory killer did it: ``known`` from its
-            counter, ``guessed`` from memory at the limit; None if neither.
-        evidence: What that is concluded from, one sentence.
-        process: Which process it was, if not the program itself: ``rank 1 (process 4711)``.
-        process_signal: Name of the signal that ended that process; None if it is not known.
-        error: Class name of the exception that ended the run, if it was for want of memory.
-        where: What it was doing: ``Calibration, sample 37 of 512``; None without an open step.
-        open_steps: Names of the open steps, outermost first.
-        memory: RSS of the process tree then, in bytes.
-        memory_limit: The limit in force, in bytes.
-        memory_limit_source: ``cgroup``, ``physical``, ...
-        memory_per_sample: Growth of memory with each calibration sample, in bytes.
-        processes: The largest processes: name and RSS in bytes, largest first.
-        disk: What took the disk: name and bytes, largest first.
-        advice: What would help, most useful first.
-    """
-
-    time: float
-    exit_code: int | None = None
-    signal: str | None = None
+    time: float  # When
+    exit_code: int | None = None  # Its exit code; None if a signal ended it
+    signal: str | None = None  # Name of the signal that ended it: ``SIGKILL``
+    # Whether the kernel's out-of-memory killer did it: ``known`` from its counter, ``guessed``
+    # from memory at the limit; None if neither
     out_of_memory: Certainty | None = None
-    evidence: str | None = None
+    evidence: str | None = None  # What that is concluded from, one sentence
+    # Which process it was, if not the program itself: ``rank 1 (process 4711)``
     process: str | None = None
+    # Name of the signal that ended that process; None if it is not known
     process_signal: str | None = None
+    # Class name of the exception that ended the run, if it was for want of memory
     error: str | None = None
+    # What it was doing: ``Calibration, sample 37 of 512``; None without an open step
     where: str | None = None
-    open_steps: tuple[str, ...] = ()
-    memory: int | None = None
-    memory_limit: int | None = None
-    memory_limit_source: str | None = None
-    memory_per_sample: int | None = None
+    open_steps: tuple[str, ...] = ()  # Names of the open steps, outermost first
+    memory: int | None = None  # RSS of the process tree then, in bytes
+    memory_limit: int | None = None  # The limit in force, in bytes
+    memory_limit_source: str | None = None  # ``cgroup``, ``physical``, ..
+    memory_per_sample: int | None = None  # Growth of memory with each calibration sample, in bytes
+    # The largest processes: name and RSS in bytes, largest first
     processes: tuple[tuple[str, int], ...] = ()
-    disk: tuple[tuple[str, int], ...] = ()
-    advice: tuple[Advice, ...] = ()
+    disk: tuple[tuple[str, int], ...] = ()  # What took the disk: name and bytes, largest first
+    advice: tuple[Advice, ...] = ()  # What would help, most useful first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A recording, or a local file as one.
+    """A recording, or a local file as one."""
 
-    Attributes:
-        path: The folder or the file.
-        began_ns: Wall clock when it began, in nanoseconds since the epoch.
-        state: How the whole stands.
-        duration: Seconds until it ended, or until the last that is known of it.
-        origin: What made it, with the names of the run span's attributes: command, host, versions,
-            limits, git, CI.
-        runs: The runs of all processes, in the order of their starts; several for ranks, workers
-            and blocks.
-        curves: The curves: the launcher's, or one for each process, by process; ``launcher`` for
-            the launcher's.
-        ending: How the program ended; None while it runs and without a launcher.
-        problems: What could not be read, one sentence each.
-    """
-
-    path: Path
-    began_ns: int
-    state: State
-    duration: float
+    path: Path  # The folder or the file
+    began_ns: int  # Wall clock when it began, in nanoseconds since the epoch
+    state: State  # How the whole stands
+    duration: float  # Seconds until it ended, or until the last that is known of it
+    # What made it, with the names of the run span's attributes: command, host, versions, limits,
+    # git, CI
     origin: Attributes = field(default_factory=dict)
+    # The runs of all processes, in the order of their starts; several for ranks, workers and
+    # blocks
     runs: tuple[RecordedRun, ...] = ()
+    # The curves: the launcher's, or one for each process, by process; ``launcher`` for the
+    # launcher's
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)
-    ending: Ending | None = None
-    problems: tuple[str, ...] = ()
+    ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
+    problems: tuple[str, ...] = ()  # What could not be read, one sentence each

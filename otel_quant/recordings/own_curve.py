@@ -18,16 +18,7 @@ _LOOK_NS: Final = 1_000_000_000
 
 
 class OwnCurve:
-    """Adds readings to the curve of this process.
-
-    Args:
-        path: Path of the file.
-        first: The reading with which it begins.
-        interval: Seconds between two readings.
-
-    Raises:
-        OSError: The file exists or cannot be made.
-    """
+    """Adds readings to the curve of this process."""
 
     def __init__(self, path: Path, first: Reading, interval: float) -> None:
         self._file = CurveFile(path, first.time_ns, first.clock_ns, interval)
@@ -39,14 +30,7 @@ class OwnCurve:
         self.flush(first)
 
     def add(self, reading: Reading) -> None:
-        """Adds a reading.
-
-        Args:
-            reading: The reading, newer than those before it.
-
-        Raises:
-            OSError: The file could not be written.
-        """
+        """Adds a reading."""
         levels: dict[str, Number] = {}
         if reading.memory is not None:
             levels[series.MEMORY] = reading.memory.tree_rss
@@ -68,14 +52,7 @@ class OwnCurve:
             self._file.add(reading.clock_ns, levels, _totals(self._first, reading))
 
     def flush(self, last: Reading) -> None:
-        """Writes all, with the last reading of a run.
-
-        Args:
-            last: The reading.
-
-        Raises:
-            OSError: The file could not be written.
-        """
+        """Writes all, with the last reading of a run."""
         with self._lock:
             self.add(last)
             self._file.flush()

@@ -20,15 +20,6 @@ def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: 
 
     Processes that run at the same time, and ranks that one launcher has started, share a recording.
     Any other recording that is at the path stays as it is.
-
-    Args:
-        asked: The folder that was asked for.
-        is_ours: Whether whoever started this process has made the recording for it.
-        rank: Rank given by a launcher such as torchrun.
-        names_paths: Whether paths may be logged.
-
-    Returns:
-        The folder, absolute; with a number if there is another recording. It may not exist yet.
     """
     folder = asked.absolute()
     if is_ours:
@@ -47,15 +38,7 @@ def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: 
 
 
 def make_folder(folder: Path, *, names_paths: bool) -> bool:
-    """Makes the folder of a recording, and those above it.
-
-    Args:
-        folder: The folder; it may exist.
-        names_paths: Whether paths may be logged.
-
-    Returns:
-        Whether files can be made there. If not, a warning says why.
-    """
+    """Makes the folder of a recording, and those above it."""
     reason = "no permission to write there"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,18 +56,7 @@ def make_folder(folder: Path, *, names_paths: bool) -> bool:
 
 
 def open_events(folder: Path) -> tuple[str, EventFile]:
-    """Makes the file of this process's events.
-
-    Args:
-        folder: The recording.
-
-    Returns:
-        The process as its files are named, and the file. The name has a number if the process id
-        has been used before in this recording.
-
-    Raises:
-        OSError: The file could not be made.
-    """
+    """Makes the file of this process's events."""
     pid = os.getpid()
     for number in itertools.count():
         process = f"{pid}-{number}" if number else str(pid)

@@ -29,16 +29,12 @@ _SPAN: Final = ("trace_id", "span_id", "parent_span_id", "resource")
 
 @dataclasses.dataclass(slots=True)
 class ProcessRuns:
-    """What a process has left.
+    """What a process has left."""
 
-    Attributes:
-        runs: Its runs, in order.
-        latest: When the last that is known of it was written, in seconds since the recording began.
-        problems: What could not be read, one sentence each.
-    """
-
-    runs: list[RecordedRun] = dataclasses.field(default_factory=list)
+    runs: list[RecordedRun] = dataclasses.field(default_factory=list)  # Its runs, in order
+    # When the last that is known of it was written, in seconds since the recording began
     latest: float = 0.0
+    # What could not be read, one sentence each
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -50,18 +46,7 @@ def read_process(
     *,
     in_brief: bool = False,
 ) -> ProcessRuns:
-    """Reads the events and the state of a process.
-
-    Args:
-        folder: The recording.
-        process: The process, as the names of its files have it.
-        began_ns: Wall clock when the recording began, in nanoseconds since the epoch.
-        state_of_open: Returns how a run stands that has not ended.
-        in_brief: Whether the steps are left out if every run has ended.
-
-    Raises:
-        NewerSchemaError: A newer otel-quant has written a file.
-    """
+    """Reads the events and the state of a process."""
     found = ProcessRuns()
     reading: dict[str, _OpenRun] = {}
     path = layout.events_path(folder, process)

@@ -56,20 +56,7 @@ _LAST_RECORD: Final = f'{_RECORD}"End"\n'
 
 
 def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
-    """Reads a profile.
-
-    Args:
-        path: The file.
-        in_brief: Whether the steps are left out if the run has ended.
-
-    Returns:
-        A recording with one run and no curve. Its last reading is that of the file beside it, if
-        there is one.
-
-    Raises:
-        OSError: It cannot be read.
-        NotARecordingError: It is no profile, or ends before its first record.
-    """
+    """Reads a profile."""
     text = path.read_bytes().decode("utf-8", "replace")
     try:
         profile = parse(_ends_of(text) if in_brief else text)

@@ -27,23 +27,7 @@ _LAUNCHER: Final = "launcher"
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
-    """Reads a recording.
-
-    Args:
-        path: Its folder, or a ``quark_profile.yaml``: ours or Quark's own, complete or not.
-        ending: How the program ended, where the manifest does not say so: the disk may be full.
-        in_brief: Whether to leave out what a list of many runs does without: of a process whose runs
-            have ended the steps and checkpoints, and every curve but the launcher's. Of that one
-            bucket is enough, with the highest values and the totals of the whole.
-
-    Returns:
-        The recording; of one that is being made, what is known so far.
-
-    Raises:
-        OSError: The path does not exist or cannot be read.
-        NotARecordingError: It is neither.
-        NewerSchemaError: A newer otel-quant has written it.
-    """
+    """Reads a recording."""
     if path.is_dir():
         return _read_folder(path, ending, in_brief)
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it

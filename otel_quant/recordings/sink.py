@@ -72,16 +72,7 @@ class _OpenStep:
 
 
 class RecordingSink(Sink):
-    """Writes the files of this process. They are made when its first run begins, and stay open.
-
-    Args:
-        folder: The recording.
-        figures: The figures of the resources.
-        ids_of: Returns the identifiers of the span of a step, a costed model or the run; None
-            without one.
-        takes_curve: Whether this process takes the curve.
-        interval: Seconds between two samples.
-    """
+    """Writes the files of this process. They are made when its first run begins, and stay open."""
 
     name = "recording"
 

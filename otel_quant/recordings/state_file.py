@@ -23,11 +23,7 @@ _SAMPLES: Final = '"samples":'
 
 
 class StateFile:
-    """Writes the file. It is made with the first write.
-
-    Args:
-        path: Path of the file.
-    """
+    """Writes the file. It is made with the first write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,19 +39,7 @@ class StateFile:
         attributes: Mapping[str, Any],
         steps: Sequence[tuple[int, int, int | None]],
     ) -> None:
-        """Writes everything.
-
-        Args:
-            run: Identifier of the run.
-            time_ns: Wall clock of the reading, in nanoseconds since the epoch.
-            clock_ns: Its monotonic clock, in nanoseconds.
-            attributes: Its figures.
-            steps: For each open step its index, its samples and how many it will consume. The
-                outermost are left out if they do not all fit into a page.
-
-        Raises:
-            OSError: It could not be written.
-        """
+        """Writes everything."""
         head = as_json(
             {
                 "schema": SCHEMA,
@@ -78,18 +62,7 @@ class StateFile:
         self._length, self._places = len(data), places
 
     def count(self, index: int, samples: int) -> bool:
-        """Writes the samples of one step over.
-
-        Args:
-            index: The step.
-            samples: Samples that it has consumed.
-
-        Returns:
-            False if the file does not have the step: it has to be written whole.
-
-        Raises:
-            OSError: It could not be written.
-        """
+        """Writes the samples of one step over."""
         place = self._places.get(index)
         if place is None or self._file is None:
             return False

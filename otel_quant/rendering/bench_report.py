@@ -17,13 +17,7 @@ _SPARE: Final = ("largest difference", "IQR", "to compile", "to quantize", "rati
 
 
 def bench_report(result: BenchResult, form: str, width: int | None = None) -> Iterator[str]:
-    """Renders a result, piece by piece.
-
-    Args:
-        result: What was measured.
-        form: ``table``, ``markdown``, ``csv`` or ``json``.
-        width: Columns of the terminal; None for any width.
-    """
+    """Renders a result, piece by piece."""
     if form == "json":
         yield result.to_json()
     elif form == "csv":

@@ -40,12 +40,7 @@ _SEEN: Final = 0.01
 
 
 def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
-    """Yields what is printed of a comparison.
-
-    Args:
-        comparison: The comparison.
-        verdict: What the gate says; None without limits.
-    """
+    """Yields what is printed of a comparison."""
     if verdict is not None:
         yield from _gate(comparison, verdict)
     yield Facts(tuple(_sides(comparison)))

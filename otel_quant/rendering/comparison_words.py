@@ -107,12 +107,7 @@ def _fact_value_text(fact: FactDifference, value: Value) -> str:
 
 
 def check_text(check: Check, side: int) -> str:
-    """Returns what a check says, in one line.
-
-    Args:
-        check: The check.
-        side: Number of its side, from 0.
-    """
+    """Returns what a check says, in one line."""
     limit = check.limit
     if limit is None:
         return f"{check.outcome}: {check.side.name}: {check.why}"
@@ -167,12 +162,7 @@ def outcome_text(verdict: Verdict) -> str:
 
 
 def verdict_text(verdict: Verdict, numbers: Mapping[str, int]) -> str:
-    """Returns a verdict in one line: the outcome, and the first of the checks that led to it.
-
-    Args:
-        verdict: The verdict.
-        numbers: Number of each side, by its name.
-    """
+    """Returns a verdict in one line: the outcome, and the first of the checks that led to it."""
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     if verdict.outcome == "within":
         return f"within the limits: {counted(len(led), 'check')}"

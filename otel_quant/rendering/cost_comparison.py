@@ -12,21 +12,14 @@ Change = Literal["ratio", "difference", "points"]
 
 
 class Difference(NamedTuple):
-    """One figure of two models.
+    """One figure of two models."""
 
-    Attributes:
-        key: Its name in JSON.
-        heading: Its name in tables.
-        before: The first model's.
-        after: The other's.
-        change: How the two are best compared: as a ratio, a difference of counts, or, of
-            shares, a difference in percentage points.
-    """
-
-    key: str
-    heading: str
-    before: float
-    after: float
+    key: str  # Its name in JSON
+    heading: str  # Its name in tables
+    before: float  # The first model's
+    after: float  # The other's
+    # How the two are best compared: as a ratio, a difference of counts, or, of shares, a
+    # difference in percentage points
     change: Change
 
     @property

@@ -32,25 +32,14 @@ SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] =
 
 
 class Listing(NamedTuple, Generic[_Row]):
-    """The lines of one kind, and what each has in columns.
+    """The lines of one kind, and what each has in columns."""
 
-    Attributes:
-        columns: The first is the line's name.
-        costs: A line each; the first field is the name.
-        left: Columns, from the first, that tables align to the left.
-    """
-
-    columns: Sequence[Column[_Row]]
-    costs: Sequence[_Row]
-    left: int = 1
+    columns: Sequence[Column[_Row]]  # The first is the line's name
+    costs: Sequence[_Row]  # A line each; the first field is the name
+    left: int = 1  # Columns, from the first, that tables align to the left
 
     def rows(self, top: int | None, shown: Callable[[Cell, bool], _Text]) -> Rows[_Row, _Text]:
-        """Returns the first lines, all for None, as rows of cells.
-
-        Args:
-            top: How many.
-            shown: What to make of a cell, given whether it is a share.
-        """
+        """Returns the first lines, all for None, as rows of cells."""
         return Rows(self.columns, self.costs[:top], shown)
 
 
@@ -85,14 +74,7 @@ class Rows(Generic[_Row, _Text]):
 def listing(
     model: ModelCost, by: str, sort: str | None, *, indented: bool = True
 ) -> Listing[NodeCost] | Listing[GroupCost] | Listing[TensorCost]:
-    """Returns what a report lists of a model.
-
-    Args:
-        model: The model.
-        by: ``node``, ``op``, ``module`` or ``tensor``.
-        sort: What comes first; None for what is usual: operators and nodes with most MACs.
-        indented: Modules have their own names, indented, instead of whole paths.
-    """
+    """Returns what a report lists of a model."""
     if by == "node":
         return Listing(node_columns(model), in_order(model.nodes, sort or "macs"), 2)
     if by == "op":

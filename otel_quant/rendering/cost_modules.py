@@ -19,13 +19,7 @@ def modules_of(
     nodes: Sequence[NodeCost],
     sort_key: Callable[[NodeCost | GroupCost], tuple[int, ...]] | None = None,
 ) -> Iterator[GroupCost]:
-    """Yields modules with the sums of all nodes in them, each behind the one around it.
-
-    Args:
-        nodes: In order of execution.
-        sort_key: What modules of one parent are sorted by, largest first; None for the order of
-            execution.
-    """
+    """Yields modules with the sums of all nodes in them, each behind the one around it."""
     members: dict[str, list[NodeCost]] = {}
     children: dict[str, list[str]] = {"": []}
     for node in nodes:

@@ -32,54 +32,30 @@ _LINE_DEPTH: Final = 4
 
 
 class Choices(NamedTuple):
-    """What the user wants to see.
+    """What the user wants to see."""
 
-    Attributes:
-        by: ``node``, ``op``, ``module``, ``tensor``, ``total`` or ``comparison``; None for what the format shows
-            unasked.
-        sort: ``macs``, ``memory``, ``params`` or ``order``; None likewise.
-        top: How many nodes or operators; None for all.
-        compared: Whether models after the first are compared with it.
-    """
-
+    # ``node``, ``op``, ``module``, ``tensor``, ``total`` or ``comparison``; None for what the
+    # format shows unasked
     by: str | None = None
-    sort: str | None = None
-    top: int | None = None
-    compared: bool = True
+    sort: str | None = None  # ``macs``, ``memory``, ``params`` or ``order``; None likewise
+    top: int | None = None  # How many nodes or operators; None for all
+    compared: bool = True  # Whether models after the first are compared with it
 
 
 def report(models: Sequence[ModelCost], form: str, choices: Choices) -> Iterator[str]:
-    """Renders costs, piece by piece: a model may have many nodes.
-
-    Args:
-        models: At least one.
-        form: ``table``, ``markdown``, ``csv`` or ``json``.
-        choices: What to show.
-
-    Returns:
-        Pieces of a text that ends with a line break.
-    """
+    """Renders costs, piece by piece: a model may have many nodes."""
     return _FORMATS[form](models, choices)
 
 
 class _Section(NamedTuple):
-    """A table with a heading, for any renderer.
+    """A table with a heading, for any renderer."""
 
-    Attributes:
-        heading: What it is.
-        header: Names of the columns; empty for pairs of name and value.
-        rows: Cells.
-        left: Columns, from the first, aligned to the left.
-        note: What to say below; may be empty.
-        intro: Lines to begin with.
-    """
-
-    heading: str
-    header: Sequence[str]
-    rows: Iterable[Sequence[str]]
-    left: int = 1
-    note: str = ""
-    intro: Sequence[str] = ()
+    heading: str  # What it is
+    header: Sequence[str]  # Names of the columns; empty for pairs of name and value
+    rows: Iterable[Sequence[str]]  # Cells
+    left: int = 1  # Columns, from the first, aligned to the left
+    note: str = ""  # What to say below; may be empty
+    intro: Sequence[str] = ()  # Lines to begin with
 
 
 _LISTED: Final = {

@@ -12,28 +12,17 @@ Cell: TypeAlias = str | int | float | None
 
 
 class GroupCost(NamedTuple):
-    """What several nodes cost together: those of one operator, or of one module.
+    """What several nodes cost together: those of one operator, or of one module."""
 
-    Attributes:
-        name: The operator, or the module's path with slashes.
-        nodes: How many there are.
-        macs: Sum of those that are known; None if none is.
-        backward_macs: Likewise.
-        memory_bytes: Likewise.
-        params: Elements of their constants.
-        intensity: MACs per byte moved, of the nodes of which both are known; None if there are
-            none.
-        depth: Modules around it; 0 for an operator.
-    """
-
-    name: str
-    nodes: int
-    macs: int | None
-    backward_macs: int | None
-    memory_bytes: int | None
-    params: int
+    name: str  # The operator, or the module's path with slashes
+    nodes: int  # How many there are
+    macs: int | None  # Sum of those that are known; None if none is
+    backward_macs: int | None  # Likewise
+    memory_bytes: int | None  # Likewise
+    params: int  # Elements of their constants
+    # MACs per byte moved, of the nodes of which both are known; None if there are none
     intensity: float | None
-    depth: int = 0
+    depth: int = 0  # Modules around it; 0 for an operator
 
     @property
     def label(self) -> str:
@@ -60,19 +49,12 @@ _Row_contra = TypeVar("_Row_contra", contravariant=True)
 
 
 class Column(NamedTuple, Generic[_Row_contra]):
-    """One column.
+    """One column."""
 
-    Attributes:
-        key: Its name in CSV.
-        heading: Its name in tables.
-        value: Computes its cell; None for what is not known.
-        share: The cell is a share, 0 to 1.
-    """
-
-    key: str
-    heading: str
-    value: Callable[[_Row_contra], Cell]
-    share: bool = False
+    key: str  # Its name in CSV
+    heading: str  # Its name in tables
+    value: Callable[[_Row_contra], Cell]  # Computes its cell; None for what is not known
+    share: bool = False  # The cell is a share, 0 to 1
 
 
 def shape_text(shape: Sequence[int | None] | None) -> str | None:

@@ -12,20 +12,13 @@ from otel_quant.rendering.table import printable, table
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; its first columns and its last one are texts, the others numbers.
+    """A table; its first columns and its last one are texts, the others numbers."""
 
-    Attributes:
-        header: Names of the columns.
-        units: Their units; empty for a column without one.
-        rows: Cells, as many in each row as in the header.
-        left: How many first columns are texts.
-        spare: Columns that a narrow terminal does without, those that are left out first before others.
-    """
-
-    header: tuple[str, ...]
-    units: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: int = 1
+    header: tuple[str, ...]  # Names of the columns
+    units: tuple[str, ...]  # Their units; empty for a column without one
+    rows: tuple[tuple[str, ...], ...]  # Cells, as many in each row as in the header
+    left: int = 1  # How many first columns are texts
+    # Columns that a narrow terminal does without, those that are left out first before others
     spare: tuple[str, ...] = ()
 
     def without(self, name: str) -> Table:
@@ -46,15 +39,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with their values.
+    """Names with their values."""
 
-    Attributes:
-        rows: Pairs of name and value.
-        title: What they are about; may be empty.
-    """
-
-    rows: tuple[tuple[str, str], ...]
-    title: str = ""
+    rows: tuple[tuple[str, str], ...]  # Pairs of name and value
+    title: str = ""  # What they are about; may be empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +56,7 @@ Part: TypeAlias = Table | Facts | Lines
 
 
 def as_text(parts: Iterable[Part], width: int | None = None) -> str:
-    """Lays out parts for a terminal, with an empty line between two.
-
-    Args:
-        parts: The parts.
-        width: Columns of the terminal, for which tables are made narrower where they can be; None for
-            any width.
-    """
+    """Lays out parts for a terminal, with an empty line between two."""
     return "\n".join(_text(part, width) for part in parts)
 
 

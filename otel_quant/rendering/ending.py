@@ -17,14 +17,7 @@ _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
 
 def ending_lines(ending: Ending) -> list[str]:
-    """Returns what is to be said of an ending; nothing of a program that ended well.
-
-    Args:
-        ending: How the program ended.
-
-    Returns:
-        Lines without line breaks: the first says what happened, the others are indented.
-    """
+    """Returns what is to be said of an ending; nothing of a program that ended well."""
     if not is_worth_telling(ending):
         return []
     facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
@@ -35,20 +28,12 @@ def ending_lines(ending: Ending) -> list[str]:
 
 
 def is_worth_telling(ending: Ending) -> bool:
-    """Returns whether there is more to say than an exit code.
-
-    Args:
-        ending: How the program ended.
-    """
+    """Returns whether there is more to say than an exit code."""
     return bool(ending.signal or ending.process or ending.open_steps or ending.error)
 
 
 def headline(ending: Ending) -> str:
-    """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``.
-
-    Args:
-        ending: How the program ended.
-    """
+    """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
     if ending.process is not None:
         by = f" was killed by {ending.process_signal}" if ending.process_signal else " died"
         what = f"{cut(ending.process, _LONGEST)}{by}; the program {_exit(ending)}"
@@ -64,11 +49,7 @@ def headline(ending: Ending) -> str:
 
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
-    """Yields what is known beside that, each with its name, without the advice.
-
-    Args:
-        ending: How the program ended.
-    """
+    """Yields what is known beside that, each with its name, without the advice."""
     if ending.evidence is not None:
         name = _CERTAIN.get(ending.out_of_memory or "", "because")
         yield name, cut(ending.evidence, _LONGEST)

@@ -17,12 +17,7 @@ _GROWTHS: Final = (
 
 
 def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
-    """Returns the attributes of a step's forecast: the newest of one that is open, else the warning.
-
-    Args:
-        run: The run.
-        step: One of its steps.
-    """
+    """Returns the attributes of a step's forecast: the newest of one that is open, else the warning."""
     last = run.last
     if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
         return last.attributes
@@ -30,21 +25,13 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
 
 
 def time_left(attributes: Mapping[str, Any]) -> str:
-    """Returns the time until the last sample; empty if it is not known.
-
-    Args:
-        attributes: What :func:`forecast_of` has returned.
-    """
+    """Returns the time until the last sample; empty if it is not known."""
     left = attributes.get(semconv.FORECAST_TIME_LEFT)
     return f"about {duration_text(left)} left" if isinstance(left, int | float) else ""
 
 
 def exceeded(attributes: Mapping[str, Any]) -> str:
-    """Returns a forecast above the limit; empty if there is none.
-
-    Args:
-        attributes: What :func:`forecast_of` has returned.
-    """
+    """Returns a forecast above the limit; empty if there is none."""
     for what, name, of_limit in _GROWTHS:
         at_end, limit = attributes.get(name), attributes.get(of_limit)
         if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
@@ -56,11 +43,7 @@ def exceeded(attributes: Mapping[str, Any]) -> str:
 
 
 def forecast_lines(recording: Recording) -> list[str]:
-    """Returns a line for each step whose forecast is above the limit, or that has time left.
-
-    Args:
-        recording: The recording.
-    """
+    """Returns a line for each step whose forecast is above the limit, or that has time left."""
     lines: list[str] = []
     for run in recording.runs:
         for step in run.steps:

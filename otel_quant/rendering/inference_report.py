@@ -31,14 +31,7 @@ _Value = TypeVar("_Value")
 
 
 def report(result: InferenceResult, form: str, top: int, width: int | None = None) -> Iterator[str]:
-    """Renders a result, piece by piece.
-
-    Args:
-        result: What was measured.
-        form: ``table``, ``markdown``, ``csv`` or ``json``.
-        top: Nodes of each model in tables for people; the others have each kernel.
-        width: Columns of the terminal; None for any width.
-    """
+    """Renders a result, piece by piece."""
     if form == "json":
         yield result.to_json()
     elif form == "csv":
@@ -82,17 +75,11 @@ def parts(result: InferenceResult, top: int) -> Iterator[Part]:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Words for what a runtime runs.
+    """Words for what a runtime runs."""
 
-    Attributes:
-        node: Heading of what kernels belong to.
-        more: One of those.
-        kernels: Heading of their number.
-    """
-
-    node: str
-    more: str
-    kernels: str
+    node: str  # Heading of what kernels belong to
+    more: str  # One of those
+    kernels: str  # Heading of their number
 
 
 def unit_of(result: InferenceResult) -> Unit:
@@ -396,13 +383,7 @@ def findings_text(model: ModelResult) -> Sequence[str]:
 
 
 def sentences(model: ModelResult, most: int) -> tuple[Sequence[tuple[str, str]], int]:
-    """Returns what went wrong, what took longest first, and how many more findings there are.
-
-    Args:
-        model: The model.
-        most: Sentences at most; each has its source, and stands for all that are so for the same
-            reason.
-    """
+    """Returns what went wrong, what took longest first, and how many more findings there are."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)

@@ -20,14 +20,7 @@ def markdown_text(text: str) -> str:
 def markdown_lines(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
 ) -> Iterator[str]:
-    """Lays out a table of GitHub's Markdown, a line at a time.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells, as many in each row as in the header.
-        left: Number of first columns that are aligned to the left; the others are aligned to the
-            right.
-    """
+    """Lays out a table of GitHub's Markdown, a line at a time."""
     yield f"| {' | '.join(map(markdown_text, header))} |\n"
     rule = ("---" if index < left else "---:" for index in range(len(header)))
     yield f"| {' | '.join(rule)} |\n"

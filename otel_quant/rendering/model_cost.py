@@ -15,17 +15,7 @@ _PRECISION: Final = "precision."
 
 
 def with_ratios(costs: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
-    """Returns costs, each quantized model with the ratio of its sizes to those of its float model.
-
-    Args:
-        costs: The entries of a profile's ``onnx_model_cost``, in order: the last float model
-            before a quantized one is the one that it was made from.
-
-    Returns:
-        The same entries; those of quantized models with ``size_ratio`` and
-        ``weight_bytes_ratio`` (shares: 0.25 is a quarter of the float model's), where both sizes
-        are known.
-    """
+    """Returns costs, each quantized model with the ratio of its sizes to those of its float model."""
     found: list[dict[str, object]] = []
     before: Mapping[str, object] = {}
     for cost in costs:
@@ -42,14 +32,7 @@ def with_ratios(costs: Sequence[Mapping[str, object]]) -> list[dict[str, object]
 
 
 def cost_facts(cost: Mapping[str, object]) -> Facts:
-    """Returns the cost of one model, with one row for each figure.
-
-    Args:
-        cost: An entry of :func:`with_ratios`: bytes, counts, and shares from 0 to 1.
-
-    Returns:
-        The rows. A key that this version does not know is shown unchanged.
-    """
+    """Returns the cost of one model, with one row for each figure."""
     heading = cost.get("role") or cost.get("path") or "model"
     hidden = {"role", *(key + _RATIO for key in _SIZES)}
     rows = []

@@ -23,13 +23,7 @@ _NONE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
 def as_json(
     profiles: Mapping[str, Profile], recordings: Mapping[str, Mapping[str, object]] = _NONE
 ) -> str:
-    """Returns profiles as JSON.
-
-    Args:
-        profiles: Each with the name of its file.
-        recordings: What is known of the recording that a profile is of, by the same name; one
-            without a profile has no run.
-    """
+    """Returns profiles as JSON."""
     documents: list[dict[str, object]] = []
     for name, profile in profiles.items():
         steps = steps_of(profile.records)
@@ -74,11 +68,7 @@ def _finite(value: object) -> object:
 
 
 def as_csv(profiles: Mapping[str, Profile]) -> str:
-    """Returns the steps of profiles as CSV; what is known of a run is on each of its steps.
-
-    Args:
-        profiles: Each with the name of its file.
-    """
+    """Returns the steps of profiles as CSV; what is known of a run is on each of its steps."""
     rows: list[dict[str, object]] = []
     for name, profile in profiles.items():
         steps = steps_of(profile.records)

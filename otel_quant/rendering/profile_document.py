@@ -54,26 +54,12 @@ _LIMITS: Final[Mapping[str, str]] = {
 
 
 def parts_of(profile: Profile, most_steps: int | None = None) -> list[Part]:
-    """Returns the parts that are printed of a profile.
-
-    Args:
-        profile: The profile.
-        most_steps: Steps in the table: those that did not end well, then the longest; None for all.
-    """
+    """Returns the parts that are printed of a profile."""
     return list(_parts(profile, most_steps))
 
 
 def run_facts(profile: Profile) -> Record:
-    """Returns what is known of a run; of one without an End, the memory that its records show.
-
-    Args:
-        profile: The profile.
-
-    Returns:
-        The keys of the sections ``run`` and ``run_end``; none if the profile has neither. Where
-        ``tree_peak_memory_source`` is ``checkpoints`` or ``last reading``, the peak may have been
-        higher.
-    """
+    """Returns what is known of a run; of one without an End, the memory that its records show."""
     facts = dict(profile.run)
     seen, source = highest(profile.records, MEMORY, PEAK), "checkpoints"
     later = number(profile.last_reading or {}, PEAK)

@@ -19,18 +19,7 @@ def report(
     most_steps: int | None = None,
     width: int | None = None,
 ) -> str:
-    """Renders profiles and recordings.
-
-    Args:
-        shown: At least one, by the name of its file or folder.
-        form: ``table``, ``markdown``, ``json`` or ``csv``.
-        most_steps: Steps of one profile in a form for people, those that did not end well and the
-            longest; None for all.
-        width: Columns of the terminal; None for any width.
-
-    Returns:
-        Text that ends with a line break.
-    """
+    """Renders profiles and recordings."""
     if form == "table":
         return as_text(_parts(shown, most_steps), width)
     if form == "markdown":

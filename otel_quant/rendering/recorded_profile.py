@@ -40,11 +40,7 @@ _OF_RUN: Final = {
 
 
 def profiles_of(recording: Recording) -> dict[str, Profile]:
-    """Returns each run of a recording as a profile, by a name that no two of them share.
-
-    Args:
-        recording: The recording.
-    """
+    """Returns each run of a recording as a profile, by a name that no two of them share."""
     found: dict[str, Profile] = {}
     for run in recording.runs:
         rank = f", rank {run.rank}" if run.rank is not None else ""

@@ -24,10 +24,6 @@ def csv_lines(
 
     Texts may come from untrusted files: control characters are escaped, and an apostrophe is put
     before a text that a spreadsheet would run as a formula.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells; None for an unknown value, which leaves the cell empty.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

@@ -37,23 +37,14 @@ Value: TypeAlias = Callable[[Profile, Step], object]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure of a step.
+    """One figure of a step."""
 
-    Attributes:
-        key: Its name in JSON and CSV.
-        heading: Its name in the table; empty if it is not in the table.
-        unit: Its unit there; empty for none.
-        value: Computes it.
-        shown: Formats it for the table.
-        unless: Key of another column; if that column is in the table, this one is left out.
-    """
-
-    key: str
-    heading: str
-    unit: str
-    value: Value
-    shown: Callable[[object], str]
-    unless: str = ""
+    key: str  # Its name in JSON and CSV
+    heading: str  # Its name in the table; empty if it is not in the table
+    unit: str  # Its unit there; empty for none
+    value: Value  # Computes it
+    shown: Callable[[object], str]  # Formats it for the table
+    unless: str = ""  # Key of another column; if that column is in the table, this one is left out
 
 
 def number(record: Record, key: str) -> float | None:

@@ -58,19 +58,7 @@ def table_lines(
     units: Sequence[str] = (),
     last_is_text: bool = True,
 ) -> Iterator[str]:
-    """Lays out a table, a line at a time: it may have many rows, most alike but for the first cell.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells, as many in each row as in the header; gone through twice, so no iterator.
-        left: Number of first columns that are aligned to the left; the others are aligned to the
-            right.
-        units: Units of the columns, for a line below the names; empty for no such line.
-        last_is_text: Whether the last column is aligned to the left too.
-
-    Yields:
-        Lines with line breaks; two blanks separate the cells.
-    """
+    """Lays out a table, a line at a time: it may have many rows, most alike but for the first cell."""
     head = (header, units) if units else (header,)
     first = 0
     others = [0] * (len(header) - 1)

@@ -22,11 +22,7 @@ _DIGITS: Final = 3
 
 @contextmanager
 def binary_sizes(is_binary: bool) -> Iterator[None]:
-    """Makes sizes within it binary (``16.0 GiB``): what was asked in GiB is answered in GiB.
-
-    Args:
-        is_binary: False leaves them as they are.
-    """
+    """Makes sizes within it binary (``16.0 GiB``): what was asked in GiB is answered in GiB."""
     token = _IS_BINARY.set(is_binary or _IS_BINARY.get())
     try:
         yield
@@ -38,9 +34,6 @@ def size(number: float) -> str:
     """Returns bytes with a unit and three digits: ``7.53 GB``.
 
     The unit is decimal, except within :func:`binary_sizes`.
-
-    Args:
-        number: Bytes; may be negative.
     """
     names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
     position, left = 0, abs(float(number))

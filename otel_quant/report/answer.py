@@ -36,36 +36,22 @@ _MOST_PATHS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A figure beside its limit.
+    """A figure beside its limit."""
 
-    Attributes:
-        name: What it is.
-        value: The figure with its unit.
-        of_limit: The limit and the share, in words; empty if the limit is not known.
-        share: Share of the limit, 0 to 1; None if the limit is not known.
-    """
-
-    name: str
-    value: str
-    of_limit: str = ""
-    share: float | None = None
+    name: str  # What it is
+    value: str  # The figure with its unit
+    of_limit: str = ""  # The limit and the share, in words; empty if the limit is not known
+    share: float | None = None  # Share of the limit, 0 to 1; None if the limit is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What stands first.
+    """What stands first."""
 
-    Attributes:
-        outcome: How it ended, one sentence without its full stop.
-        is_bad: Whether it did not end well.
-        sentences: The rest, most important first.
-        meters: Peaks beside their limits.
-    """
-
-    outcome: str
-    is_bad: bool
-    sentences: tuple[str, ...]
-    meters: tuple[Meter, ...]
+    outcome: str  # How it ended, one sentence without its full stop
+    is_bad: bool  # Whether it did not end well
+    sentences: tuple[str, ...]  # The rest, most important first
+    meters: tuple[Meter, ...]  # Peaks beside their limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +65,7 @@ class _MemoryPeak:
 
 
 def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Chart]) -> Answer:
-    """Returns the answer.
-
-    Args:
-        recording: The recording.
-        subject: The process whose steps are shown; None if there is none.
-        charts: The charts, for the peaks that they mark.
-    """
+    """Returns the answer."""
     peak = _memory_peak(recording, subject, charts)
     meters = list(_meters(recording, peak, charts))
     return Answer(

@@ -17,23 +17,14 @@ ROWS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A step with its place.
+    """A step with its place."""
 
-    Attributes:
-        step: The step.
-        run: Its run.
-        depth: Steps around it.
-        row: Row of its band, from 0; a step beside another of its depth has a further row.
-        end: When it ended; of an open step the end of what is known.
-        path: Names of the steps around it and its own, outermost first.
-    """
-
-    step: RecordedStep
-    run: RecordedRun
-    depth: int
-    row: int
-    end: float
-    path: tuple[str, ...]
+    step: RecordedStep  # The step
+    run: RecordedRun  # Its run
+    depth: int  # Steps around it
+    row: int  # Row of its band, from 0; a step beside another of its depth has a further row
+    end: float  # When it ended; of an open step the end of what is known
+    path: tuple[str, ...]  # Names of the steps around it and its own, outermost first
 
     @property
     def duration(self) -> float:
@@ -47,12 +38,7 @@ class ShownStep:
 
 
 def shown_steps(runs: Iterable[RecordedRun], until: float) -> list[ShownStep]:
-    """Returns the steps of runs in order of time, each in a row of its own at its time.
-
-    Args:
-        runs: The runs of one process.
-        until: End of what is known, for open steps; seconds since the recording began.
-    """
+    """Returns the steps of runs in order of time, each in a row of its own at its time."""
     shown: list[ShownStep] = []
     free_from: list[float] = []
     for run in runs:
@@ -73,11 +59,7 @@ def shown_steps(runs: Iterable[RecordedRun], until: float) -> list[ShownStep]:
 
 
 def most_telling(steps: Sequence[ShownStep]) -> list[ShownStep]:
-    """Returns the steps to show: those that did not end well, then the longest, in their order.
-
-    Args:
-        steps: All of them.
-    """
+    """Returns the steps to show: those that did not end well, then the longest, in their order."""
     if len(steps) <= MOST_STEPS:
         return list(steps)
     ranked = sorted(

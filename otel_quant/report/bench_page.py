@@ -16,17 +16,12 @@ from otel_quant.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class BenchPart:
-    """What is shown of a result.
+    """What is shown of a result."""
 
-    Attributes:
-        table: The variants side by side; None if the file of the result cannot be read.
-        notes: What numbers cannot say.
-        settings: How they were measured.
-    """
-
+    # The variants side by side; None if the file of the result cannot be read
     table: PageTable | None
-    notes: tuple[str, ...]
-    settings: FactList
+    notes: tuple[str, ...]  # What numbers cannot say
+    settings: FactList  # How they were measured
 
 
 def render(result: BenchResult) -> str:

@@ -24,76 +24,45 @@ _LONGEST_LABEL: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of a chart.
+    """One series of a chart."""
 
-    Attributes:
-        label: Its name.
-        values: One value for each time of the chart; None where nothing was read.
-        style: How it is drawn.
-    """
-
-    label: str
-    values: Values
-    style: Style = "main"
+    label: str  # Its name
+    values: Values  # One value for each time of the chart; None where nothing was read
+    style: Style = "main"  # How it is drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A level that is drawn across a chart.
+    """A level that is drawn across a chart."""
 
-    Attributes:
-        label: What it is.
-        value: Its value.
-    """
-
-    label: str
-    value: float
+    label: str  # What it is
+    value: float  # Its value
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point with a label.
+    """A point with a label."""
 
-    Attributes:
-        label: What it is.
-        time: Seconds since the recording began.
-        value: Its value.
-    """
-
-    label: str
-    time: float
-    value: float
+    label: str  # What it is
+    time: float  # Seconds since the recording began
+    value: float  # Its value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart over the time of a recording.
+    """A chart over the time of a recording."""
 
-    Attributes:
-        id: Identifier in the page.
-        title: What it shows.
-        unit: Unit of its values.
-        times: Seconds since the recording began, ascending.
-        series: Its series; stacked ones from the bottom.
-        limit: The limit in force.
-        mark: Its highest value.
-        summary: What it shows in one sentence, for who cannot see it.
-        note: What has to be known to read it.
-        every: Seconds of one bucket; None if the times are not evenly spaced.
-        is_large: Whether it is the page's main chart, with the names of the steps.
-    """
-
-    id: str
-    title: str
-    unit: Unit
-    times: Sequence[float]
-    series: tuple[Series, ...]
-    limit: Line | None = None
-    mark: Mark | None = None
-    summary: str = ""
-    note: str = ""
-    every: float | None = None
-    is_large: bool = False
+    id: str  # Identifier in the page
+    title: str  # What it shows
+    unit: Unit  # Unit of its values
+    times: Sequence[float]  # Seconds since the recording began, ascending
+    series: tuple[Series, ...]  # Its series; stacked ones from the bottom
+    limit: Line | None = None  # The limit in force
+    mark: Mark | None = None  # Its highest value
+    summary: str = ""  # What it shows in one sentence, for who cannot see it
+    note: str = ""  # What has to be known to read it
+    every: float | None = None  # Seconds of one bucket; None if the times are not evenly spaced
+    is_large: bool = False  # Whether it is the page's main chart, with the names of the steps
 
     @property
     def top(self) -> float:

@@ -39,13 +39,7 @@ _Highest: TypeAlias = Callable[[_Span, _Span], float | None]
 def comparison_charts(
     names: tuple[str, str], runs: tuple[ComparedRun, ComparedRun], time: CommonTime
 ) -> list[Chart]:
-    """Returns the charts of the levels that a run has, memory first.
-
-    Args:
-        names: Names of the two sides.
-        runs: A run of each.
-        time: Their common axis.
-    """
+    """Returns the charts of the levels that a run has, memory first."""
     levels = [dict(_levels(run)) for run in runs]
     charts: list[Chart] = []
     for name in sorted({**levels[0], **levels[1]}, key=lambda each: (each != series.MEMORY, each)):

@@ -62,12 +62,7 @@ def _unit(rows: Sequence[FigureRow]) -> _Unit:
 
 
 def render(comparison: Comparison, verdict: Verdict | None) -> str:
-    """Returns the page of a comparison: it needs no network.
-
-    Args:
-        comparison: The comparison.
-        verdict: What the gate says; None without limits.
-    """
+    """Returns the page of a comparison: it needs no network."""
     base, new = comparison.sides[0], comparison.sides[-1]
     runs = _median_run(base), _median_run(new)
     time = common_time(*runs)

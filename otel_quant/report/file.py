@@ -7,18 +7,7 @@ from pathlib import Path
 
 
 def write(target: Path, html: str) -> int:
-    """Writes a page whole or not at all: a reader never sees a part of it.
-
-    Args:
-        target: Its path; what is there is replaced.
-        html: The page.
-
-    Returns:
-        Its size, in bytes.
-
-    Raises:
-        OSError: It could not be written; what was there is as before.
-    """
+    """Writes a page whole or not at all: a reader never sees a part of it."""
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     data = html.encode("utf-8", "backslashreplace")
     try:

@@ -23,43 +23,30 @@ report of any run stays small."""
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The highest value of a level, exactly as it was read.
+    """The highest value of a level, exactly as it was read."""
 
-    Attributes:
-        value: The value.
-        time: When it was read, in seconds since the recording began.
-    """
-
-    value: float
-    time: float
+    value: float  # The value
+    time: float  # When it was read, in seconds since the recording began
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Curves as columns.
+    """Curves as columns."""
 
-    Attributes:
-        start: When the first bucket begins, in seconds since the recording began.
-        every: Seconds of one bucket.
-        count: Number of buckets.
-        lowest: Lowest value of each level in each bucket; None where nothing was read.
-        highest: Highest value likewise.
-        last: Last value likewise, of levels and of totals.
-        highest_at: When the highest value of a level in a bucket was read, in seconds since the recording
-            began; without those of curves that were added up.
-        peaks: Highest value of each level and when it was read.
-        parts: Number of curves that were added up.
-    """
-
-    start: float
-    every: float
-    count: int
+    start: float  # When the first bucket begins, in seconds since the recording began
+    every: float  # Seconds of one bucket
+    count: int  # Number of buckets
+    # Lowest value of each level in each bucket; None where nothing was read
     lowest: Mapping[str, Values] = field(default_factory=dict)
-    highest: Mapping[str, Values] = field(default_factory=dict)
+    highest: Mapping[str, Values] = field(default_factory=dict)  # Highest value likewise
+    # Last value likewise, of levels and of totals
     last: Mapping[str, Values] = field(default_factory=dict)
+    # When the highest value of a level in a bucket was read, in seconds since the recording
+    # began; without those of curves that were added up
     highest_at: Mapping[str, Values] = field(default_factory=dict)
+    # Highest value of each level and when it was read
     peaks: Mapping[str, Peak] = field(default_factory=dict)
-    parts: int = 1
+    parts: int = 1  # Number of curves that were added up
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -67,12 +54,7 @@ class Grid:
         return tuple(self.start + (at + 0.5) * self.every for at in range(self.count))
 
     def rate(self, name: str, until: float) -> Values:
-        """Returns how fast a total rose in each bucket, per second.
-
-        Args:
-            name: The total.
-            until: End of the recording, which may be within the last bucket.
-        """
+        """Returns how fast a total rose in each bucket, per second."""
         known_end = (until - self.start) / self.every
         rates: list[float | None] = []
         known, since = 0.0, 0
@@ -90,13 +72,6 @@ def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     """Returns curves on one axis of time, coarse enough for a chart.
 
     The launcher's curve has everything. Without one the curves of the processes are added up.
-
-    Args:
-        curves: By process.
-        began_ns: When the recording began, in nanoseconds since the epoch.
-
-    Returns:
-        None if no curve has a reading.
     """
     if LAUNCHER in curves and curves[LAUNCHER].curve.buckets:
         chosen = [curves[LAUNCHER]]

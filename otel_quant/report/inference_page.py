@@ -37,38 +37,23 @@ _MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
-    """What is shown of one model.
+    """What is shown of one model."""
 
-    Attributes:
-        path: The model.
-        problem: Why it was not measured; empty if it was.
-        between: How a run's time divides.
-        findings: Sentences with their sources.
-        tables: What ran, and the errors of tensors.
-    """
-
-    path: str
-    problem: str
-    between: str = ""
-    findings: tuple[tuple[str, str], ...] = ()
-    tables: tuple[PageTable, ...] = ()
+    path: str  # The model
+    problem: str  # Why it was not measured; empty if it was
+    between: str = ""  # How a run's time divides
+    findings: tuple[tuple[str, str], ...] = ()  # Sentences with their sources
+    tables: tuple[PageTable, ...] = ()  # What ran, and the errors of tensors
 
 
 @dataclass(frozen=True, slots=True)
 class InferencePart:
-    """What is shown of a result.
+    """What is shown of a result."""
 
-    Attributes:
-        tables: The models side by side.
-        models: Each by itself.
-        settings: How it was measured.
-        runtime: What ran the models.
-    """
-
-    tables: tuple[PageTable, ...]
-    models: tuple[ModelPart, ...]
-    settings: FactList
-    runtime: str = ""
+    tables: tuple[PageTable, ...]  # The models side by side
+    models: tuple[ModelPart, ...]  # Each by itself
+    settings: FactList  # How it was measured
+    runtime: str = ""  # What ran the models
 
 
 _DAMAGED = InferencePart(
@@ -156,15 +141,7 @@ def _model(number: int, model: ModelResult, unit: Unit) -> ModelPart:
 def page_table(
     name: str, caption: str, table: Table, left_out: int = 0, of: str = "inference"
 ) -> PageTable:
-    """Returns a table of a page, without its last column if that has nothing.
-
-    Args:
-        name: Its own part of its identifier.
-        caption: What it shows.
-        table: The table.
-        left_out: Rows that are missing already.
-        of: The section that it stands in.
-    """
+    """Returns a table of a page, without its last column if that has nothing."""
     width = len(table.header) - (not any(row[-1] for row in table.rows))
     columns = tuple(
         Column(heading, unit, is_text=i < table.left or i == len(table.header) - 1)

@@ -20,34 +20,22 @@ _LAYERS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """In which types a model's MACs execute.
+    """In which types a model's MACs execute."""
 
-    Attributes:
-        role: The model's role.
-        shares: Type, share in percent and where its part of a bar begins, in percent.
-        text: The same in words.
-    """
-
-    role: str
+    role: str  # The model's role
+    # Type, share in percent and where its part of a bar begins, in percent
     shares: tuple[tuple[str, float, float], ...]
-    text: str
+    text: str  # The same in words
 
 
 @dataclass(frozen=True, slots=True)
 class ModelsPart:
-    """What a report says of the models.
+    """What a report says of the models."""
 
-    Attributes:
-        comparison: Their figures side by side.
-        mixes: The precision mix of each.
-        layers: Tables of the heaviest layers.
-        notes: What was assumed, left out, or could not be costed.
-    """
-
-    comparison: PageTable
-    mixes: tuple[Mix, ...]
-    layers: tuple[PageTable, ...]
-    notes: tuple[str, ...]
+    comparison: PageTable  # Their figures side by side
+    mixes: tuple[Mix, ...]  # The precision mix of each
+    layers: tuple[PageTable, ...]  # Tables of the heaviest layers
+    notes: tuple[str, ...]  # What was assumed, left out, or could not be costed
 
 
 _FIGURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (

@@ -29,69 +29,39 @@ _LONGEST_LABEL: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class OutlineBand:
-    """The band of a step. Places are shares of the width, in percent.
+    """The band of a step. Places are shares of the width, in percent."""
 
-    Attributes:
-        name: The step.
-        left: Where it begins.
-        width: How wide it is.
-        row: Its row, from 0.
-        state: How it stands.
-    """
-
-    name: str
-    left: float
-    width: float
-    row: int
-    state: State
+    name: str  # The step
+    left: float  # Where it begins
+    width: float  # How wide it is
+    row: int  # Its row, from 0
+    state: State  # How it stands
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A value on an axis.
+    """A value on an axis."""
 
-    Attributes:
-        text: The value with its unit.
-        place: Where it is, in percent of the width, or of the height from the top.
-    """
-
-    text: str
-    place: float
+    text: str  # The value with its unit
+    place: float  # Where it is, in percent of the width, or of the height from the top
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A chart as paths in a box of ``WIDTH`` by ``HEIGHT``.
+    """A chart as paths in a box of ``WIDTH`` by ``HEIGHT``."""
 
-    Attributes:
-        area: The main series down to the floor; empty if there is none.
-        line: Its upper edge.
-        second: The upper edges of the series beside it.
-        limit: Height of the limit line in percent from the top; None if it is not drawn.
-        bands: The steps' bands.
-        rows: Rows of bands.
-        x_ticks: Times.
-        y_ticks: Values.
-    """
-
-    area: str
-    line: str
-    second: tuple[str, ...]
-    limit: float | None
-    bands: tuple[OutlineBand, ...]
-    rows: int
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    area: str  # The main series down to the floor; empty if there is none
+    line: str  # Its upper edge
+    second: tuple[str, ...]  # The upper edges of the series beside it
+    limit: float | None  # Height of the limit line in percent from the top; None if it is not drawn
+    bands: tuple[OutlineBand, ...]  # The steps' bands
+    rows: int  # Rows of bands
+    x_ticks: tuple[Tick, ...]  # Times
+    y_ticks: tuple[Tick, ...]  # Values
 
 
 def outline_of(chart: Chart, steps: Sequence[ShownStep], until: float) -> Outline:
-    """Returns the outline of a chart.
-
-    Args:
-        chart: The chart.
-        steps: Steps whose bands are behind it.
-        until: Seconds at the right edge.
-    """
+    """Returns the outline of a chart."""
     main = next((each for each in chart.series if each.style == "main"), None)
     top = chart.top
     line = "" if main is None else _path(chart, main.values, until, top)

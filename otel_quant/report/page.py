@@ -27,10 +27,6 @@ def page(template: str, /, **context: Any) -> str:
 
     Every value that the template shows is escaped. A browser runs the scripts of the package and no
     other: the page names their digests and forbids everything else.
-
-    Args:
-        template: Name of a template that extends ``base.html.j2``.
-        **context: What the template shows.
     """
     style = "".join(map(_asset, _STYLES))
     scripts = [_asset(name) for name in _SCRIPTS]

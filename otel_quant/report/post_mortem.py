@@ -11,17 +11,11 @@ from otel_quant.report.tables import FactList
 
 @dataclass(frozen=True, slots=True)
 class PostMortem:
-    """The post-mortem of a program.
+    """The post-mortem of a program."""
 
-    Attributes:
-        headline: What happened.
-        facts: What is known, each with how it is known.
-        advice: What would help, most useful first.
-    """
-
-    headline: str
-    facts: FactList
-    advice: tuple[Advice, ...]
+    headline: str  # What happened
+    facts: FactList  # What is known, each with how it is known
+    advice: tuple[Advice, ...]  # What would help, most useful first
 
 
 def post_mortem_of(recording: Recording) -> PostMortem | None:

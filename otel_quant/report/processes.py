@@ -23,21 +23,13 @@ _WORST_FIRST: Final[tuple[State, ...]] = ("failed", "killed", "lost", "running",
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """One process with all its runs.
+    """One process with all its runs."""
 
-    Attributes:
-        name: In words.
-        runs: Its runs.
-        start: When the first began.
-        end: When the last ended, or the end of what is known.
-        peak: Highest memory of its tree, in bytes.
-    """
-
-    name: str
-    runs: Sequence[RecordedRun]
-    start: float
-    end: float
-    peak: float | None
+    name: str  # In words
+    runs: Sequence[RecordedRun]  # Its runs
+    start: float  # When the first began
+    end: float  # When the last ended, or the end of what is known
+    peak: float | None  # Highest memory of its tree, in bytes
 
     @property
     def seconds(self) -> float:

@@ -23,11 +23,7 @@ _MOST_PROBLEMS = 20
 
 
 def render(recording: Recording) -> str:
-    """Returns the report of a recording: one HTML page that needs no network.
-
-    Args:
-        recording: The recording.
-    """
+    """Returns the report of a recording: one HTML page that needs no network."""
     subject = subject_of(recording)
     charts = charts_of(recording, subject)
     bands = most_telling(subject.steps) if subject is not None else []

@@ -36,21 +36,13 @@ STATES: Final[dict[State, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A column of numbers.
+    """A column of numbers."""
 
-    Attributes:
-        heading: Its name.
-        unit: ``bytes`` for one that is chosen by the largest value, else the unit itself.
-        value: Computes it; None for what is not known.
-        digits: Digits after the point.
-        title: What it means.
-    """
-
-    heading: str
-    unit: str
-    value: Callable[[ShownStep], float | None]
-    digits: int = 1
-    title: str = ""
+    heading: str  # Its name
+    unit: str  # ``bytes`` for one that is chosen by the largest value, else the unit itself
+    value: Callable[[ShownStep], float | None]  # Computes it; None for what is not known
+    digits: int = 1  # Digits after the point
+    title: str = ""  # What it means
 
 
 def _of(name: str) -> Callable[[ShownStep], float | None]:
@@ -86,12 +78,7 @@ _FIGURES: Final = (
 
 
 def step_table(recording: Recording, subject: Subject) -> PageTable:
-    """Returns the table of a process's steps.
-
-    Args:
-        recording: The recording.
-        subject: The process.
-    """
+    """Returns the table of a process's steps."""
     shown = [_with_peak(each, recording) for each in most_telling(subject.steps)]
     columns = [Column("Step", is_text=True), Column("State", is_text=True)]
     cells = [

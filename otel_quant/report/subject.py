@@ -17,19 +17,12 @@ _WORST_FIRST: Final[tuple[State, ...]] = ("failed", "killed", "lost", "running",
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The process whose steps are shown, or several that ran one after another, with those steps.
+    """The process whose steps are shown, or several that ran one after another, with those steps."""
 
-    Attributes:
-        name: The process in words: ``rank 3``, ``process 4711``.
-        runs: Its runs, in the order of their starts.
-        steps: All of their steps, in order of time.
-        why: Why it is shown rather than another; empty if there is no other.
-    """
-
-    name: str
-    runs: tuple[RecordedRun, ...]
-    steps: tuple[ShownStep, ...]
-    why: str = ""
+    name: str  # The process in words: ``rank 3``, ``process 4711``
+    runs: tuple[RecordedRun, ...]  # Its runs, in the order of their starts
+    steps: tuple[ShownStep, ...]  # All of their steps, in order of time
+    why: str = ""  # Why it is shown rather than another; empty if there is no other
 
 
 def process_name(run: RecordedRun) -> str:
@@ -59,9 +52,6 @@ def subject_of(recording: Recording) -> Subject | None:
 
     Workers of another process that is recorded come after it. Processes that ran one after
     another, as a shell script starts them, are shown as one: each has done a part of the work.
-
-    Returns:
-        None if nothing has been recorded of any process.
     """
     processes = by_process(recording)
     if not processes:

@@ -27,28 +27,16 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition.
+    """A condition."""
 
-    Attributes:
-        text: As it was written.
-        name: What it is about.
-        comparison: ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
-        value: What is compared with, as it was written.
-        number: The same as a number, in the unit of the name; None if it is none.
-    """
-
-    text: str
-    name: str
-    comparison: str
-    value: str
-    number: float | None
+    text: str  # As it was written
+    name: str  # What it is about
+    comparison: str  # ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``
+    value: str  # What is compared with, as it was written
+    number: float | None  # The same as a number, in the unit of the name; None if it is none
 
     def holds(self, row: Row) -> bool:
-        """Returns whether a run fulfils it; one that lacks the value fulfils only ``!=``.
-
-        Raises:
-            ConditionError: A text is asked whether it is more, or a number is compared with a text.
-        """
+        """Returns whether a run fulfils it; one that lacks the value fulfils only ``!=``."""
         found = row.get(self.name)
         if found is None:
             return self.comparison == "!="
@@ -71,15 +59,7 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Reads a condition.
-
-    Args:
-        text: ``NAME=VALUE``, or with ``!=``, ``<``, ``<=``, ``>``, ``>=``; sizes and times may have
-            a unit, moments are dates.
-
-    Raises:
-        ConditionError: It is none.
-    """
+    """Reads a condition."""
     parts = _CONDITION.fullmatch(text)
     if parts is None:
         raise ConditionError(
@@ -92,27 +72,14 @@ def parse(text: str) -> Condition:
 
 
 def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
-    """Returns the runs of which all conditions hold.
-
-    Raises:
-        ConditionError: One cannot be held against them, or is about what none of them may have.
-    """
+    """Returns the runs of which all conditions hold."""
     for condition in conditions:
         require_name(rows, condition.name, condition.text)
     return [row for row in rows if all(condition.holds(row) for condition in conditions)]
 
 
 def require_name(rows: Sequence[Row], name: str, text: str) -> None:
-    """Makes sure that runs may have a value of a name.
-
-    Args:
-        rows: The runs.
-        name: The name.
-        text: Where it was written.
-
-    Raises:
-        ConditionError: None has one, and it is the name of nothing.
-    """
+    """Makes sure that runs may have a value of a name."""
     if rows and not is_known(name) and not any(name in row for row in rows):
         raise ConditionError(
             f"{text}: no run has {name!r}; expected a column of the list (model, status, "

@@ -37,19 +37,12 @@ TIME: Final = "time"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of the list.
+    """A column of the list."""
 
-    Attributes:
-        name: Its name in filters and in JSON.
-        heading: Its heading.
-        unit: UCUM unit, or :data:`TIME`; empty for a text.
-        brief: What it is.
-    """
-
-    name: str
-    heading: str
-    unit: str
-    brief: str
+    name: str  # Its name in filters and in JSON
+    heading: str  # Its heading
+    unit: str  # UCUM unit, or :data:`TIME`; empty for a text
+    brief: str  # What it is
 
 
 LISTED: Final = (

@@ -17,27 +17,16 @@ _PROFILE: Final = Path(layout.PROFILE).stem
 
 
 class Unreadable(NamedTuple):
-    """What could not be read.
+    """What could not be read."""
 
-    Attributes:
-        path: The recording, the profile or the folder.
-        problem: What is wrong.
-    """
-
-    path: str
-    problem: str
+    path: str  # The recording, the profile or the folder
+    problem: str  # What is wrong
 
 
 def find(tops: Sequence[str]) -> Iterator[str | Unreadable]:
     """Yields the recordings and profiles below folders, each once.
 
     A profile in a recording is the recording's. Links to folders are not followed.
-
-    Args:
-        tops: The folders; a recording or a profile itself is one as well.
-
-    Raises:
-        OSError: One of these does not exist.
     """
     seen: set[str] = set()
     for top in tops:

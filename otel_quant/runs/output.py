@@ -53,14 +53,7 @@ def cell_text(row: Row, field: Field) -> str:
 def list_text(
     rows: Sequence[Row], names: Sequence[str], format_: str, width: int | None = None
 ) -> str:
-    """Lays out runs as a table for a terminal or as Markdown.
-
-    Args:
-        rows: The runs.
-        names: What is shown beside the columns of every list.
-        format_: ``table`` or ``markdown``.
-        width: Columns of the terminal; None for any width.
-    """
+    """Lays out runs as a table for a terminal or as Markdown."""
     columns = fields_with(names)
     cells = [[cell_text(row, field) for field in columns] for row in rows]
     header = [field.heading for field in columns]
@@ -118,12 +111,7 @@ def pivot_note(of: Pivot) -> str:
 
 
 def pivot_text(of: Pivot, format_: str) -> str:
-    """Lays out a table for a terminal or as Markdown.
-
-    Args:
-        of: The table.
-        format_: ``table`` or ``markdown``.
-    """
+    """Lays out a table for a terminal or as Markdown."""
     header, cells = pivot_header(of), pivot_cells(of)
     if format_ == "markdown":
         text = "".join(markdown_lines(header, cells))

@@ -29,17 +29,11 @@ _SCALES: Final = {"By": ((10**9, "GB"), (10**6, "MB"), (1000, "kB")), "1": ((0.0
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """A cell of the heat map.
+    """A cell of the heat map."""
 
-    Attributes:
-        text: Its figure.
-        shade: How much it is, from 0, the least in the table, to 4, the most.
-        title: What it is made of.
-    """
-
-    text: str
-    shade: int
-    title: str
+    text: str  # Its figure
+    shade: int  # How much it is, from 0, the least in the table, to 4, the most
+    title: str  # What it is made of
 
 
 def render(
@@ -50,16 +44,7 @@ def render(
     folders: Sequence[str],
     where: Sequence[str],
 ) -> str:
-    """Returns a page of runs.
-
-    Args:
-        rows: The runs, in order.
-        names: What is shown beside the columns of every list.
-        table: A table of them.
-        unreadable: What could not be read.
-        folders: Below which they were looked for.
-        where: The conditions that they fulfil, as they were written.
-    """
+    """Returns a page of runs."""
     return page(
         "runs.html.j2",
         version=VERSION,

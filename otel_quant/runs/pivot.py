@@ -12,71 +12,39 @@ from otel_quant.runs.fields import ACTIVATION_SIZE, MODEL, MODEL_SIZE, STATUS, R
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the runs of one cell come to.
+    """What the runs of one cell come to."""
 
-    Attributes:
-        median: Median of their figures.
-        runs: How many they are.
-    """
-
-    median: float
-    runs: int
+    median: float  # Median of their figures
+    runs: int  # How many they are
 
 
 @dataclass(frozen=True, slots=True)
 class PivotRow:
-    """A row.
+    """A row."""
 
-    Attributes:
-        name: What its runs have in common, as a text; empty for those that have no such value.
-        beside: Figures of the model, as many as ``Pivot.beside``; None for what is not known.
-        cells: As many as there are columns; None where there is no run.
-    """
-
-    name: str
+    name: str  # What its runs have in common, as a text; empty for those that have no such value
+    # Figures of the model, as many as ``Pivot.beside``; None for what is not known
     beside: tuple[Value | None, ...]
-    cells: tuple[Cell | None, ...]
+    cells: tuple[Cell | None, ...]  # As many as there are columns; None where there is no run
 
 
 @dataclass(frozen=True, slots=True)
 class Pivot:
-    """A table of runs.
+    """A table of runs."""
 
-    Attributes:
-        of_rows: The name whose values are the rows.
-        of_columns: The name whose values are the columns.
-        value: The name of the figure in the cells.
-        beside: Names of the figures beside the rows.
-        columns: The values that are the columns, as texts.
-        rows: The rows.
-        left_out: Runs that are not in it, because they have not ended well or lack the figure.
-    """
-
-    of_rows: str
-    of_columns: str
-    value: str
-    beside: tuple[str, ...]
-    columns: tuple[str, ...]
-    rows: tuple[PivotRow, ...]
-    left_out: int
+    of_rows: str  # The name whose values are the rows
+    of_columns: str  # The name whose values are the columns
+    value: str  # The name of the figure in the cells
+    beside: tuple[str, ...]  # Names of the figures beside the rows
+    columns: tuple[str, ...]  # The values that are the columns, as texts
+    rows: tuple[PivotRow, ...]  # The rows
+    left_out: int  # Runs that are not in it, because they have not ended well or lack the figure
 
 
 def pivot(
     runs: Sequence[Row], of_rows: str, of_columns: str, value: str, *, any_status: bool = False
 ) -> Pivot:
-    """Makes a table of runs.
-
-    Args:
-        runs: The runs.
-        of_rows: The name whose values are the rows. Models of one name are told apart by their
-            sizes, which stand beside it.
-        of_columns: The name whose values are the columns.
-        value: The name of a figure; a cell is the median of its runs.
-        any_status: Whether runs that have not ended well are in it.
-
-    Raises:
-        ConditionError: The figure is a text.
-    """
+    """Makes a table of runs."""
     beside = (MODEL_SIZE, ACTIVATION_SIZE) if of_rows == MODEL else ()
     found: dict[tuple[str, tuple[Value | None, ...]], dict[str, list[float]]] = {}
     counted = 0

@@ -40,18 +40,7 @@ _FLOAT: Final = "model.float."
 
 
 def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], list[Unreadable]]:
-    """Reads all recordings and profiles below folders.
-
-    Args:
-        tops: The folders.
-        names: What the rows are to have beside what every row has.
-
-    Returns:
-        The rows, in the order of their paths, and what could not be read.
-
-    Raises:
-        OSError: One of the folders does not exist.
-    """
+    """Reads all recordings and profiles below folders."""
     found = list(find(tops))
     unreadable = [each for each in found if isinstance(each, Unreadable)]
     paths = [each for each in found if isinstance(each, str)]
@@ -97,12 +86,7 @@ def _row_at(path: str, names: Sequence[str], in_brief: bool) -> Row | Unreadable
 
 
 def row_of(recording: Recording, names: Iterable[str]) -> Row:
-    """Returns the row of a recording.
-
-    Args:
-        recording: The recording, or a profile as one.
-        names: What it is to have; what is not known is left out.
-    """
+    """Returns the row of a recording."""
     attributes: dict[str, AttributeValue] = {}
     for run in reversed(recording.runs):
         for step in reversed(run.steps):

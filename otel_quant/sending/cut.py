@@ -13,33 +13,18 @@ from otel_quant.telemetry import semconv
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The end of a run that was killed, or is gone.
+    """The end of a run that was killed, or is gone."""
 
-    Attributes:
-        time: When, in seconds since the recording began.
-        error: What ended it: the name of a signal, else ``lost``.
-        lines: What is to be said of it, the most important first.
-        attributes: What the launcher has seen; empty without one.
-        is_told: Whether the launcher knows what happened.
-    """
-
-    time: float
-    error: str
-    lines: tuple[str, ...]
+    time: float  # When, in seconds since the recording began
+    error: str  # What ended it: the name of a signal, else ``lost``
+    lines: tuple[str, ...]  # What is to be said of it, the most important first
+    # What the launcher has seen; empty without one
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    is_told: bool = False
+    is_told: bool = False  # Whether the launcher knows what happened
 
 
 def cut_of(run: RecordedRun, recording: Recording) -> Cut | None:
-    """Returns how a run ended that has not said so itself.
-
-    Args:
-        run: The run.
-        recording: Its recording.
-
-    Returns:
-        The end; None for a run that has ended by itself.
-    """
+    """Returns how a run ended that has not said so itself."""
     if run.end is not None:
         return None
     ending = recording.ending

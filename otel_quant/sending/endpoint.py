@@ -41,11 +41,7 @@ class Endpoint:
 
 
 def configured_endpoint() -> Endpoint:
-    """Returns the exporters that ``opentelemetry-instrument`` would give to a program.
-
-    Raises:
-        NotSentError: Nothing is configured, or it cannot be used.
-    """
+    """Returns the exporters that ``opentelemetry-instrument`` would give to a program."""
     if defaults_in(os.environ, os.environ) is not None:
         raise NotSentError(
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
@@ -77,15 +73,7 @@ def _exporters(provider: Any) -> Iterable[Any]:
 
 
 def send(exporters: Iterable[Any], batch: Any) -> None:
-    """Sends a batch to each exporter.
-
-    Args:
-        exporters: Those of its signal.
-        batch: What such an exporter takes.
-
-    Raises:
-        NotSentError: One could not send it.
-    """
+    """Sends a batch to each exporter."""
     for exporter in exporters:
         reason, failed = type(exporter).__name__, True
         with _Said() as said:

@@ -16,11 +16,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Identifiers:
-    """The ids of the spans of a recording.
-
-    Args:
-        recording: The recording.
-    """
+    """The ids of the spans of a recording."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -55,12 +51,7 @@ class Identifiers:
         return self.of_step(run, self._steps[_key(run), step.parent])
 
     def of_cost(self, run: RecordedRun, number: int) -> SpanContext:
-        """Returns the ids of the span of a model's cost.
-
-        Args:
-            run: The run.
-            number: Position of the model among those of the run, from 0.
-        """
+        """Returns the ids of the span of a model's cost."""
         recorded = run.models[number].get("span_id")
         return self._context(run, recorded or _made(run, f"model {number}", 8))
 

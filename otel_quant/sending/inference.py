@@ -25,10 +25,6 @@ def send_inference(measurement: Measurement, recording: Path | None = None) -> N
     Nothing is loaded or sent where no endpoint and no exporter is configured. An endpoint that is away
     is told of in one line of the log, after ``OTEL_QUANT_EXIT_TIMEOUT`` at most, and nothing is raised.
     The parent of the span is what ``TRACEPARENT`` says, else the run of the recording.
-
-    Args:
-        measurement: The models.
-        recording: The recording that the command adds its result to; None without one.
     """
     settings = settings_from(os.environ, warn=False)
     is_silent = defaults_in(os.environ, environment_at_start(os.environ)) is not None

@@ -34,16 +34,7 @@ _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 
 
 def send_signals(measurement: Measurement, recording: Path | None, settings: Settings) -> None:
-    """Sends all three signals.
-
-    Args:
-        measurement: The models.
-        recording: The recording that they belong to; None without one.
-        settings: The settings of the environment.
-
-    Raises:
-        NotSentError: The settings of OpenTelemetry cannot be used, or the endpoint did not take it.
-    """
+    """Sends all three signals."""
     endpoint = configured_endpoint()
     resource = getattr(trace.get_tracer_provider(), "resource", None) or Resource.create()
     if str(resource.attributes.get("service.name")).startswith("unknown_service"):

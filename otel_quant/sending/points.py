@@ -65,13 +65,7 @@ _OF_START: Final = (semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME)
 
 
 class Points:
-    """The points of one run.
-
-    Args:
-        run: The run.
-        recording: Its recording.
-        identifiers: The ids of the recording's spans, which exemplars refer to.
-    """
+    """The points of one run."""
 
     def __init__(self, run: RecordedRun, recording: Recording, identifiers: Identifiers) -> None:
         self._run, self._ids = run, identifiers

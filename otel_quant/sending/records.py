@@ -22,13 +22,7 @@ from otel_quant.telemetry.events import emit_event
 
 
 class Records:
-    """The log records of one run, as the exporters of the installed SDK take them.
-
-    Args:
-        run: The run.
-        recording: Its recording.
-        identifiers: The ids of the recording's spans.
-    """
+    """The log records of one run, as the exporters of the installed SDK take them."""
 
     def __init__(self, run: RecordedRun, recording: Recording, identifiers: Identifiers) -> None:
         self._run = run
@@ -148,11 +142,7 @@ class Records:
 
 
 class Kept:
-    """An exporter that keeps what it gets.
-
-    Args:
-        made: Where it is kept.
-    """
+    """An exporter that keeps what it gets."""
 
     def __init__(self, made: list[Any]) -> None:
         self._made = made

@@ -33,19 +33,7 @@ class Sent:
 
 
 def send_recording(recording: Recording, *, only_unended: bool = False) -> Sent:
-    """Sends the telemetry of a recording to where the environment says.
-
-    Args:
-        recording: The recording; it is not changed.
-        only_unended: Whether to send only what a program could not that was killed: the spans that
-            were open, if it had an SDK, and the log record of the ending.
-
-    Returns:
-        How much has been sent; nothing for signals that are configured not to be sent.
-
-    Raises:
-        NotSentError: Nothing is configured, or the endpoint did not take it all.
-    """
+    """Sends the telemetry of a recording to where the environment says."""
     runs = unended(recording) if only_unended else [
         run for run in recording.runs if run.state != "running"
     ]  # fmt: skip

@@ -20,12 +20,7 @@ _INSTANCE: Final = "service.instance.id"
 
 
 def resource_of(run: RecordedRun) -> Resource:
-    """Returns what a run's telemetry comes from.
-
-    Args:
-        run: The run. Without an SDK in the program, what the environment says now is added, and the
-            instance is named after the run.
-    """
+    """Returns what a run's telemetry comes from."""
     if run.span_id is not None:
         return Resource(run.resource)
     now = Resource.create()
@@ -36,11 +31,7 @@ def resource_of(run: RecordedRun) -> Resource:
 
 
 def run_ids_of(run: RecordedRun) -> dict[str, AttributeValue]:
-    """Returns what every span and log record of a run has.
-
-    Args:
-        run: The run.
-    """
+    """Returns what every span and log record of a run has."""
     ids = {
         semconv.RUN_ID: run.id,
         semconv.RUN_NAME: run.attributes.get(semconv.RUN_NAME),

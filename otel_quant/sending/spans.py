@@ -22,13 +22,7 @@ KNOWN_AT_START: Final = semconv.ORIGIN | {
 
 
 class Spans:
-    """The spans of one run.
-
-    Args:
-        run: The run.
-        recording: Its recording.
-        identifiers: The ids of the recording's spans.
-    """
+    """The spans of one run."""
 
     def __init__(self, run: RecordedRun, recording: Recording, identifiers: Identifiers) -> None:
         self._run = run

@@ -89,15 +89,7 @@ _OF_CI: Final = {
 
 
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
-    """Returns the attributes that say what made a run.
-
-    Args:
-        run: The run, as known when it begins or when it has ended.
-        first: Its first reading.
-
-    Returns:
-        The attributes; none if they were not collected.
-    """
+    """Returns the attributes that say what made a run."""
     origin = run.origin
     if origin is None:
         return {}
@@ -141,9 +133,6 @@ class FigureAttributes:
     """The figures of resources as attributes. Their names are made once: they are many.
 
     The latest result is kept, because several sinks ask for the figures of the same step.
-
-    Args:
-        resources: What is measured.
     """
 
     def __init__(self, resources: Sequence[Resource]) -> None:
@@ -167,17 +156,7 @@ class FigureAttributes:
     def between(
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
     ) -> dict[str, AttributeValue]:
-        """Returns what was used between two readings.
-
-        Args:
-            start: Reading at the start.
-            end: Reading at the end.
-            peaks: Highest figures between the two.
-            memory_limit: Bytes that the process may use.
-
-        Returns:
-            Attributes, not to be changed; a figure that either reading lacks is absent.
-        """
+        """Returns what was used between two readings."""
         asked = start, end, peaks, memory_limit
         known, latest = self._latest
         if _are_same(known, asked):
@@ -204,16 +183,7 @@ class FigureAttributes:
     def of_devices(
         self, start: Reading, end: Reading, peaks: Peaks
     ) -> Iterator[dict[str, AttributeValue]]:
-        """Yields what was used of each device between two readings.
-
-        Args:
-            start: Reading at the start.
-            end: Reading at the end.
-            peaks: Highest figures between the two.
-
-        Yields:
-            The attributes of one device; a figure that either reading lacks is absent.
-        """
+        """Yields what was used of each device between two readings."""
         seconds = (end.clock_ns - start.clock_ns) / 1e9
         for resource, stem, rows in self._devices:
             first, last = start.resources.get(resource.name), end.resources.get(resource.name)
@@ -231,15 +201,7 @@ class FigureAttributes:
                 yield found
 
     def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
-        """Returns what was in use at a checkpoint, and what had been used since the run began.
-
-        Args:
-            reading: The reading at the checkpoint.
-            baseline: The run's first.
-
-        Returns:
-            Attributes, not to be changed.
-        """
+        """Returns what was in use at a checkpoint, and what had been used since the run began."""
         asked = reading, baseline
         known, latest = self._latest_checkpoint
         if _are_same(known, asked):
@@ -249,12 +211,7 @@ class FigureAttributes:
         return found
 
     def at_reading(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
-        """Returns what was in use at a reading between checkpoints.
-
-        Args:
-            reading: The reading.
-            baseline: The run's first.
-        """
+        """Returns what was in use at a reading between checkpoints."""
         return _since(baseline, reading, self._of_readings)
 
 
@@ -300,9 +257,6 @@ def custom_value(value: object) -> str | bool | int | float | None:
     """Returns what OpenTelemetry can send of the value of a custom metric; None for nothing.
 
     An integer of more than 64 bits would make an exporter fail with all that is sent with it.
-
-    Args:
-        value: Any object.
     """
     if isinstance(value, str):
         return _encodable(value)

@@ -24,21 +24,13 @@ _SENTENCES: Final[dict[Part, str]] = {
 
 
 def attributes(resources: Sequence[Resource]) -> tuple[Attribute, ...]:
-    """Returns every attribute, in the order of the documentation.
-
-    Args:
-        resources: The resources that are measured.
-    """
+    """Returns every attribute, in the order of the documentation."""
     made = (attribute for resource in resources for attribute in _attributes_of(resource))
     return (*semconv.ATTRIBUTES, *made, *_labels_of(resources))
 
 
 def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
-    """Returns every metric, in the order of the documentation.
-
-    Args:
-        resources: The resources that are measured.
-    """
+    """Returns every metric, in the order of the documentation."""
     made: dict[str, Metric] = {}
     for resource in resources:
         for figure in (*resource.figures, *resource.device_figures):
@@ -53,14 +45,7 @@ def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
 
 
 def attribute_name(stem: str, figure: Figure, part: Part) -> str:
-    """Returns the attribute of one part of a figure.
-
-    Args:
-        stem: ``quant.``, or what :func:`device_stem` returns.
-        figure: The figure.
-        part: The part. The value at the end, if it is the only part, and the difference of a
-            figure that only rises have no suffix.
-    """
+    """Returns the attribute of one part of a figure."""
     if part == "rate":  # a name must not be an attribute and a namespace
         return f"{stem}{figure.name}_rate"
     return stem + figure.name if _is_bare(figure) else f"{stem}{figure.name}.{part}"

@@ -20,11 +20,7 @@ _NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_./-]")
 
 
 class CustomGauges:
-    """One gauge for each custom metric that has had a number as its value.
-
-    Args:
-        meter: Makes the gauges.
-    """
+    """One gauge for each custom metric that has had a number as its value."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -33,12 +29,7 @@ class CustomGauges:
         self._lock = threading.RLock()
 
     def set(self, values: Mapping[str, object], labels: Mapping[str, str]) -> None:
-        """Sets the gauges. A metric that fails does not prevent those after it.
-
-        Args:
-            values: Values by name of the metric; what is not a finite number is left out.
-            labels: Attributes of the points.
-        """
+        """Sets the gauges. A metric that fails does not prevent those after it."""
         for name, given in values.items():
             with FAULTS.kept_in(f"custom metric {name!r}"):
                 value = custom_value(given)

@@ -29,16 +29,7 @@ _SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
 
 
 def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> frozenset[str] | None:
-    """Returns the variables that the distribution has set, if nothing else is configured.
-
-    Args:
-        environ: The environment now.
-        at_start: The environment that the process was started with.
-
-    Returns:
-        Names of variables; None if the user has configured an endpoint, an exporter that sends, a
-        configuration file or another distribution.
-    """
+    """Returns the variables that the distribution has set, if nothing else is configured."""
     defaults = frozenset(
         name
         for name, value in _DEFAULTS.items()
@@ -58,14 +49,7 @@ def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> froz
 def keep_from_sending(
     providers: Iterable[Any], environ: MutableMapping[str, str], defaults: Iterable[str]
 ) -> None:
-    """Has the exporters of providers drop what they get, here and in child processes.
-
-    Args:
-        providers: The providers that the distribution has made.
-        environ: The environment. The distribution's own settings are taken out, so that a child
-            process decides as this one did.
-        defaults: Names of these settings.
-    """
+    """Has the exporters of providers drop what they get, here and in child processes."""
     for item in objects_within(providers):
         if type(item).__module__.startswith("opentelemetry.exporter.") and hasattr(item, "export"):
             item.export = _drop

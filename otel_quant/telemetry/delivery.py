@@ -66,14 +66,7 @@ class Delivery:
             self._flushers = [flusher for flusher in flushers if flusher.is_running]
 
     def drain(self, timeout: float) -> bool:
-        """Sends everything, except for signals that were given up.
-
-        Args:
-            timeout: Seconds to wait at most.
-
-        Returns:
-            Whether all of it was sent.
-        """
+        """Sends everything, except for signals that were given up."""
         deadline = time.monotonic() + timeout
         asked = [
             (flusher.signal, flusher.flush())
@@ -89,14 +82,7 @@ class Delivery:
         return not self._late
 
     def finish(self, timeout: float) -> bool:
-        """Sends everything, and nothing after that: the SDK is about to shut down.
-
-        Args:
-            timeout: Seconds to wait at most.
-
-        Returns:
-            Whether all of it was sent.
-        """
+        """Sends everything, and nothing after that: the SDK is about to shut down."""
         deadline = time.monotonic() + timeout
         self._is_over = True
         drained = self.drain(timeout)
@@ -189,16 +175,7 @@ class Delivery:
 
 
 class _Flusher:
-    """A thread that flushes one provider whenever it is asked to.
-
-    Args:
-        signal: The signal of the provider.
-        force_flush: Flushes the provider of a signal.
-
-    Attributes:
-        signal: The same.
-        is_running: Whether the thread could be started.
-    """
+    """A thread that flushes one provider whenever it is asked to."""
 
     def __init__(self, signal: str, force_flush: Callable[[str], None]) -> None:
         self.signal = signal

@@ -18,17 +18,7 @@ def emit_event(
     time_ns: int,
     severity: SeverityNumber = SeverityNumber.INFO,
 ) -> None:
-    """Emits one event.
-
-    Args:
-        logger: What emits it.
-        name: Its name.
-        body: Its body.
-        attributes: Its attributes; those that are None are left out.
-        context: The context whose current span it belongs to; None for the current one.
-        time_ns: When it happened, in nanoseconds since the epoch.
-        severity: Its severity.
-    """
+    """Emits one event."""
     logger.emit(
         LogRecord(
             timestamp=time_ns,

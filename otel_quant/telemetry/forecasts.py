@@ -11,11 +11,7 @@ _STEMS: Final = {"memory": "quant.forecast.memory.", "gpu": "quant.forecast.gpu.
 
 
 def attributes_of(growth: GrowthForecast) -> dict[str, Any]:
-    """Returns a growth as attributes of a log record or of a step's span.
-
-    Args:
-        growth: The growth.
-    """
+    """Returns a growth as attributes of a log record or of a step's span."""
     stem = _STEMS[growth.resource]
     attributes: dict[str, Any] = {
         f"{stem}at_end": growth.at_end,
@@ -28,11 +24,7 @@ def attributes_of(growth: GrowthForecast) -> dict[str, Any]:
 
 
 def newest_of(step: StepProgress) -> dict[str, Any]:
-    """Returns the forecast of a step; of several GPUs, the one that is nearest to its limit.
-
-    Args:
-        step: The step.
-    """
+    """Returns the forecast of a step; of several GPUs, the one that is nearest to its limit."""
     if step.forecast is None:
         return {}
     attributes: dict[str, Any] = {semconv.FORECAST_TIME_LEFT: step.forecast.time_left}

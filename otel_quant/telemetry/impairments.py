@@ -19,9 +19,6 @@ class Impairments:
         """Yields what is new: a sentence, and the attributes of its log record.
 
         Errors of memory from before the first reading of a device are not new.
-
-        Args:
-            reading: The newest reading.
         """
         for gpu in reading.gpus:
             activity = gpu.activity

@@ -38,18 +38,14 @@ _SPANS: Final = {"inference": semconv.INFERENCE_SPAN, "benchmark": semconv.BENCH
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a measurement belongs to.
+    """What a measurement belongs to."""
 
-    Attributes:
-        context: The context whose current span is to be the parent; None for the current one.
-        run: Name of the run; empty for that of the step that it is measured in, else for one of the
-            service and the time of the first measurement.
-        paths: Whether file paths may be told.
-    """
-
+    # The context whose current span is to be the parent; None for the current one
     context: Context | None = None
+    # Name of the run; empty for that of the step that it is measured in, else for one of the
+    # service and the time of the first measurement
     run: str = ""
-    paths: bool = True
+    paths: bool = True  # Whether file paths may be told
 
 
 def report(
@@ -57,13 +53,7 @@ def report(
     belongs: RunContext | None = None,
     providers: Providers | None = None,
 ) -> None:
-    """Tells of models at work what they came to. Never raises.
-
-    Args:
-        measurement: The models.
-        belongs: What it belongs to; None for the current span.
-        providers: Who sends it; None for those of the process. Without any, nothing is sent.
-    """
+    """Tells of models at work what they came to. Never raises."""
     with FAULTS.kept_in("telemetry of an inference"):
         _Report(measurement, belongs or RunContext(), providers or PROVIDERS.current).send()
 
@@ -200,12 +190,7 @@ class _Report:
 
 
 def names_of(measurement: Measurement, *, paths: bool) -> list[str]:
-    """Returns a name for each model, no two alike: metrics are told apart by it.
-
-    Args:
-        measurement: The models.
-        paths: Whether they may be called after their files.
-    """
+    """Returns a name for each model, no two alike: metrics are told apart by it."""
     names: list[str] = []
     for number, model in enumerate(measurement.models, 1):
         path = model.path if paths and model.path else ""

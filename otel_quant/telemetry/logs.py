@@ -42,15 +42,7 @@ from otel_quant.version import VERSION
 
 
 class LogsSink(Sink):
-    """The events of :data:`otel_quant.telemetry.semconv.EVENTS`.
-
-    Args:
-        resources: The resources that are measured.
-        send: Called after each record; makes the exporters send it without delay.
-        context_of: Returns the context whose current span is a step's, or the run's.
-        provider: The provider; None for the global one.
-        figures: The figures of the resources, if another sink uses them too.
-    """
+    """The events of :data:`otel_quant.telemetry.semconv.EVENTS`."""
 
     name = "logs"
 
@@ -82,13 +74,7 @@ class LogsSink(Sink):
     def run_span_started(
         self, context: Context, attributes: Mapping[str, AttributeValue], start_ns: int
     ) -> None:
-        """Sends the identity of a run's span, which the span itself may not live to send.
-
-        Args:
-            context: The context whose current span it is.
-            attributes: The attributes that it has so far.
-            start_ns: When it started, in nanoseconds since the epoch.
-        """
+        """Sends the identity of a run's span, which the span itself may not live to send."""
         # The spans sink calls this: its spans do not depend on log records.
         with FAULTS.kept_in(f"sink {self.name}"):
             emit_event(

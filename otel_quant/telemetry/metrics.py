@@ -69,14 +69,6 @@ class MetricsSink(Sink):
 
     A process has one of it, however many runs there are, because an instrument exists as long as
     its meter.
-
-    Args:
-        resources: The resources that are measured.
-        latest: Returns a current reading; None outside a run.
-        context_of: Returns the context whose current span is a step's, or the run's; exemplars
-            get their trace from it.
-        provider: The provider; None for the global one.
-        peaks: Returns the highest figures so far of the run under way; None outside a run.
     """
 
     name = "metrics"

@@ -9,37 +9,22 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Providers:
-    """Providers to use instead of the global ones.
+    """Providers to use instead of the global ones."""
 
-    Attributes:
-        tracer: Of spans; None for the global one.
-        meter: Of metrics; None for the global one.
-        logger: Of log records; None for the global one.
-    """
-
-    tracer: Any = None
-    meter: Any = None
-    logger: Any = None
+    tracer: Any = None  # Of spans; None for the global one
+    meter: Any = None  # Of metrics; None for the global one
+    logger: Any = None  # Of log records; None for the global one
 
 
 class ProvidersInUse:
-    """The providers of this process.
-
-    Attributes:
-        current: The providers.
-        changed: Called when others are used from now on.
-    """
+    """The providers of this process."""
 
     def __init__(self) -> None:
         self.current = Providers()
         self.changed: Callable[[], None] = lambda: None
 
     def use(self, providers: Providers) -> None:
-        """Uses these from now on. A run that is under way ends.
-
-        Args:
-            providers: The providers.
-        """
+        """Uses these from now on. A run that is under way ends."""
         if providers != self.current:
             self.current = providers
             self.changed()

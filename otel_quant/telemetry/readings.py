@@ -43,13 +43,7 @@ def _memory(reading: Reading) -> tuple[int, int]:
 
 
 def attributes_of(progress: RunProgress, run: RunInfo, figures: FigureAttributes) -> dict[str, Any]:
-    """Returns the attributes of a reading's record.
-
-    Args:
-        progress: The reading and the open steps.
-        run: The run.
-        figures: The figures of the resources.
-    """
+    """Returns the attributes of a reading's record."""
     attributes: dict[str, Any] = {
         **run_ids_of(run),
         semconv.PROCESS_PID: run.pid,

@@ -24,13 +24,7 @@ _BLANK = re.compile(r"[\x00-\x20\x7f]+")
 
 
 def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: int) -> RunInfo:
-    """Returns the description of a run that begins, with its name and its model.
-
-    Args:
-        info: What is known without a step.
-        attributes: Attributes of the step that begins the run; none where no step does.
-        time_ns: When it begins, in nanoseconds since the epoch.
-    """
+    """Returns the description of a run that begins, with its name and its model."""
 
     def text(key: str) -> str | None:
         value = attributes.get(key)
@@ -48,13 +42,7 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
 
 
 def made_name(model: str | None, time_ns: int, service: str | None = None) -> str:
-    """Returns a name for what has none.
-
-    Args:
-        model: Name of its model; None without one.
-        time_ns: When it began, in nanoseconds since the epoch.
-        service: The service; None for that of this process.
-    """
+    """Returns a name for what has none."""
     words = (service or service_name(), model, _instant(time_ns))
     return " ".join(word for word in words if word)
 
@@ -65,11 +53,7 @@ def _queried(name: str) -> str:
 
 
 def model_name(path: str) -> str | None:
-    """Returns the last part of a model's path without `.onnx`; None if there is none.
-
-    Args:
-        path: A file, a folder or an identifier on a hub.
-    """
+    """Returns the last part of a model's path without `.onnx`; None if there is none."""
     return _FOLDERS.sub("", path.rstrip("/\\")).removesuffix(".onnx") or None
 
 

@@ -14,18 +14,12 @@ from otel_quant.telemetry import semconv
 
 @dataclass(slots=True)
 class _Run:
-    """One run.
+    """One run."""
 
-    Attributes:
-        began: Seconds since the epoch.
-        identity: Attributes of the point that says when it began.
-        ended: Seconds since the epoch; None while it goes on.
-        peak: Highest memory of a run that has ended, in bytes; None if it was not measured.
-    """
-
-    began: float
-    identity: dict[str, str | int]
-    ended: float | None = None
+    began: float  # Seconds since the epoch
+    identity: dict[str, str | int]  # Attributes of the point that says when it began
+    ended: float | None = None  # Seconds since the epoch; None while it goes on
+    # Highest memory of a run that has ended, in bytes; None if it was not measured
     peak: float | None = None
 
     @property
@@ -39,9 +33,6 @@ class RunTimes:
 
     A run may begin and end between two collections, and the next one begin before the second:
     without its end in the metrics it would be taken for one that was killed.
-
-    Args:
-        peaks: Returns the highest figures so far of the run under way; None outside a run.
     """
 
     def __init__(self, peaks: Callable[[], Peaks | None]) -> None:
@@ -49,13 +40,7 @@ class RunTimes:
         self.forget()
 
     def began(self, run: RunInfo, reading: Reading, trace_id: str | None) -> None:
-        """Notes that a run has begun.
-
-        Args:
-            run: The run.
-            reading: Its first reading.
-            trace_id: The trace of its span; None without one.
-        """
+        """Notes that a run has begun."""
         described: dict[str, str | int | None] = {
             semconv.RUN_NAME: run.name,
             semconv.RUN_RANK: run.rank,
@@ -70,11 +55,7 @@ class RunTimes:
             self._runs[run.id] = _Run(reading.time_ns / 1e9, identity)
 
     def ended(self, record: RunRecord) -> None:
-        """Notes that a run has ended.
-
-        Args:
-            record: The run.
-        """
+        """Notes that a run has ended."""
         with self._lock:
             run = self._runs.get(record.info.id)
             if run is not None:

@@ -57,24 +57,16 @@ def _system_numbers(module: ModuleType) -> Iterator[Replacement]:
 
 @dataclass(frozen=True)
 class Workaround:
-    """A fault in a package of OpenTelemetry's, and what is done about it.
+    """A fault in a package of OpenTelemetry's, and what is done about it."""
 
-    Attributes:
-        name: What the tests call it.
-        fault: What happens without the workaround.
-        versions: Package, and the versions that were seen to have the fault.
-        report: Where it has been reported.
-        remedy: What is done.
-        modules: Modules in which attributes are replaced, now or when they are imported.
-        replacements: Which attributes, given such a module.
-    """
-
-    name: str
-    fault: str
-    versions: str
-    report: str
-    remedy: str
+    name: str  # What the tests call it
+    fault: str  # What happens without the workaround
+    versions: str  # Package, and the versions that were seen to have the fault
+    report: str  # Where it has been reported
+    remedy: str  # What is done
+    # Modules in which attributes are replaced, now or when they are imported
     modules: tuple[str, ...] = ()
+    # Which attributes, given such a module
     replacements: Callable[[ModuleType], Iterable[Replacement]] = lambda module: ()
 
 
@@ -145,11 +137,7 @@ RECORDS: Final = (
 
 
 class Workarounds:
-    """Applies workarounds in this process, and undoes them.
-
-    Attributes:
-        applied: Whether they are applied now.
-    """
+    """Applies workarounds in this process, and undoes them."""
 
     def __init__(self) -> None:
         self.applied = False
@@ -206,9 +194,6 @@ def close_inherited_connections(providers: Iterable[Any]) -> None:
     The parent's connections stay as they are, and the exporters open new ones. Exporters hold
     their session several objects deep, and differently in each release, so it is searched for by
     type, through objects of OpenTelemetry's and containers only.
-
-    Args:
-        providers: The providers that the exporters belong to.
     """
     requests = sys.modules.get("requests")
     if requests is None or not WORKAROUNDS.applied:
@@ -219,11 +204,7 @@ def close_inherited_connections(providers: Iterable[Any]) -> None:
 
 
 def objects_within(providers: Iterable[Any]) -> Iterator[Any]:
-    """Yields what providers are made of: objects of OpenTelemetry, and what these refer to.
-
-    Args:
-        providers: The providers.
-    """
+    """Yields what providers are made of: objects of OpenTelemetry, and what these refer to."""
     seen: set[int] = set()
     pending: deque[Any] = deque(providers)
     while pending and len(seen) < _MOST_OBJECTS:

@@ -33,39 +33,26 @@ Place = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute name.
+    """One attribute name."""
 
-    Attributes:
-        name: The key. ``<...>`` is a variable part (a model's role, a custom metric's name).
-        type: Type of the value.
-        unit: UCUM unit, empty for values without one.
-        brief: Meaning of the value.
-        places: Where it is used: the run's root span, a step's span, a model cost span, a
-            checkpoint log record, a log record of a reading, of a forecast, of one device or of the
-            end of a program, the span of an inference or of a model in it, a log record of an
-            operator or of what went wrong in it, metric points.
-        example: An example value.
-    """
-
-    name: str
-    type: Type
-    unit: str
-    brief: str
+    name: str  # The key. ``<...>`` is a variable part (a model's role, a custom metric's name).
+    type: Type  # Type of the value
+    unit: str  # UCUM unit, empty for values without one
+    brief: str  # Meaning of the value
+    # Where it is used: the run's root span, a step's span, a model cost span, a checkpoint log
+    # record, a log record of a reading, of a forecast, of one device or of the end of a program,
+    # the span of an inference or of a model in it, a log record of an operator or of what went
+    # wrong in it, metric points
     places: tuple[Place, ...]
-    example: str
+    example: str  # An example value
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One kind of log record.
+    """One kind of log record."""
 
-    Attributes:
-        name: Its event name.
-        brief: What one record tells.
-    """
-
-    name: str
-    brief: str
+    name: str  # Its event name
+    brief: str  # What one record tells
 
 
 # --- attributes ---------------------------------------------------------------------------

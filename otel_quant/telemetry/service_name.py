@@ -26,10 +26,6 @@ def name_service(tracers: Any = None) -> None:
 
     Called by automatic instrumentation, and by a run that begins: a process that
     :mod:`multiprocessing` has spawned learns only after its start which program it belongs to.
-
-    Args:
-        tracers: The provider of tracers that automatic instrumentation has made; None for the
-            global one.
     """
     with FAULTS.kept_in("name of the service"):
         # All providers of automatic instrumentation share one resource.

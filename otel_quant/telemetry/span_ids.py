@@ -9,16 +9,10 @@ from otel_quant.records import AttributeValue
 
 
 class SpanIds(NamedTuple):
-    """The identifiers of a span, in hexadecimal digits.
+    """The identifiers of a span, in hexadecimal digits."""
 
-    Attributes:
-        trace_id: Its trace.
-        span_id: The span.
-        parent_span_id: The span above; None for a root.
-        resource: Attributes of what the telemetry comes from; of the run's span only.
-    """
-
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
+    trace_id: str  # Its trace
+    span_id: str  # The span
+    parent_span_id: str | None  # The span above; None for a root
+    # Attributes of what the telemetry comes from; of the run's span only
     resource: Mapping[str, AttributeValue] | None = None

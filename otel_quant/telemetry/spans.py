@@ -48,18 +48,13 @@ from otel_quant.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class _RunSpan:
-    """The span of a run.
+    """The span of a run."""
 
-    Attributes:
-        span: The span.
-        context: The context whose current span it is.
-        identity: Its attributes that must not be dropped; copies from steps are added.
-        is_own: Whether a provider has made it. Without one, it stands for the parent or nothing.
-    """
-
-    span: Span
-    context: Context
+    span: Span  # The span
+    context: Context  # The context whose current span it is
+    # Its attributes that must not be dropped; copies from steps are added
     identity: dict[str, AttributeValue]
+    # Whether a provider has made it. Without one, it stands for the parent or nothing.
     is_own: bool
 
 
@@ -69,14 +64,6 @@ class SpansSink(Sink):
     The run's span is a child of the span that is current when the run begins, or else of the
     trace context in the environment of the process. A step's span is a child of the current span
     if the step is within another step, or else of the run's span.
-
-    Args:
-        resources: The resources that are measured.
-        provider_found: Called when a provider is found that did not exist when the run began.
-        run_span_started: Called with the context, the attributes and the start time (in
-            nanoseconds) of a run's span that a provider has made.
-        provider: The provider; None for the global one.
-        figures: The figures of the resources, if another sink uses them too.
     """
 
     name = "spans"
@@ -429,14 +416,7 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
 
 
 def _set_error(span: Span, error: BaseException, time_ns: int, *, texts: bool) -> None:
-    """Says on a span what ended its step.
-
-    Args:
-        span: The span.
-        error: The exception.
-        time_ns: When it was raised, in nanoseconds since the epoch.
-        texts: Whether to say its message and its stack trace: files may be named in both.
-    """
+    """Says on a span what ended its step."""
     kind = error_type(error)
     span.set_attribute(semconv.ERROR_TYPE, kind)
     if texts:

@@ -30,9 +30,6 @@ class Unsent:
 
     A batch may have arrived although the exporter got no answer: it then arrives twice, with the
     same times and identifiers.
-
-    Args:
-        exporter: An exporter of spans, log records or metrics. Its `export` is replaced.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -52,19 +49,7 @@ class Unsent:
         return bool(self._kept)
 
     def export(self, batch: Any, **options: Any) -> Any:
-        """Sends what is kept and then a batch; keeps what cannot be sent.
-
-        Args:
-            batch: What the SDK hands to the exporter.
-            **options: Passed on.
-
-        Returns:
-            The exporter's result.
-
-        Raises:
-            OSError: As the exporter raised it, once the batch is kept: in 1.38 those over HTTP
-                raise it if nothing listens at the endpoint, and the SDK logs it.
-        """
+        """Sends what is kept and then a batch; keeps what cannot be sent."""
         if not WORKAROUNDS.applied:
             return self._send(batch, **options)
         with self._lock:
@@ -96,11 +81,7 @@ class Unsent:
         return result
 
     def _try(self, index: int) -> tuple[Any, bool]:
-        """Sends one of those that are kept; keeps it unless it was sent.
-
-        Returns:
-            The exporter's result, or what it raised about the endpoint; and whether it was sent.
-        """
+        """Sends one of those that are kept; keeps it unless it was sent."""
         kept = self._kept[index]
         del self._kept[index]  # if the exporter raises anything else, it would do so again
         result: Any
@@ -126,14 +107,7 @@ class Unsent:
 
 
 def keep_unsent(provider: Any) -> list[Unsent]:
-    """Has every exporter of a provider keep what it cannot send.
-
-    Args:
-        provider: A provider that automatic instrumentation has made.
-
-    Returns:
-        What keeps it, one for each exporter.
-    """
+    """Has every exporter of a provider keep what it cannot send."""
     return [
         Unsent(item)
         for item in list(objects_within([provider]))

@@ -18,17 +18,11 @@ LAUNCHER: Final = "launcher"
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """A step with its place.
+    """A step with its place."""
 
-    Attributes:
-        run: Its run.
-        step: The step.
-        depth: Steps around it.
-    """
-
-    run: RecordedRun
-    step: RecordedStep
-    depth: int
+    run: RecordedRun  # Its run
+    step: RecordedStep  # The step
+    depth: int  # Steps around it
 
     @property
     def is_open(self) -> bool:
@@ -43,19 +37,12 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Something that is used. Bytes, or whatever the name says; None for what is not known.
+    """Something that is used. Bytes, or whatever the name says; None for what is not known."""
 
-    Attributes:
-        name: What it is.
-        now: The newest figure.
-        peak: The highest so far.
-        limit: What there is.
-    """
-
-    name: str
-    now: float | None
-    peak: float | None = None
-    limit: float | None = None
+    name: str  # What it is
+    now: float | None  # The newest figure
+    peak: float | None = None  # The highest so far
+    limit: float | None = None  # What there is
 
 
 def step_lines(recording: Recording) -> list[StepLine]:
@@ -126,13 +113,7 @@ def others(recording: Recording) -> Iterator[Usage]:
 
 
 def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | None]:
-    """Returns a level over time: the highest value of each of a number of equal stretches.
-
-    Args:
-        curve: The curve.
-        name: The level.
-        count: Number of stretches.
-    """
+    """Returns a level over time: the highest value of each of a number of equal stretches."""
     buckets = curve.curve.buckets
     if not buckets:
         return []

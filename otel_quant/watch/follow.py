@@ -31,13 +31,7 @@ _TAIL: Final = 8192
 
 
 class LiveView:
-    """Shows a recording until it is over.
-
-    Args:
-        path: The recording.
-        out: Where to show it: a screen if it is a terminal, else lines.
-        once: Whether to show what there is now, and no more.
-    """
+    """Shows a recording until it is over."""
 
     def __init__(self, path: Path, out: TextIO, *, once: bool = False) -> None:
         self._path, self._out, self._once = path, out, once
@@ -45,12 +39,7 @@ class LiveView:
         self._live: Live | None = None
 
     def show(self) -> None:
-        """Shows it until it is over, until :meth:`end` or Ctrl-C.
-
-        Raises:
-            OSError: It cannot be read.
-            ValueError: It is no recording, or a newer one.
-        """
+        """Shows it until it is over, until :meth:`end` or Ctrl-C."""
         try:
             if not self._out.isatty() or os.environ.get("TERM") == "dumb":
                 view = PlainView()
@@ -127,11 +116,7 @@ class LiveView:
 
 
 def last_lines(path: Path) -> list[str]:
-    """Returns the last lines of the program's output; none if it is not in the recording.
-
-    Args:
-        path: The file of the output.
-    """
+    """Returns the last lines of the program's output; none if it is not in the recording."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

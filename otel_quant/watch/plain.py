@@ -25,11 +25,7 @@ class PlainView:
         self._next = EVERY
 
     def lines(self, recording: Recording) -> Iterator[str]:
-        """Yields what is new.
-
-        Args:
-            recording: The recording as it is now.
-        """
+        """Yields what is new."""
         if not self._began:
             self._began = True
             yield self._line(recording, 0.0, words.program(recording))

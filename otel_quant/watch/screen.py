@@ -50,14 +50,7 @@ _FEWEST_STEPS: Final = 3
 def screen(
     recording: Recording, width: int, height: int, log: Sequence[str] = ()
 ) -> RenderableType:
-    """Returns what fills the terminal.
-
-    Args:
-        recording: The recording as it is now.
-        width: Characters in a row.
-        height: Rows.
-        log: Last lines of the program's output.
-    """
+    """Returns what fills the terminal."""
     log = log[-_LOG_ROWS:]
     curve = list(_curve(recording, width)) if height >= 20 else []
     use = list(_usage(recording))

@@ -22,15 +22,7 @@ _BIG: Final = 1 << 16
 
 
 def structure_of(proto: Any, deadline: float | None = None) -> Model:
-    """Returns the structure of an ``onnx.ModelProto``.
-
-    Args:
-        proto: The model; not changed.
-        deadline: ``time.monotonic()`` at which reading gives up, or None.
-
-    Raises:
-        CostError: It is not a ModelProto, or exceeds a limit that files have too.
-    """
+    """Returns the structure of an ``onnx.ModelProto``."""
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
         raise CostError(
             f"<{type(proto).__name__}>",

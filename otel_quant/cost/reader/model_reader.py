@@ -50,15 +50,7 @@ _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
 
 
 def read_model(source: str | os.PathLike[str] | bytes, deadline: float | None = None) -> Model:
-    """Reads a model's structure.
-
-    Args:
-        source: A path, or the bytes of a ModelProto.
-        deadline: ``time.monotonic()`` at which reading gives up, or None.
-
-    Raises:
-        CostError: It is not an ONNX model, is damaged, or exceeds a limit of this package.
-    """
+    """Reads a model's structure."""
     if isinstance(source, bytes):
         reader = Reader(BytesIO(source), "<bytes>", len(source), deadline)
     else:

@@ -31,11 +31,7 @@ _EXPECTED: Final = "an ONNX ModelProto"
 
 
 def refuse_other_formats(reader: Reader) -> None:
-    """Looks at the start of a file; the reader stays there.
-
-    Raises:
-        CostError: It is empty, or of a format that is known not to be ONNX.
-    """
+    """Looks at the start of a file; the reader stays there."""
     if reader.size == 0:
         raise CostError(reader.source, "is empty", expected=_EXPECTED)
     start = reader.take(min(reader.size, _LOOKED_AT))
@@ -48,12 +44,7 @@ def refuse_other_formats(reader: Reader) -> None:
 
 
 def no_model(reader: Reader, error: CostError) -> CostError:
-    """Returns the error for a file in which no graph was reached.
-
-    Args:
-        reader: The file's reader.
-        error: What was wrong with it.
-    """
+    """Returns the error for a file in which no graph was reached."""
     reader.pos = 0
     start = reader.take(min(reader.size, _LOOKED_AT))
     if start[8:10] == b'{"':

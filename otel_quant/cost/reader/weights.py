@@ -38,12 +38,7 @@ Source: TypeAlias = Callable[[Tensor], Opened | None]
 
 
 def source_of(model: Any) -> Source:
-    """Returns where the weights of a model lie.
-
-    Args:
-        model: A path, the bytes of a file, or an ``onnx.ModelProto``, whose initializers are found
-            by name.
-    """
+    """Returns where the weights of a model lie."""
     if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
         held = {tensor.name: tensor for tensor in model.graph.initializer}
 
@@ -72,11 +67,7 @@ def _span(tensor: Tensor) -> tuple[int, int] | None:
 
 
 def _external(model: Path, tensor: Tensor) -> Opened:
-    """Opens external data.
-
-    Raises:
-        CostError: It lies outside the model's folder, is not a regular file, or is too short.
-    """
+    """Opens external data."""
     assert tensor.external is not None
     location = tensor.external.location
     what = f"external data {printable(location)!r} of tensor {printable(tensor.name)}"

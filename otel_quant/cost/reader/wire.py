@@ -37,13 +37,7 @@ Field: TypeAlias = tuple[int, int, int]
 
 
 class Reader:
-    """A position in a file, moving forward over fields.
-
-    Attributes:
-        source: The file's name, for errors.
-        size: Its length in bytes.
-        pos: Where the next byte is read from.
-    """
+    """A position in a file, moving forward over fields."""
 
     __slots__ = (
         "_base",
@@ -85,9 +79,6 @@ class Reader:
 
         A LENGTH field's content may be read from ``pos`` on while it is the current one;
         what the caller leaves is skipped.
-
-        Raises:
-            CostError: A field reaches beyond ``end``, or is not one.
         """
         while self.pos < end:
             start = self.pos
@@ -216,15 +207,7 @@ def float32(bits: int) -> float:
 
 
 def open_reader(path: str | os.PathLike[str], deadline: float | None = None) -> Reader:
-    """Opens a file for reading its structure.
-
-    Args:
-        path: A regular file.
-        deadline: ``time.monotonic()`` at which reading gives up, or None.
-
-    Raises:
-        CostError: There is no such file, it is not a regular one, or it may not be read.
-    """
+    """Opens a file for reading its structure."""
     name = os.fspath(path)
     try:
         found = os.stat(path)  # noqa: PTH116  # pathlib takes 2 ms to import

@@ -29,19 +29,14 @@ Formula: TypeAlias = Callable[[Operation], int]
 
 
 class CostRule(NamedTuple):
-    """What one operator costs; a rule with neither formula is that of an operator not costed.
+    """What one operator costs; a rule with neither formula is that of an operator not costed."""
 
-    Attributes:
-        source: The formula in words, or why there is none; for the documentation and reasons.
-        contraction: Multiply-adds of its contractions (Conv, MatMul ...), None if it has none.
-        rest: Everything else, in MACs.
-        as_onnx_tool: onnx_tool's own figure; None where it is ``contraction + rest``, or where
-            it has none and aborts.
-    """
-
-    source: str
+    source: str  # The formula in words, or why there is none; for the documentation and reasons
+    # Multiply-adds of its contractions (Conv, MatMul ...), None if it has none
     contraction: Formula | None = None
-    rest: Formula | None = None
+    rest: Formula | None = None  # Everything else, in MACs
+    # onnx_tool's own figure; None where it is ``contraction + rest``, or where it has none and
+    # aborts
     as_onnx_tool: Formula | None = None
 
 

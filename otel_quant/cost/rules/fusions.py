@@ -18,27 +18,19 @@ _WORDS: Final = BYTES | {dtypes.INT16, dtypes.UINT16}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fusion:
-    """When an operator has a kernel on integers.
+    """When an operator has a kernel on integers."""
 
-    Attributes:
-        first: The first operand that has to be dequantized.
-        count: How many have to be, from there; None for all that the node has.
-        types: What the first may be quantized to.
-        weight: The second is a weight, of 8 bits, and signed if the first is.
-        bias: Where an operand is that has to be dequantized from int32 or a constant, if it is
-            there; None for none.
-        result: ``quantized`` to the type of the first, ``equal`` to it in type, scale and zero
-            point as well, ``either`` quantized or left in floats, or ``plain``: never quantized.
-        since: First version of the operator set.
-    """
-
-    first: int = 0
-    count: int | None = 1
-    types: frozenset[int] = BYTES
-    weight: bool = False
+    first: int = 0  # The first operand that has to be dequantized
+    count: int | None = 1  # How many have to be, from there; None for all that the node has
+    types: frozenset[int] = BYTES  # What the first may be quantized to
+    weight: bool = False  # The second is a weight, of 8 bits, and signed if the first is
+    # Where an operand is that has to be dequantized from int32 or a constant, if it is there;
+    # None for none
     bias: int | None = None
+    # ``quantized`` to the type of the first, ``equal`` to it in type, scale and zero point as
+    # well, ``either`` quantized or left in floats, or ``plain``: never quantized
     result: str = "quantized"
-    since: int = 0
+    since: int = 0  # First version of the operator set
 
 
 _ONE: Final = Fusion()

@@ -17,27 +17,16 @@ Length: TypeAlias = int | None
 
 
 class AttentionSizes(NamedTuple):
-    """Lengths of one attention; None for one that is not known.
+    """Lengths of one attention; None for one that is not known."""
 
-    Attributes:
-        batch: Sequences.
-        heads: Query heads.
-        kv_heads: Key and value heads.
-        queries: Positions that ask.
-        keys: Positions that are asked, those of the past among them.
-        size: Length of a query's or key's head.
-        value_size: Length of a value's head.
-        present: Positions of the key and value cache after it.
-    """
-
-    batch: Length
-    heads: Length
-    kv_heads: Length
-    queries: Length
-    keys: Length
-    size: Length
-    value_size: Length
-    present: Length
+    batch: Length  # Sequences
+    heads: Length  # Query heads
+    kv_heads: Length  # Key and value heads
+    queries: Length  # Positions that ask
+    keys: Length  # Positions that are asked, those of the past among them
+    size: Length  # Length of a query's or key's head
+    value_size: Length  # Length of a value's head
+    present: Length  # Positions of the key and value cache after it
 
 
 SizesOf: TypeAlias = Callable[[Operation], AttentionSizes]
@@ -80,12 +69,7 @@ def _known(op: Operation, i: int) -> Length:
 
 
 def self_attention(past: int, length: int = -1) -> SizesOf:
-    """Attention that projects its input itself: weights [input, 3 * hidden].
-
-    Args:
-        past: Operand with keys and values from before.
-        length: Operand that says how many they are, where the cache has room for more.
-    """
+    """Attention that projects its input itself: weights [input, 3 * hidden]."""
 
     def sizes(op: Operation) -> AttentionSizes:
         batch, queries, _ = op.shape(0, exactly=3)
@@ -139,11 +123,7 @@ def multi_head(op: Operation) -> AttentionSizes:
 
 
 def grouped(total: int) -> SizesOf:
-    """Few key heads for many query heads; the cache may be longer than what is in it.
-
-    Args:
-        total: Operand with the number of keys.
-    """
+    """Few key heads for many query heads; the cache may be longer than what is in it."""
 
     def sizes(op: Operation) -> AttentionSizes:
         batch, queries, hidden = op.shape(0, exactly=3)

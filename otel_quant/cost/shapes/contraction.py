@@ -11,11 +11,7 @@ from otel_quant.cost.values import Shape
 
 
 def product(a: Shape, b: Shape) -> Shape:
-    """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast.
-
-    Raises:
-        UnknownError: The operands do not fit.
-    """
+    """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast."""
     if not a or not b:
         raise UnknownError(
             f"operands of {len(a)} and {len(b)} dimensions; 1 or more each are expected"
@@ -89,11 +85,7 @@ def _labels(term: str, rank: int) -> list[str]:
 
 
 def einsum_lengths(op: Operation) -> dict[str, int | None]:
-    """Returns the length of every label.
-
-    Raises:
-        UnknownError: Operands differ in one; a length of 1 is broadcast.
-    """
+    """Returns the length of every label."""
     operands, _ = einsum_terms(op)
     lengths: dict[str, int | None] = {}
     for i, labels in enumerate(operands):

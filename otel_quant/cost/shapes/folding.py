@@ -25,11 +25,7 @@ Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
 
 
 def folded(fold: Fold, op: Operation, outputs: list[Value]) -> None:
-    """Sets the elements of the results that can be known.
-
-    Raises:
-        UnknownError: They cannot; so do the other errors of ``RULE_ERRORS``.
-    """
+    """Sets the elements of the results that can be known."""
     size = outputs[0].size if outputs else None
     if size is None or size > MAX_DATA:
         return
@@ -113,12 +109,7 @@ def _stretched(value: Value, shape: tuple[int, ...]) -> Data:
 
 
 def fold_each(function: Callable[..., Scalar], operands: int | None = None) -> Fold:
-    """Element by element, operands broadcast; an unknown operand makes an unknown result.
-
-    Args:
-        function: Of one element of each operand.
-        operands: How many it takes; None for any number.
-    """
+    """Element by element, operands broadcast; an unknown operand makes an unknown result."""
 
     def fold(op: Operation, outputs: list[Value]) -> list[Data]:
         values = [value for value in op.inputs if value is not None]

@@ -14,16 +14,7 @@ from otel_quant.cost.values import Shape
 
 
 def packed_pairs(op: Operation, ends: int, past: int | None = None) -> int:
-    """Returns the pairs of query and key of sequences that are packed one behind the other.
-
-    Args:
-        op: The operation.
-        ends: Operand with the position where each sequence ends, behind a 0.
-        past: Operand with the number of keys that each has from before; None if there is none.
-
-    Raises:
-        UnknownError: The lengths are not known, or their numbers differ.
-    """
+    """Returns the pairs of query and key of sequences that are packed one behind the other."""
     bounds = op.ints(ends)
     lengths = [end - start for start, end in pairwise(bounds)]
     before = op.ints(past) if past is not None else (0,) * len(lengths)
@@ -34,9 +25,6 @@ def sparse_pairs(op: Operation) -> int:
     """Returns SparseAttention's pairs of query and key over all heads, blocks counted whole.
 
     Operand 5 has for each layout of blocks where the blocks of each row of them begin.
-
-    Raises:
-        UnknownError: The layout or the number of keys is not known.
     """
     layouts, width = op.dims(5, exactly=2)
     begins, total, block = op.ints(5), op.int_(7), op.attr("sparse_block_size", 0)

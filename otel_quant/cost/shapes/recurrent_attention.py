@@ -15,23 +15,14 @@ Length: TypeAlias = int | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateSizes:
-    """Lengths of one such attention; None for one that is not known.
+    """Lengths of one such attention; None for one that is not known."""
 
-    Attributes:
-        rows: Axes of the tokens.
-        batch: Sequences, each with a state of its own.
-        heads: Query heads.
-        state_heads: Heads of the state, which are those of keys and values.
-        size: Length of a query's or key's head.
-        value_size: Length of a value's head.
-    """
-
-    rows: Shape
-    batch: Length
-    heads: Length
-    state_heads: Length
-    size: Length
-    value_size: Length
+    rows: Shape  # Axes of the tokens
+    batch: Length  # Sequences, each with a state of its own
+    heads: Length  # Query heads
+    state_heads: Length  # Heads of the state, which are those of keys and values
+    size: Length  # Length of a query's or key's head
+    value_size: Length  # Length of a value's head
 
     @property
     def results(self) -> Length:

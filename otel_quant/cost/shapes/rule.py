@@ -15,24 +15,15 @@ ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 
 
 class ShapeRule(NamedTuple):
-    """Type and shape of an operator's results.
+    """Type and shape of an operator's results."""
 
-    Attributes:
-        shapes: Shapes of the results; may be more than the node has.
-        types: Element type of each result; the last one holds for all that follow.
-        values: Instead of both, for operators on sequences and optionals.
-    """
-
-    shapes: ShapesOf
+    shapes: ShapesOf  # Shapes of the results; may be more than the node has
+    # Element type of each result; the last one holds for all that follow
     types: tuple[TypeOf, ...] = ()
-    values: ValuesOf | None = None
+    values: ValuesOf | None = None  # Instead of both, for operators on sequences and optionals
 
     def apply(self, op: Operation, wanted: int) -> list[Value]:
-        """Returns what is known of the results.
-
-        Raises:
-            UnknownError: Nothing is; so do the other errors of ``RULE_ERRORS``.
-        """
+        """Returns what is known of the results."""
         if self.values is not None:
             return self.values(op)
         shapes = self.shapes(op)
@@ -109,11 +100,7 @@ SAME: Final = ShapeRule(same_shape, (T0,))
 
 
 def broadcast(shapes: Iterable[Shape]) -> Shape:
-    """Returns the shape of shapes broadcast against each other, as numpy does.
-
-    Raises:
-        MisfitError: They do not fit.
-    """
+    """Returns the shape of shapes broadcast against each other, as numpy does."""
     given = list(shapes)
     rank = max((len(shape) for shape in given), default=0)
     result: list[int | None] = []
@@ -133,15 +120,7 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
 
 
 def agree(what: str, *lengths: int | None) -> None:
-    """Checks that lengths that have to be equal are.
-
-    Args:
-        what: What they are the lengths of, for the error.
-        lengths: The lengths; None for one that is not known.
-
-    Raises:
-        MisfitError: Two that are known differ.
-    """
+    """Checks that lengths that have to be equal are."""
     different = dict.fromkeys(length for length in lengths if length is not None)
     if len(different) > 1:
         raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
@@ -153,11 +132,7 @@ def broadcast_all(op: Operation) -> Sequence[Shape]:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Returns an axis counted from the front.
-
-    Raises:
-        UnknownError: The tensor has no such axis.
-    """
+    """Returns an axis counted from the front."""
     if not -rank <= axis < max(rank, 1):
         raise UnknownError(
             f"axis {axis} of a tensor of {rank} dimensions; "

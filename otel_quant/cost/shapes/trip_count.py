@@ -51,12 +51,7 @@ class Iterations:
         self._steps = 0
 
     def count(self, condition: Value, limit: int | None) -> int | None:
-        """Returns how often a loop that begins runs its body; None if that is not known.
-
-        Args:
-            condition: What the body says about going on.
-            limit: The most iterations that the loop may have, or None.
-        """
+        """Returns how often a loop that begins runs its body; None if that is not known."""
         more = self._more(condition)
         if more is None or (more == math.inf and limit is None):
             return None

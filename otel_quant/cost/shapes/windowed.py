@@ -12,11 +12,7 @@ from otel_quant.cost.values import Shape
 def window_count(
     length: int, kernel: int, stride: int, dilation: int, pads: int, ceil_mode: bool, before: int
 ) -> int:
-    """Returns how many windows fit along one axis.
-
-    Raises:
-        UnknownError: The window is longer than the padded axis, or the stride is below 1.
-    """
+    """Returns how many windows fit along one axis."""
     reach = dilation * (kernel - 1) + 1
     room = length + pads - reach
     if room < 0:
@@ -126,11 +122,7 @@ def conv_transpose(op: Operation) -> Sequence[Shape]:
 
 
 def window_lengths(op: Operation) -> tuple[int, ...]:
-    """Returns the lengths of a pooling's window.
-
-    Raises:
-        UnknownError: The attribute is missing.
-    """
+    """Returns the lengths of a pooling's window."""
     kernel = op.attr_ints("kernel_shape")
     if kernel is None:
         raise UnknownError("the attribute 'kernel_shape' is missing")

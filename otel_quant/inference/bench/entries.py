@@ -35,47 +35,18 @@ def torch_process() -> ModelProcess:
 
 @dataclass(frozen=True, slots=True)
 class OnnxInputs:
-    """What ONNX files are fed.
+    """What ONNX files are fed."""
 
-    Attributes:
-        inputs: Shapes, and perhaps values, of inputs.
-        dims: Lengths of dimensions.
-        data: File of numpy with the inputs; None for random ones.
-    """
-
+    # Shapes, and perhaps values, of inputs
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    data: str | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)  # Lengths of dimensions
+    data: str | None = None  # File of numpy with the inputs; None for random ones
 
 
 class Entry(ABC):
-    """A variant while it is measured.
+    """A variant while it is measured."""
 
-    Args:
-        name: Its name.
-        process: Its process.
-
-    Attributes:
-        name: See there.
-        process: See there.
-        kind: What runs it.
-        problem: What failed; empty as long as nothing has.
-        provider: What it runs on.
-        fed: Its inputs in words, by which they are compared with another's too.
-        facts: Names and values for the settings.
-        loading: Seconds that its process took to load the script before this variant was made.
-        quantize: Seconds of the function that made it, if one did.
-        compile: Seconds that are compilation without doubt.
-        first: Seconds of the first calls, one by one.
-        processes: Seconds of a call in each block of each round, by process.
-        marks: Bytes: the marks of memory until the calls are timed, and while they are.
-        disk: Bytes that it takes on disk.
-        is_quantized: Whether it is; None if that is not known.
-        outputs: Names of the outputs, and the file that has them.
-        no_outputs: Why there are none; empty if there are.
-    """
-
-    kind: str
+    kind: str  # What runs it
 
     def __init__(self, name: str, process: ModelProcess) -> None:
         self.name, self.process = name, process
@@ -122,13 +93,7 @@ class Entry(ABC):
         """Takes what is to be known after the rounds."""
 
     def ask(self, doing: str, request: str, **arguments: Any) -> Any:
-        """Asks the process; None if something has failed, or does now.
-
-        Args:
-            doing: What it is to do, for the problem.
-            request: Its name.
-            **arguments: Its arguments.
-        """
+        """Asks the process; None if something has failed, or does now."""
         if self.problem:
             return None
         found = self.process.ask(request, **arguments)
@@ -150,15 +115,7 @@ class Entry(ABC):
 
 
 class TorchEntry(Entry):
-    """A variant of a script that torch runs.
-
-    Args:
-        name: Its name.
-        reference: The script with its function.
-        threads: Threads within an operator; None for what the script or torch has.
-        process: A process that has loaded the script; None for a new one.
-        fed: The inputs of that script in words.
-    """
+    """A variant of a script that torch runs."""
 
     kind = "torch"
 
@@ -218,14 +175,7 @@ class TorchEntry(Entry):
 
 
 class OnnxEntry(Entry):
-    """A variant that is an ONNX file.
-
-    Args:
-        name: Its name.
-        path: The file.
-        fed: What it is fed.
-        options: How its session is made.
-    """
+    """A variant that is an ONNX file."""
 
     kind = "onnx"
 
@@ -238,12 +188,7 @@ class OnnxEntry(Entry):
         self._saved = ""
 
     def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
-        """Has the process of a script leave its inputs for the file.
-
-        Args:
-            script: The process.
-            fed: The inputs in words.
-        """
+        """Has the process of a script leave its inputs for the file."""
         path = self._saved = str(self.process.folder / "inputs.npz")
         try:
             names = list(FileGraph(self._path, {}, self._fed.dims).bound.values)

@@ -20,15 +20,7 @@ for transparent huge pages."""
 
 
 def with_huge_pages(environ: Mapping[str, str], setting: Path = _SETTING) -> dict[str, str]:
-    """Returns the variables that have a process ask for huge pages.
-
-    Args:
-        environ: The environment; what it says of huge pages itself is left as it is.
-        setting: Where the kernel says whether it gives any.
-
-    Returns:
-        The variables; an empty dictionary where the kernel gives no huge pages.
-    """
+    """Returns the variables that have a process ask for huge pages."""
     given = environ.get(_TUNABLES, "")
     try:
         text = setting.read_text()

@@ -53,40 +53,20 @@ LONG: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What the user asks for.
+    """What the user asks for."""
 
-    Attributes:
-        baseline: Variant that the others are compared with; None for the first.
-        seconds: Time for the timed calls of each variant.
-        processes: Processes of each variant, one after the other; None for ``PROCESSES``, or one
-            where a variant takes ``LONG`` to make.
-        one_by_one: Whether a variant's process ends before the next one's begins.
-        session: How sessions of ONNX files are made; its threads are those of torch too.
-        fed: What ONNX files are fed, without a script.
-    """
-
-    baseline: str | None
-    seconds: float
+    baseline: str | None  # Variant that the others are compared with; None for the first
+    seconds: float  # Time for the timed calls of each variant
+    # Processes of each variant, one after the other; None for ``PROCESSES``, or one where a
+    # variant takes ``LONG`` to make
     processes: int | None
-    one_by_one: bool
-    session: Options
-    fed: OnnxInputs
+    one_by_one: bool  # Whether a variant's process ends before the next one's begins
+    session: Options  # How sessions of ONNX files are made; its threads are those of torch too
+    fed: OnnxInputs  # What ONNX files are fed, without a script
 
 
 def bench(references: Sequence[str], options: BenchOptions, command: str) -> BenchResult:
-    """Measures variants beside each other.
-
-    Args:
-        references: ``script.py:function``, and paths of .onnx files.
-        options: How.
-        command: The command line that repeats it.
-
-    Returns:
-        What was measured; a variant that failed has its problem, and the others all.
-
-    Raises:
-        VariantsError: There are none to be had, or two of a name, or not the baseline.
-    """
+    """Measures variants beside each other."""
     load = os.getloadavg()[0]
     processes: list[ModelProcess] = []
     try:

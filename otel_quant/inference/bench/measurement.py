@@ -7,13 +7,7 @@ from otel_quant.inference.measurement import MeasuredModel, Measurement, Role
 
 
 def measurement_of_bench(result: BenchResult, began_ns: int, ended_ns: int) -> Measurement:
-    """Returns what telemetry needs of a result.
-
-    Args:
-        result: The result.
-        began_ns: When it began, in nanoseconds since the epoch.
-        ended_ns: When it ended.
-    """
+    """Returns what telemetry needs of a result."""
     baseline_first = sorted(result.variants, key=lambda each: each.name != result.baseline)
     library = next((name for name in ("torch", "onnxruntime") if name in result.settings), "")
     return Measurement(

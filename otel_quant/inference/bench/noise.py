@@ -22,12 +22,7 @@ Student's distribution with one degree of freedom less."""
 
 
 def is_settled(medians: Sequence[float], processes: int) -> bool:
-    """Returns whether more rounds would change the median of all of a variant's rounds by little.
-
-    Args:
-        medians: Of the rounds of one process.
-        processes: How many there are.
-    """
+    """Returns whether more rounds would change the median of all of a variant's rounds by little."""
     return 2 * ERROR_OF_MEDIAN * noise(medians) / sqrt(len(medians) * processes) <= SETTLED
 
 
@@ -35,9 +30,6 @@ def quartile_distance(rounds: Sequence[Sequence[float]]) -> float:
     """Returns the distance between the quartiles of all blocks; each round counts the same.
 
     A fast round has more blocks than a slow one, and is not to hide it.
-
-    Args:
-        rounds: Times of the blocks of each round.
     """
     weighted = sorted((time, 1 / len(each)) for each in rounds for time in each)
     reached = list(accumulate(weight for _, weight in weighted))
@@ -49,9 +41,6 @@ def without_extremes(values: Sequence[float]) -> float:
     """Returns the mean without the lowest and the highest quarter, one of each at least.
 
     Now and then a process is slower than all others by a quarter, which a mean would show.
-
-    Args:
-        values: Of one process each; of one or two, their mean.
     """
     cut = max(1, len(values) // 4) if len(values) > 2 else 0
     return mean(sorted(values)[cut : len(values) - cut])
@@ -60,12 +49,7 @@ def without_extremes(values: Sequence[float]) -> float:
 def speedup(
     medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
 ) -> tuple[float, bool]:
-    """Returns how much faster a variant is than another, and whether that is more than noise.
-
-    Args:
-        medians: Of its rounds, by process.
-        others: Of the other's, in the same rounds of the processes beside them.
-    """
+    """Returns how much faster a variant is than another, and whether that is more than noise."""
     pairs = [list(zip(*each, strict=False)) for each in zip(medians, others, strict=False)]
     if len(pairs) < min(_OF_FEW_PROCESSES):
         owns, of_others = zip(*(pair for each in pairs for pair in each), strict=True)

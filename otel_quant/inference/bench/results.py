@@ -19,103 +19,70 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """Time of a call.
+    """Time of a call."""
 
-    Attributes:
-        median: Mean of the processes' medians, without the lowest and the highest quarter of them.
-        iqr: Distance between the quartiles of all blocks of calls, in which each round counts the
-            same.
-        blocks: Blocks of calls that were timed, in all rounds.
-        rounds: Rounds.
-        noise: Half the distance between the quartiles of the rounds' medians, as a share of the
-            median.
-        speedup: The same mean of the median ratio of the baseline's rounds to the variant's
-            beside them in each process; None for the baseline, and where it was not measured.
-        is_apart: Whether the machine was quiet enough to tell the two apart.
-        processes: Median of the rounds' medians of each process.
-    """
-
+    # Mean of the processes' medians, without the lowest and the highest quarter of them
     median: float
+    # Distance between the quartiles of all blocks of calls, in which each round counts the same
     iqr: float
-    blocks: int
-    rounds: int
+    blocks: int  # Blocks of calls that were timed, in all rounds
+    rounds: int  # Rounds
+    # Half the distance between the quartiles of the rounds' medians, as a share of the median
     noise: float
+    # The same mean of the median ratio of the baseline's rounds to the variant's beside them in
+    # each process; None for the baseline, and where it was not measured
     speedup: float | None = None
-    is_apart: bool | None = None
-    processes: tuple[float, ...] = ()
+    is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
+    processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
 
 
 @dataclass(frozen=True, slots=True)
 class PeakMemory:
-    """The most memory while the calls were timed.
+    """The most memory while the calls were timed."""
 
-    Attributes:
-        process: The kernel's mark of the process.
-        gpu: The mark of torch's allocator, over all GPUs; None for a variant that uses none.
-        until_timed: The kernel's mark before: the script, quantization and compilation included.
-        ratio: To the baseline's: on a GPU of the allocator's marks, else of the kernel's; None for
-            the baseline, and where only one of the two uses a GPU.
-    """
-
-    process: int | None
+    process: int | None  # The kernel's mark of the process
+    # The mark of torch's allocator, over all GPUs; None for a variant that uses none
     gpu: int | None
+    # The kernel's mark before: the script, quantization and compilation included
     until_timed: int | None
+    # To the baseline's: on a GPU of the allocator's marks, else of the kernel's; None for the
+    # baseline, and where only one of the two uses a GPU
     ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VariantResult:
-    """What is known of one variant.
+    """What is known of one variant."""
 
-    Attributes:
-        name: As the script or the command line has it.
-        kind: What runs it: ``torch`` or ``onnx``.
-        problem: What failed, with the error's class and first line; empty if nothing did.
-        is_quantized: Whether it is: a torch module by its weights, a file by its operators; None
-            if that is not known.
-        provider: First execution provider of an ONNX file, ``cpu`` or ``cuda`` of torch.
-        call: None where it was not measured; so the others.
-        memory: Its memory.
-        disk: The saved state dict, or the file with its external data.
-        quantize: Time of the function that makes it; None if it was there already.
-        compile: What the first calls took beyond a usual one; of an ONNX file with the session.
-        error: Of the output that is furthest from the baseline's; None for the baseline.
-        error_problem: Why that could not be told; empty if it could.
-    """
-
-    name: str
-    kind: str
-    problem: str = ""
+    name: str  # As the script or the command line has it
+    kind: str  # What runs it: ``torch`` or ``onnx``
+    problem: str = ""  # What failed, with the error's class and first line; empty if nothing did
+    # Whether it is: a torch module by its weights, a file by its operators; None if that is not
+    # known
     is_quantized: bool | None = None
-    provider: str = ""
-    call: CallTime | None = None
-    memory: PeakMemory | None = None
-    disk: int | None = None
+    provider: str = ""  # First execution provider of an ONNX file, ``cpu`` or ``cuda`` of torch
+    call: CallTime | None = None  # None where it was not measured; so the others
+    memory: PeakMemory | None = None  # Its memory
+    disk: int | None = None  # The saved state dict, or the file with its external data
+    # Time of the function that makes it; None if it was there already
     quantize: float | None = None
+    # What the first calls took beyond a usual one; of an ONNX file with the session
     compile: float | None = None
+    # Of the output that is furthest from the baseline's; None for the baseline
     error: OutputError | None = None
-    error_problem: str = ""
+    error_problem: str = ""  # Why that could not be told; empty if it could
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What is known of all variants.
+    """What is known of all variants."""
 
-    Attributes:
-        variants: In the order of the script or the command line.
-        baseline: The variant that the others are compared with.
-        settings: How they were measured, as names and values.
-        load: Load of the machine before, processes that wanted a core on average of a minute.
-        cores: Cores that this process may use.
-        command: The command line that repeats it.
-    """
-
-    variants: tuple[VariantResult, ...]
-    baseline: str
-    settings: Mapping[str, str]
-    load: float
-    cores: int
-    command: str
+    variants: tuple[VariantResult, ...]  # In the order of the script or the command line
+    baseline: str  # The variant that the others are compared with
+    settings: Mapping[str, str]  # How they were measured, as names and values
+    load: float  # Load of the machine before, processes that wanted a core on average of a minute
+    cores: int  # Cores that this process may use
+    command: str  # The command line that repeats it
 
     @property
     def process_spread(self) -> float | None:
@@ -136,9 +103,5 @@ class BenchResult:
 
 
 def read_bench(text: str) -> BenchResult:
-    """Returns the result of a JSON text.
-
-    Raises:
-        ValueError: It is no such text, or of another schema.
-    """
+    """Returns the result of a JSON text."""
     return read_record(text, BenchResult, SCHEMA)

@@ -54,11 +54,7 @@ class _Variant:
         }
 
     def save_inputs(self, path: str, names: list[str]) -> str:
-        """Writes the inputs for an ONNX file: by their names, or else in the order of its own.
-
-        Returns:
-            Why it cannot be; empty if it was.
-        """
+        """Writes the inputs for an ONNX file: by their names, or else in the order of its own."""
         import numpy as np
 
         by_place, by_name = arguments(self._inputs)

@@ -18,81 +18,48 @@ _LONGEST_NAME: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What defects are looked for in.
+    """What defects are looked for in."""
 
-    Attributes:
-        file: The model's file.
-        kernels: The kernels that ran, in order.
-        asked: Providers that the user asked for, in order.
-        level: Level of graph optimization.
-        open_lengths: Whether an input of the file has a length that is not fixed.
-    """
-
-    file: FileGraph
-    kernels: Sequence[Kernel]
-    asked: Sequence[str]
-    level: str
-    open_lengths: bool
+    file: FileGraph  # The model's file
+    kernels: Sequence[Kernel]  # The kernels that ran, in order
+    asked: Sequence[str]  # Providers that the user asked for, in order
+    level: str  # Level of graph optimization
+    open_lengths: bool  # Whether an input of the file has a length that is not fixed
 
 
 class FoundDefect(NamedTuple):
-    """A defect that was found.
+    """A defect that was found."""
 
-    Attributes:
-        node: Node of the file.
-        kernels: The kernels whose time it is.
-        text: What is wrong, without the share.
-        remedy: What would change it; empty if nothing is known.
-        alike: The same for those of a kind that are so for the same reason; empty for the text.
-    """
-
-    node: str
-    kernels: Sequence[Kernel]
-    text: str
-    remedy: str = ""
+    node: str  # Node of the file
+    kernels: Sequence[Kernel]  # The kernels whose time it is
+    text: str  # What is wrong, without the share
+    remedy: str = ""  # What would change it; empty if nothing is known
+    # The same for those of a kind that are so for the same reason; empty for the text
     alike: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One record of the table.
+    """One record of the table."""
 
-    Attributes:
-        kind: Its name in data.
-        find: Recognises it.
-        source: Where what is said of it can be read.
-    """
-
-    kind: str
-    find: Callable[[Evidence], Iterable[FoundDefect]]
-    source: str
+    kind: str  # Its name in data
+    find: Callable[[Evidence], Iterable[FoundDefect]]  # Recognises it
+    source: str  # Where what is said of it can be read
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A defect of a model.
+    """A defect of a model."""
 
-    Attributes:
-        kind: Kind of the defect.
-        node: Node of the file.
-        sentence: What is wrong, with its share of the time.
-        remedy: What would change it; may be empty.
-        micros: Time of its kernels in a run, in microseconds.
-        share: Their part of the time of all kernels, 0 to 1.
-        kernels: Their names.
-        source: Where what is said can be read.
-        alike: The same for findings of the kind that are so for the same reason.
-    """
-
-    kind: str
-    node: str
-    sentence: str
-    remedy: str
-    micros: float
-    share: float
-    kernels: tuple[str, ...]
-    source: str
-    alike: str = ""
+    kind: str  # Kind of the defect
+    node: str  # Node of the file
+    sentence: str  # What is wrong, with its share of the time
+    remedy: str  # What would change it; may be empty
+    micros: float  # Time of its kernels in a run, in microseconds
+    share: float  # Their part of the time of all kernels, 0 to 1
+    kernels: tuple[str, ...]  # Their names
+    source: str  # Where what is said can be read
+    alike: str = ""  # The same for findings of the kind that are so for the same reason
 
 
 def finding_of(
@@ -104,17 +71,7 @@ def finding_of(
     remedy: str = "",
     alike: str = "",
 ) -> Finding:
-    """Makes a sentence of what is wrong.
-
-    Args:
-        kind: Kind of the defect.
-        source: Where what is said can be read.
-        node: Node of the file, or module of the model.
-        text: What is wrong, without the share.
-        kernels: Name, microseconds and share of each kernel whose time it is.
-        remedy: What would change it; empty if nothing is known.
-        alike: The same for those of a kind that are so for the same reason; empty for the text.
-    """
+    """Makes a sentence of what is wrong."""
     listed_kernels = list(kernels)
     share = sum(each for _, _, each in listed_kernels)
     wanted = f"; wanted: {remedy}" if remedy else ""

@@ -20,23 +20,14 @@ _MEMORY: Final = "[memory]"
 
 
 class Event(NamedTuple):
-    """An event of the profiler; times in nanoseconds.
+    """An event of the profiler; times in nanoseconds."""
 
-    Attributes:
-        begin: When it began.
-        length: How long it took.
-        name: Its name.
-        thread: The thread that it ran on.
-        number: The profiler's number of it.
-        is_range: Whether it is a range that a program has named.
-    """
-
-    begin: int
-    length: int
-    name: str
-    thread: int
-    number: int
-    is_range: bool
+    begin: int  # When it began
+    length: int  # How long it took
+    name: str  # Its name
+    thread: int  # The thread that it ran on
+    number: int  # The profiler's number of it
+    is_range: bool  # Whether it is a range that a program has named
 
 
 class Allocation(NamedTuple):
@@ -52,58 +43,36 @@ _Timed = TypeVar("_Timed", Event, Allocation)
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What a session of the profiler has seen.
+    """What a session of the profiler has seen."""
 
-    Attributes:
-        ranges: Operators and ranges, in order.
-        allocations: In order.
-        on_device: Nanoseconds of kernels of a GPU with their names, by the number of the operator
-            that has started them.
-    """
-
-    ranges: Sequence[Event]
-    allocations: Sequence[Allocation]
+    ranges: Sequence[Event]  # Operators and ranges, in order
+    allocations: Sequence[Allocation]  # In order
+    # Nanoseconds of kernels of a GPU with their names, by the number of the operator that has
+    # started them
     on_device: dict[int, list[tuple[str, int]]]
 
 
 @dataclass(slots=True)
 class Operator:
-    """An operator as it ran once; times in nanoseconds.
+    """An operator as it ran once; times in nanoseconds."""
 
-    Attributes:
-        name: Its name.
-        number: The profiler's number of it.
-        module: Path of the module that it belongs to; empty for the model itself.
-        own: Its time without that of what ran within it.
-        total: Its time.
-        allocated: Bytes that it has allocated itself.
-        parent: Place of the operator within which it ran; None for an outermost one.
-    """
-
-    name: str
-    number: int
-    module: str
-    own: int
-    total: int
-    parent: int | None
-    allocated: int = 0
+    name: str  # Its name
+    number: int  # The profiler's number of it
+    module: str  # Path of the module that it belongs to; empty for the model itself
+    own: int  # Its time without that of what ran within it
+    total: int  # Its time
+    parent: int | None  # Place of the operator within which it ran; None for an outermost one
+    allocated: int = 0  # Bytes that it has allocated itself
 
 
 @dataclass(slots=True)
 class RunTree:
-    """One run.
+    """One run."""
 
-    Attributes:
-        length: Its time in nanoseconds.
-        operators: In the order in which they began.
-        allocated: Bytes that were allocated.
-        alive: The most of them that was held at once.
-    """
-
-    length: int
-    operators: list[Operator] = field(default_factory=list)
-    allocated: int = 0
-    alive: int = 0
+    length: int  # Its time in nanoseconds
+    operators: list[Operator] = field(default_factory=list)  # In the order in which they began
+    allocated: int = 0  # Bytes that were allocated
+    alive: int = 0  # The most of them that was held at once
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,11 +81,7 @@ class RunTree:
 
 
 def events_of(results: Any) -> Events:
-    """Reads what a session of the profiler has left.
-
-    Args:
-        results: ``torch.profiler.profile.profiler.kineto_results`` after its end.
-    """
+    """Reads what a session of the profiler has left."""
     from torch._C._autograd import DeviceType
 
     ranges: list[Event] = []

@@ -31,41 +31,26 @@ _OF_X86: Final = frozenset({"x86_64", "AMD64", "i686"})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What defects are looked for in.
+    """What defects are looked for in."""
 
-    Attributes:
-        kernels: Operators in the order in which they begin.
-        backend: What libraries below them have run.
-        engine: The quantized engine in force.
-        flow: Where numbers are dequantized for the operators.
-        observers: Paths of modules that observe numbers or imitate their quantization.
-        machine: The processor's architecture.
-    """
-
-    kernels: Sequence[Kernel]
-    backend: Sequence[BackendKernel]
-    engine: str
-    flow: Flow
+    kernels: Sequence[Kernel]  # Operators in the order in which they begin
+    backend: Sequence[BackendKernel]  # What libraries below them have run
+    engine: str  # The quantized engine in force
+    flow: Flow  # Where numbers are dequantized for the operators
+    # Paths of modules that observe numbers or imitate their quantization
     observers: Collection[str] = ()
-    machine: str = platform.machine()
+    machine: str = platform.machine()  # The processor's architecture
 
 
 class FoundDefect(NamedTuple):
-    """A defect that was found.
+    """A defect that was found."""
 
-    Attributes:
-        module: Path of the module.
-        kernels: The operators whose time it is, that of what runs within them included.
-        text: What is wrong, without the share.
-        remedy: What would change it; empty if nothing is known.
-        alike: The same for those that are so for the same reason.
-    """
-
-    module: str
+    module: str  # Path of the module
+    # The operators whose time it is, that of what runs within them included
     kernels: Sequence[Kernel]
-    text: str
-    remedy: str
-    alike: str
+    text: str  # What is wrong, without the share
+    remedy: str  # What would change it; empty if nothing is known
+    alike: str  # The same for those that are so for the same reason
 
 
 def findings(evidence: Evidence) -> list[Finding]:

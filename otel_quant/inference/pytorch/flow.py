@@ -19,33 +19,22 @@ from otel_quant.inference.pytorch.profile import Kernel
 
 
 class Origin(NamedTuple):
-    """Where a tensor of floats comes from.
+    """Where a tensor of floats comes from."""
 
-    Attributes:
-        place: The operator that has made it of integers, or the one that has computed it of such.
-        dtype: Type of the integers.
-        is_constant: Whether no operator of the run has written these.
-        maker: The operator that has dequantized it; ``place`` itself unless something was computed.
-    """
-
-    place: int
-    dtype: str
-    is_constant: bool
+    place: int  # The operator that has made it of integers, or the one that has computed it of such
+    dtype: str  # Type of the integers
+    is_constant: bool  # Whether no operator of the run has written these
+    # The operator that has dequantized it; ``place`` itself unless something was computed
     maker: int
 
 
 class InFloat(NamedTuple):
-    """A matrix product or convolution of floats that were integers before.
+    """A matrix product or convolution of floats that were integers before."""
 
-    Attributes:
-        place: The operator.
-        weights: Type of its weights before they were dequantized; empty if only other operands were.
-        dequantized: Places of the operators that have dequantized its operands.
-    """
-
-    place: int
+    place: int  # The operator
+    # Type of its weights before they were dequantized; empty if only other operands were
     weights: str
-    dequantized: tuple[int, ...]
+    dequantized: tuple[int, ...]  # Places of the operators that have dequantized its operands
 
 
 class Between(NamedTuple):
@@ -58,17 +47,13 @@ class Between(NamedTuple):
 
 @dataclass(slots=True)
 class Flow:
-    """What was found in a run.
+    """What was found in a run."""
 
-    Attributes:
-        in_float: Products of what was dequantized.
-        between: What stands between dequantize and quantize.
-        within: Operators that take integers and dequantize within themselves, each with the place
-            of what dequantizes.
-    """
-
-    in_float: list[InFloat] = field(default_factory=list)
+    in_float: list[InFloat] = field(default_factory=list)  # Products of what was dequantized
+    # What stands between dequantize and quantize
     between: list[Between] = field(default_factory=list)
+    # Operators that take integers and dequantize within themselves, each with the place of what
+    # dequantizes
     within: dict[int, int] = field(default_factory=dict)
 
 
@@ -87,11 +72,7 @@ def flow_of(kernels: Sequence[Kernel]) -> Flow:
 
 
 class _Walk:
-    """Follows the memory of tensors from operator to operator.
-
-    Args:
-        kernels: Operators in the order in which they begin.
-    """
+    """Follows the memory of tensors from operator to operator."""
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         self.found = Flow()
@@ -102,12 +83,7 @@ class _Walk:
         self._used: set[int] = set()
 
     def enter(self, place: int, within: Sequence[int]) -> None:
-        """Looks at what an operator takes.
-
-        Args:
-            place: The operator.
-            within: Those within which it runs.
-        """
+        """Looks at what an operator takes."""
         kernel = self._kernels[place]
         kind = kind_of(kernel.name)
         names = [self._kernels[each].name for each in within]

@@ -44,29 +44,17 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was seen in the copy.
+    """What was seen in the copy."""
 
-    Attributes:
-        peak: The kernel's mark while the model ran, in bytes.
-        growth: How far it was above what was held before.
-        said: What libraries have said of the run.
-        problem: Why nothing was seen; empty if something was.
-    """
-
-    peak: int | None = None
-    growth: int | None = None
+    peak: int | None = None  # The kernel's mark while the model ran, in bytes
+    growth: int | None = None  # How far it was above what was held before
+    # What libraries have said of the run
     said: VerboseOutput = field(default_factory=lambda: VerboseOutput((), {}))
-    problem: str = ""
+    problem: str = ""  # Why nothing was seen; empty if something was
 
 
 def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied:
-    """Runs a model in a copy of this process.
-
-    Args:
-        model: The model; not on a GPU, whose driver works in no copy.
-        run: Runs it once.
-        seconds: How long a run takes.
-    """
+    """Runs a model in a copy of this process."""
     if sys.platform != "linux":
         return Copied(problem="a copy of the process can be made on Linux alone")
     limit = max(_LEAST_SECONDS, _RUNS_AT_MOST * seconds)

@@ -30,19 +30,7 @@ class BusyProfilerError(RuntimeError):
 def measure_models(
     models: Mapping[str, object], inputs: object, options: Options
 ) -> InferenceResult:
-    """Measures PyTorch models beside each other.
-
-    Args:
-        models: By name a module, or a function without arguments that makes one; at least one.
-        inputs: What they are called with.
-        options: How long they run.
-
-    Returns:
-        What was measured; a model that failed has its problem, and the others all.
-
-    Raises:
-        BusyProfilerError: A profiler of torch is running.
-    """
+    """Measures PyTorch models beside each other."""
     import torch
 
     if torch._C._autograd._profiler_enabled():

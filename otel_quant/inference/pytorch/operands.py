@@ -15,15 +15,10 @@ _TENSOR: Final = re.compile(r"Tensor\(([^)]*)\)")
 
 
 class Operand(NamedTuple):
-    """A tensor that an operator takes or returns.
+    """A tensor that an operator takes or returns."""
 
-    Attributes:
-        tensor: Its type and shape.
-        storage: Number of its memory; the same for views of it.
-    """
-
-    tensor: Tensor
-    storage: int
+    tensor: Tensor  # Its type and shape
+    storage: int  # Number of its memory; the same for views of it
 
 
 class Operands(NamedTuple):
@@ -34,15 +29,7 @@ class Operands(NamedTuple):
 
 
 def read_operands(path: Path, names: Sequence[str]) -> Sequence[Operands] | None:
-    """Returns the operands of operators.
-
-    Args:
-        path: What the observer has written.
-        names: The operators as they began, by the profiler.
-
-    Returns:
-        Their operands; None if the observer has seen other operators, or has written nothing.
-    """
+    """Returns the operands of operators."""
     try:
         nodes = json.loads(path.read_text(encoding="utf-8", errors="replace")).get("nodes", ())
     except (OSError, ValueError):

@@ -25,50 +25,29 @@ _MICRO: Final = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An operator as it runs in each run; times in microseconds.
+    """An operator as it runs in each run; times in microseconds."""
 
-    Attributes:
-        name: Its name.
-        module: Path of the module that it belongs to; empty for the model itself.
-        parent: Place of the operator within which it runs; None for an outermost one.
-        micros: Mean time in a run, without that of what runs within it.
-        total: The same with that.
-        allocated: Bytes that it allocates itself in a run.
-        inputs: What it takes.
-        outputs: What it returns.
-        on_device: Kernels of a GPU that it starts.
-    """
-
-    name: str
-    module: str
-    parent: int | None
-    micros: float
-    total: float
-    allocated: int
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
-    on_device: tuple[str, ...] = ()
+    name: str  # Its name
+    module: str  # Path of the module that it belongs to; empty for the model itself
+    parent: int | None  # Place of the operator within which it runs; None for an outermost one
+    micros: float  # Mean time in a run, without that of what runs within it
+    total: float  # The same with that
+    allocated: int  # Bytes that it allocates itself in a run
+    inputs: tuple[Operand, ...]  # What it takes
+    outputs: tuple[Operand, ...]  # What it returns
+    on_device: tuple[str, ...] = ()  # Kernels of a GPU that it starts
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the profiler has seen of a model.
+    """What the profiler has seen of a model."""
 
-    Attributes:
-        runs: Runs whose mean this is.
-        run_micros: Time of a run, in microseconds.
-        kernels: In the order in which they run.
-        allocated: Bytes that a run allocates.
-        alive: The most of them that is held at once.
-        lengths: Nanoseconds of each run under the profiler.
-    """
-
-    runs: int
-    run_micros: float
-    kernels: tuple[Kernel, ...]
-    allocated: int
-    alive: int
-    lengths: tuple[int, ...]
+    runs: int  # Runs whose mean this is
+    run_micros: float  # Time of a run, in microseconds
+    kernels: tuple[Kernel, ...]  # In the order in which they run
+    allocated: int  # Bytes that a run allocates
+    alive: int  # The most of them that is held at once
+    lengths: tuple[int, ...]  # Nanoseconds of each run under the profiler
 
     @property
     def kernel_micros(self) -> float:
@@ -81,12 +60,6 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
 
     The first session looks at operands, memory and modules, and is slow. The others only take the
     time. Of these the faster half counts, as long as they run the same operators as the first.
-
-    Args:
-        model: The model.
-        run: Runs it once.
-        fitting: Runs that there is time for.
-        on_gpu: Whether it runs on a GPU.
     """
     with LastResort() as end:
         looked = _look(model, run, on_gpu)

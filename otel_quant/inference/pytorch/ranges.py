@@ -66,10 +66,6 @@ def module_ranges(model: Any, enter: Enter) -> Iterator[None]:
     """Has a range begin and end with each module of a model that this thread runs in the block.
 
     Operators of a graph (FX, PT2E) belong to the modules that the graph's nodes name.
-
-    Args:
-        model: The model.
-        enter: Begins a range.
     """
     import torch
     from torch.nn.modules import module as hooks

@@ -23,13 +23,6 @@ def measure_script(reference: str, options: Options) -> InferenceResult:
 
     What the script, libraries and other programs print goes to standard error: standard output
     is for the result.
-
-    Args:
-        reference: ``path/to/script.py:function``.
-        options: How long they run, and with how many threads.
-
-    Raises:
-        VariantsError: The script has no such function, or it returns something else.
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)

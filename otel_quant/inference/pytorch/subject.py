@@ -33,28 +33,7 @@ _Result = TypeVar("_Result")
 
 
 class Subject:
-    """One model while it is measured.
-
-    Args:
-        name: Its name.
-        model: A module, or a function without arguments that makes one.
-        inputs: What it is called with.
-
-    Attributes:
-        name: Its name.
-        model: What is called; None before :meth:`begin`.
-        problem: Why it could not be measured; empty as long as it can.
-        inputs: Types and shapes of what it is called with.
-        warm: Nanoseconds of a run after warm-up.
-        rounds: Nanoseconds of each timed run, by round.
-        outputs: Arrays by name.
-        profile: What ran; None before :meth:`look_at`.
-        copied: What was seen in a copy of the process.
-        on_gpu: Whether it runs on a GPU.
-        engine: The quantized engine that is in force while it runs: the one under which it was made.
-        gpu_memory: The allocator's mark while it ran and what was held before, in bytes.
-        facts: What else is known of it.
-    """
+    """One model while it is measured."""
 
     def __init__(self, name: str, model: object, inputs: object) -> None:
         self.name = name
@@ -81,12 +60,7 @@ class Subject:
         return Timed(self._first * _NANO, self.rounds)
 
     def begin(self, kept: ExitStack, warmup: int) -> None:
-        """Makes the model, and runs it for the first times.
-
-        Args:
-            kept: Sets back what this changes.
-            warmup: Runs before the timed ones.
-        """
+        """Makes the model, and runs it for the first times."""
         self._attempt(lambda: self._begin(kept, warmup))
 
     def _begin(self, kept: ExitStack, warmup: int) -> None:
@@ -148,11 +122,7 @@ class Subject:
         return result
 
     def look_at(self, seconds: float) -> None:
-        """Sees what runs, in how much memory, and what comes out.
-
-        Args:
-            seconds: Time for the profiled runs.
-        """
+        """Sees what runs, in how much memory, and what comes out."""
         self._attempt(lambda: self._look_at(seconds))
 
     def _look_at(self, seconds: float) -> None:

@@ -13,9 +13,6 @@ def left_unchanged(model: Any) -> Iterator[None]:
 
     Modules are in eval mode meanwhile, without a call of their ``eval()``, which may be the
     program's own. Buffers that a run changes, as observers and caches do, get their values again.
-
-    Args:
-        model: A module; anything else is left to itself.
     """
     import torch
 

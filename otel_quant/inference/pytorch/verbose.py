@@ -22,15 +22,10 @@ _LONGEST: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class VerboseOutput:
-    """What libraries have said of a run.
+    """What libraries have said of a run."""
 
-    Attributes:
-        kernels: Those that did the same together, the most frequent first.
-        facts: Instruction sets by library.
-    """
-
-    kernels: tuple[BackendKernel, ...]
-    facts: Mapping[str, str]
+    kernels: tuple[BackendKernel, ...]  # Those that did the same together, the most frequent first
+    facts: Mapping[str, str]  # Instruction sets by library
 
 
 def read_verbose(text: str) -> VerboseOutput:

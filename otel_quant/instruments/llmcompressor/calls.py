@@ -118,11 +118,7 @@ def _of_folder(save_directory: object = None, *_: object, **__: object) -> _Attr
 
 
 def configuration(arguments: Mapping[str, Any]) -> _Attributes:
-    """Returns the attributes that the recipe among some arguments makes, if it is not a text.
-
-    Args:
-        arguments: Arguments of `oneshot`, or the `Oneshot` as ``self``.
-    """
+    """Returns the attributes that the recipe among some arguments makes, if it is not a text."""
     recipe = arguments.get("recipe", getattr(arguments.get("self"), "recipe", None))
     modifiers = getattr(recipe, "modifiers", recipe)  # of a Recipe
     return _of_modifiers(modifiers if isinstance(modifiers, list | tuple) else [modifiers])

@@ -81,15 +81,7 @@ def bootstrap(original: Callable[..., Any], hook: Hook, library: Library) -> Cal
 
 
 def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mapping[Any, Any] | None:
-    """Returns the environment for a child.
-
-    Args:
-        command: What the child runs.
-        passed: The environment that the program passes; None for a copy of this process's.
-
-    Returns:
-        The environment with the trace context, or else the one that was passed.
-    """
+    """Returns the environment for a child."""
     inherited = os.environ.get("TRACEPARENT")
     if passed is not None and passed.get("TRACEPARENT", inherited) != inherited:
         return passed  # the program has set a trace context for the child
@@ -108,10 +100,6 @@ def _carrier(begin: bool) -> dict[str, str]:
     """Returns the trace context for a child, by header name.
 
     It is that of the current span, which may be the program's own, or else that of the run.
-
-    Args:
-        begin: Whether to begin the run if none is under way; not before a quantization library,
-            or otel-quant's own API, is in use.
     """
     runtime = _runtime()
     carrier = runtime.child_carrier(begin) if runtime is not None else {}

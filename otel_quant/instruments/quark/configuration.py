@@ -68,14 +68,7 @@ def named(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
 
 
 def attributes_of(arguments: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the attributes that an operation's configuration makes.
-
-    Args:
-        arguments: The operation's arguments, by parameter's name.
-
-    Returns:
-        Attributes; none for what the configuration does not have.
-    """
+    """Returns the attributes that an operation's configuration makes."""
     found: dict[str, AttributeValue | None] = {}
     configuration = arguments.get("quant_config") or getattr(arguments.get("self"), "config", None)
     if configuration is not None:

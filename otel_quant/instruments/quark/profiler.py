@@ -114,11 +114,7 @@ def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
 
 
 def _decorated_by_quark(caller: FrameType) -> Callable[..., Any] | None:
-    """Returns the function whose call opens a scope, if it is Quark's and was decorated early.
-
-    Args:
-        caller: Frame that called ``scope``: the decorator's wrapper, or the program.
-    """
+    """Returns the function whose call opens a scope, if it is Quark's and was decorated early."""
     if caller.f_globals.get("__name__") != _DECORATORS_MODULE:
         return None
     function = caller.f_locals.get("func")

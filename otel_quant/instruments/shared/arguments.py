@@ -22,11 +22,7 @@ Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 class Arguments:
-    """Reads the arguments of calls of one function.
-
-    Args:
-        function: The function.
-    """
+    """Reads the arguments of calls of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
@@ -39,15 +35,7 @@ class Arguments:
         return parameter in self._parameters
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of a call by name, defaults included.
-
-        Args:
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-
-        Returns:
-            The arguments; empty if they do not fit the function, which then raises itself.
-        """
+        """Returns the arguments of a call by name, defaults included."""
         if self._signature is None:
             return {}
         try:
@@ -64,15 +52,7 @@ class Arguments:
         parameter: str,
         change: Callable[[Any], Any],
     ) -> Call:
-        """Returns the arguments of a call with one of them changed.
-
-        Args:
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-            parameter: Name of the parameter.
-            change: Returns the new argument; called with the one that was passed, or else
-                with the parameter's default. Without either, nothing is changed.
-        """
+        """Returns the arguments of a call with one of them changed."""
         position = self._position(parameter)
         if position is not None and position < len(args):
             return (*args[:position], change(args[position]), *args[position + 1 :]), kwargs
@@ -97,18 +77,7 @@ def with_argument(
     change: Callable[[Any], Any],
     arguments: Arguments | None = None,
 ) -> Callable[..., Any]:
-    """Has a function called with one argument changed.
-
-    Args:
-        function: The function.
-        parameter: Name of the parameter.
-        change: See :meth:`Arguments.replaced`.
-        arguments: What reads the arguments, where the function's own signature does not
-            have its parameters.
-
-    Returns:
-        The wrapper, or the function itself if it has no such parameter.
-    """
+    """Has a function called with one argument changed."""
     reader = arguments or Arguments(function)
     if parameter not in reader:
         return function

@@ -45,17 +45,7 @@ _PATHS: Final = frozenset({semconv.INPUT_PATH, semconv.OUTPUT_PATH})
 def attributes_of(
     arguments: Mapping[str, Any], with_paths: bool, sources: AttributeSources = ()
 ) -> dict[str, AttributeValue]:
-    """Returns the attributes that arguments make.
-
-    Args:
-        arguments: Arguments by parameter's name.
-        with_paths: Whether paths of files may be among them.
-        sources: Where else attributes come from; these go first.
-
-    Returns:
-        Attributes; none for an argument that is None or of a kind that no attribute can
-        have (a model in memory, a tensor).
-    """
+    """Returns the attributes that arguments make."""
     found: dict[str, AttributeValue] = {}
     for parameter, attribute in ATTRIBUTE_OF.items():
         _add(found, attribute, arguments.get(parameter), with_paths)

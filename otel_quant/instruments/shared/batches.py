@@ -14,13 +14,6 @@ def items_in(batch: object) -> int | None:
 
     Only shapes are looked at. They come from arrays of any library, alone, in a mapping (as readers
     of ONNX Runtime return them) or in a list or tuple (as data loaders of torch do).
-
-    Args:
-        batch: What a reader has returned or a loader has yielded.
-
-    Returns:
-        The number; None if the tensors differ in it, or if a list of several tensors of the same
-        rank may as well be a list of items.
     """
     parts = batch if isinstance(batch, list | tuple) else (batch,)
     if len(parts) > _MOST_PARTS:

@@ -46,18 +46,7 @@ def as_operation(
     describe: Describe | None = None,
     models: Callable[..., Models] | None = None,
 ) -> Callable[..., Any]:
-    """Makes each call of a function an operation of a library.
-
-    Args:
-        function: The function.
-        library: The library.
-        describe: Returns the attributes for the steps within; None if there are none.
-        models: Returns the ONNX models that a call has read and written; called with the
-            call's result and its arguments. None if no models are to be costed.
-
-    Returns:
-        The wrapper.
-    """
+    """Makes each call of a function an operation of a library."""
     origin = f"arguments of {qualified_name(function)}"
 
     @wraps(function)
@@ -82,13 +71,7 @@ def as_operation(
 
 
 def by_arguments(function: Callable[..., Any], hook: Hook, library: Library) -> Describe:
-    """Returns what describes the calls of a function by their arguments.
-
-    Args:
-        function: The function.
-        hook: The hook on it.
-        library: The library, whose configuration objects may be among the arguments.
-    """
+    """Returns what describes the calls of a function by their arguments."""
     arguments = Arguments(function)
 
     def describe(*args: Any, **kwargs: Any) -> Mapping[str, AttributeValue]:
@@ -102,12 +85,7 @@ def by_arguments(function: Callable[..., Any], hook: Hook, library: Library) -> 
 
 
 def report_models(find: Callable[[], Models], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Costs the models of an operation that has ended without an error, and reports them.
-
-    Args:
-        find: Returns the models; called if model cost is switched on.
-        shapes: Of the models' inputs by name, where a calibration has shown them.
-    """
+    """Costs the models of an operation that has ended without an error, and reports them."""
     settings = RUNTIME.settings
     if not settings.cost or not RUNTIME.is_running or RUNTIME.recorder.ended:
         return

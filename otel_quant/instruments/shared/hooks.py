@@ -40,11 +40,7 @@ class Hooks:
         return self._active
 
     def set(self, libraries: Iterable[Library]) -> None:
-        """Sets the hooks of libraries, now or when they are imported.
-
-        Args:
-            libraries: The libraries.
-        """
+        """Sets the hooks of libraries, now or when they are imported."""
         self._active = True
         for library in libraries:
             for hook in library.hooks:
@@ -78,14 +74,7 @@ class Hooks:
         self._patches.clear()
 
     def replace(self, holder: Any, name: str, before: Any, after: Any) -> None:
-        """Puts something in place of an attribute, to be put back by :meth:`remove`.
-
-        Args:
-            holder: Module or class.
-            name: Name of the attribute.
-            before: What is there.
-            after: What is to be there.
-        """
+        """Puts something in place of an attribute, to be put back by :meth:`remove`."""
         setattr(holder, name, after)
         self._patches.append((holder, name, before, after))
 
@@ -137,11 +126,7 @@ def _modules() -> list[ModuleType]:
 
 
 def load(reference: str) -> Callable[..., Any]:
-    """Returns a function by its name, importing its module.
-
-    Args:
-        reference: ``module:function``.
-    """
+    """Returns a function by its name, importing its module."""
     module, _, name = reference.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return function

@@ -26,11 +26,7 @@ def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callabl
 
 
 def count_layer(owners: Collection[str]) -> None:
-    """Counts one layer for the innermost open step of some distributions, if there is one.
-
-    Args:
-        owners: The distributions.
-    """
+    """Counts one layer for the innermost open step of some distributions, if there is one."""
     with FAULTS.kept_in("counting layers"):
         if not RUNTIME.is_running:
             return

@@ -15,74 +15,53 @@ Of several paths for one attribute the first that leads to a value counts.
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """What wraps a hooked function.
+    """What wraps a hooked function."""
 
-    Attributes:
-        factory: What makes the wrapper, as ``module:function``, so that nothing of it is
-            loaded before the library is. It is called with the original function, the hook
-            and the library.
-        effect: What a call becomes, for docs/libraries.md; ``{step}`` and ``{parameter}``
-            are those of the hook.
-    """
-
+    # What makes the wrapper, as ``module:function``, so that nothing of it is loaded before the
+    # library is. It is called with the original function, the hook and the library.
     factory: str
+    # What a call becomes, for docs/libraries.md; ``{step}`` and ``{parameter}`` are those of the
+    # hook
     effect: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One function of a library that is to be wrapped.
+    """One function of a library that is to be wrapped."""
 
-    Attributes:
-        module: Module that *defines* it; importing that module sets the hook.
-        target: Its name there: ``function`` or ``Class.method``.
-        wrapper: What wraps it.
-        step: ``ProfileStep`` that a call is, for wrappers that open one.
-        parameter: Name of the argument that the wrapper is about, where it is about one.
-        filled_in: Whether the step is one that the library's own profiler does not report.
-        sources: Where attributes come from beside the arguments that ``attributes.py``
-            lists.
-    """
-
-    module: str
-    target: str
-    wrapper: Wrapper
-    step: str = ""
-    parameter: str = ""
+    module: str  # Module that *defines* it; importing that module sets the hook
+    target: str  # Its name there: ``function`` or ``Class.method``
+    wrapper: Wrapper  # What wraps it
+    step: str = ""  # ``ProfileStep`` that a call is, for wrappers that open one
+    parameter: str = ""  # Name of the argument that the wrapper is about, where it is about one
+    # Whether the step is one that the library's own profiler does not report
     filled_in: bool = False
+    # Where attributes come from beside the arguments that ``attributes.py`` lists
     sources: AttributeSources = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A quantization library.
+    """A quantization library."""
 
-    Attributes:
-        name: What users call it in ``OTEL_QUANT_LIBRARIES``.
-        distribution: Its name on the package index, for ``quant.library.name``.
-        hooks: What is wrapped.
-        other_distributions: Names of its other builds on the package index, where the imported
-            package does not say its version.
-        versions_seen: Versions that real quantizations have been run with.
-        built_on: Names of libraries that it is built on. Within its steps and entry points
-            theirs are not reported: they are how it does its work.
-        configuration: Function that reads the attributes that only its configuration
-            objects have, as ``module:function``; called with the arguments of an entry
-            point by name.
-        nests: Whether its steps have steps of its own within. Else what a step calls is
-            how the step does its work.
-        is_common: Whether many programs import it that never quantize. Nothing of ours is
-            loaded for it until a hooked function is called.
-    """
-
-    name: str
-    distribution: str
-    hooks: tuple[Hook, ...]
+    name: str  # What users call it in ``OTEL_QUANT_LIBRARIES``
+    distribution: str  # Its name on the package index, for ``quant.library.name``
+    hooks: tuple[Hook, ...]  # What is wrapped
+    # Names of its other builds on the package index, where the imported package does not say its
+    # version
     other_distributions: tuple[str, ...] = ()
-    versions_seen: str = ""
+    versions_seen: str = ""  # Versions that real quantizations have been run with
+    # Names of libraries that it is built on. Within its steps and entry points theirs are not
+    # reported: they are how it does its work.
     built_on: frozenset[str] = field(default_factory=frozenset)
+    # Function that reads the attributes that only its configuration objects have, as
+    # ``module:function``; called with the arguments of an entry point by name
     configuration: str = ""
+    # Whether its steps have steps of its own within. Else what a step calls is how the step does
+    # its work.
     nests: bool = False
+    # Whether many programs import it that never quantize. Nothing of ours is loaded for it until
+    # a hooked function is called.
     is_common: bool = False
 
 

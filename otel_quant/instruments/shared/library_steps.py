@@ -36,18 +36,7 @@ def as_library_step(
     filled_in: bool = False,
     sources: AttributeSources = (),
 ) -> Callable[..., Any]:
-    """Makes each call of a library's function a step, unless it is reported already.
-
-    Args:
-        function: The function.
-        kind: ``ProfileStep`` that it is.
-        library: The library.
-        filled_in: Whether the library's own profiler does not report it.
-        sources: See :attr:`Hook.sources`.
-
-    Returns:
-        The wrapper.
-    """
+    """Makes each call of a library's function a step, unless it is reported already."""
     return as_step(
         function,
         library_step_begin(function, kind, library, filled_in=filled_in, sources=sources),
@@ -91,18 +80,7 @@ def with_argument_as_step(
     library: Library,
     arguments: Arguments | None = None,
 ) -> Callable[..., Any]:
-    """Makes a step of the function that each call is passed as one of its arguments.
-
-    Args:
-        function: The function that is called.
-        parameter: Name of the parameter that takes the other function.
-        kind: ``ProfileStep`` that a call of the other is.
-        library: The library.
-        arguments: See :func:`with_argument`.
-
-    Returns:
-        The wrapper.
-    """
+    """Makes a step of the function that each call is passed as one of its arguments."""
 
     def change(passed: Any) -> Any:
         return as_library_step(passed, kind, library) if callable(passed) else passed

@@ -36,19 +36,7 @@ def cost_models(
     hashes: bool = False,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Iterator[CostedModel]:
-    """Costs models, each within a time limit.
-
-    Args:
-        models: Role and model of each.
-        time_limit: Seconds for one model.
-        paths: Whether the record may name the file.
-        hashes: Whether the files are hashed.
-        shapes: Of inputs by name, for the models that have such inputs and leave their lengths
-            open.
-
-    Yields:
-        One record for each model.
-    """
+    """Costs models, each within a time limit."""
     inputs = {name: InputSpec(shape, if_fits=True) for name, shape in shapes.items()}
     for role, model in models:
         start = time.time_ns()
@@ -85,12 +73,7 @@ def _hash_of(model: object) -> dict[str, AttributeValue]:
 def figures_of(
     cost: ModelCost, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> dict[str, AttributeValue]:
-    """Returns a model's totals, by the last part of their attributes' names.
-
-    Args:
-        cost: The model's cost.
-        shapes: Of inputs by name, as a calibration has shown them.
-    """
+    """Returns a model's totals, by the last part of their attributes' names."""
     figures: dict[str, AttributeValue | None] = {
         "size": cost.file_bytes,
         "params": cost.params,

@@ -40,10 +40,6 @@ def is_reported_already(label: str, library: Library) -> bool:
     That is so within a step of the same library, unless it nests its own steps and this
     one has another name; and within any step or operation of a library that is built on
     this one.
-
-    Args:
-        label: What the step would be called.
-        library: The library.
     """
     built_on_it = distributions_built_on(library)
     for around in enclosing_steps():

@@ -17,16 +17,7 @@ _OUTPUTS: Final = ("model_output", "output_model_path", "output_model")
 
 
 def models_of(arguments: Mapping[str, Any], result: object) -> Models:
-    """Returns the models that an operation has read and written.
-
-    Args:
-        arguments: Its arguments, by parameter's name.
-        result: What it returned: the quantized model where no file was asked for.
-
-    Returns:
-        The models. One that was quantized in place is there once, as quantized: that is
-        what its file holds now.
-    """
+    """Returns the models that an operation has read and written."""
     before = next((arguments[name] for name in _INPUTS if arguments.get(name) is not None), None)
     after = next((arguments[name] for name in _OUTPUTS if arguments.get(name) is not None), result)
     found: Models = []

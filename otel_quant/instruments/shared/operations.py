@@ -20,18 +20,7 @@ from otel_quant.scope import Activation
 
 
 class Operation:
-    """One call of an entry point.
-
-    Args:
-        owner: Distribution whose entry point it is.
-        attributes: Attributes for the steps within.
-        costs_models: Whether the models that it reads and writes are costed at its end.
-
-    Attributes:
-        shared_step: The step that several calls within the operation make up, while it is open.
-        input_shapes: Shapes of a model's inputs, by name, in the first sample of a calibration
-            within the operation; empty if there was none.
-    """
+    """One call of an entry point."""
 
     __slots__ = ("attributes", "costs_models", "input_shapes", "owner", "shared_step")
 
@@ -45,20 +34,12 @@ class Operation:
         self.input_shapes: Mapping[str, tuple[int, ...]] = {}
 
     def begin_shared_step(self, activation: Activation) -> None:
-        """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end.
-
-        Args:
-            activation: The step.
-        """
+        """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end."""
         activation.resume()
         self.shared_step = activation
 
     def end_shared_step(self, error: BaseException | None = None) -> None:
-        """Ends the step that :meth:`begin_shared_step` began, if it is open.
-
-        Args:
-            error: What ended its code.
-        """
+        """Ends the step that :meth:`begin_shared_step` began, if it is open."""
         activation, self.shared_step = self.shared_step, None
         if activation is not None:
             activation.suspend()
@@ -103,11 +84,7 @@ def costs_models() -> bool:
 
 
 def is_within(owners: Collection[str]) -> bool:
-    """Whether the calling context is in an operation of one of some distributions.
-
-    Args:
-        owners: The distributions.
-    """
+    """Whether the calling context is in an operation of one of some distributions."""
     return bool(owners) and any(each.owner in owners for each in around())
 
 
@@ -115,16 +92,7 @@ def is_within(owners: Collection[str]) -> bool:
 def operating(
     owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
 ) -> Iterator[Operation]:
-    """Marks a block as an operation.
-
-    Args:
-        owner: Distribution whose entry point it is.
-        attributes: Attributes for the steps within.
-        costs_models: Whether the models that it reads and writes are costed at its end.
-
-    Yields:
-        The operation.
-    """
+    """Marks a block as an operation."""
     operation = Operation(owner, {**inherited_attributes(), **attributes}, costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
     _UNDER_WAY.append(operation)

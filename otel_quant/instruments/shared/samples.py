@@ -66,12 +66,7 @@ def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Calla
 
 
 def count_sample(source: object, batch: object) -> None:
-    """Counts one sample for the innermost open calibration, if there is one.
-
-    Args:
-        source: What it comes from. If that has a length, the step has a total.
-        batch: The sample: its items are counted where it tells how many there are.
-    """
+    """Counts one sample for the innermost open calibration, if there is one."""
     with FAULTS.kept_in(COUNTING_SAMPLES):
         if not RUNTIME.is_running:
             return
@@ -88,12 +83,7 @@ def count_sample(source: object, batch: object) -> None:
 
 
 def note_shapes(sample: object) -> None:
-    """Keeps the shapes of the first sample for the cost of the models of the operations around.
-
-    Args:
-        sample: A model's inputs by name. Those that are no arrays of numpy or torch and no
-            lists are left out: to ask another object for its shape may run the program's code.
-    """
+    """Keeps the shapes of the first sample for the cost of the models of the operations around."""
     with FAULTS.kept_in("shapes of calibration samples"):
         waiting = [operation for operation in around() if not operation.input_shapes]
         if not waiting or not isinstance(sample, Mapping):
@@ -117,12 +107,7 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 class CountedLoader(_Proxy):
-    """A data loader that is iterated as before, and whose items are counted.
-
-    Args:
-        loader: The data loader.
-        open_pass: Opens the step that each pass over it is; None if a pass is no step.
-    """
+    """A data loader that is iterated as before, and whose items are counted."""
 
     def __init__(self, loader: Any, open_pass: OpenPass | None = None) -> None:
         super().__init__(loader)
@@ -147,16 +132,7 @@ class CountedLoader(_Proxy):
 def with_counted_loader(
     function: Callable[..., Any], parameter: str, open_pass: OpenPass | None = None
 ) -> Callable[..., Any]:
-    """Has the items of the data loader counted that each call of a function is passed.
-
-    Args:
-        function: The function.
-        parameter: Name of the parameter that takes the loader.
-        open_pass: See :class:`CountedLoader`.
-
-    Returns:
-        The wrapper, or the function itself if it has no such parameter.
-    """
+    """Has the items of the data loader counted that each call of a function is passed."""
 
     def change(loader: Any) -> Any:
         return None if loader is None else CountedLoader(loader, open_pass)

@@ -17,18 +17,18 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.probes.readers import Probes
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.profile.program_metrics import ProgramMetrics
-from otel_quant.profile.sink import QuarkYamlSink
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.resources import Column, Figure, Metric, Resource, Series
-from otel_quant.telemetry import catalog
-from otel_quant.telemetry import logs as logs_module
-from otel_quant.telemetry.logs import LogsSink
-from otel_quant.telemetry.metrics import MetricsSink
-from otel_quant.telemetry.spans import SpansSink
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.probes.registry import RESOURCES
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.export.otel import logs as logs_module
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
+from otel_quant.schema import catalog
+from otel_quant.schema.resources import Column, Figure, Metric, Resource, Series
 
 MIB: Final = 1 << 20
 STEP: Final = {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"}

@@ -8,8 +8,9 @@ import opentelemetry.instrumentation.environment_variables
 import opentelemetry.sdk.environment_variables
 import pytest
 
-from otel_quant import environment, launcher_options
-from otel_quant.environment import VARIABLES, Settings, settings_from
+from otel_quant.schema import instrument_command_options as launcher_options
+from otel_quant.schema import settings as environment
+from otel_quant.schema.settings import VARIABLES, Settings, settings_from
 
 FLAGS = {
     "OTEL_QUANT_YAML_STRICT": "yaml_strict",

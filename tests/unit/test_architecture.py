@@ -214,6 +214,17 @@ def test_a_recorder_imports_only_the_interface_of_sinks() -> None:
         assert "recording.sink" in imports_of(sink)
 
 
+def test_of_cost_only_its_public_names_and_its_graph_are_used_elsewhere() -> None:
+    used = {
+        target
+        for module in MODULES
+        if part_of(module) not in ("cost", "estimate")
+        for target in imports_of(module)
+        if part_of(target) == "cost"
+    }
+    assert used == {"cost", "cost.graph"}
+
+
 def test_the_reader_of_a_file_does_not_import_its_writer() -> None:
     reading = {"profile.reader", "profile.profile_steps", "profile.last_reading"}
     for module in reading:

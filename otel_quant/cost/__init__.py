@@ -27,6 +27,7 @@ from otel_quant.cost.results import (
     TensorCost,
     UnknownNodes,
     WeightSparsity,
+    intensity,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "UnknownNodes",
     "WeightSparsity",
     "analyze",
+    "intensity",
     "parse_dims",
     "parse_inputs",
     "write_with_shapes",

@@ -18,8 +18,8 @@ from otel_quant.cost.operation import Operation
 from otel_quant.cost.rules.fusions import BYTES, CARRIES, FUSIONS, Fusion
 from otel_quant.cost.values import Value
 
-_QUANTIZE: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
-_DEQUANTIZE: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
+QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
+DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 
@@ -136,7 +136,7 @@ class _Graph:
             for value in op.inputs:
                 if value is not None:
                     self._edges[id(value)] = self._edges.get(id(value), 0) + 1
-            if op.kind in _QUANTIZE and op.has(0):
+            if op.kind in QUANTIZES and op.has(0):
                 self._quantizers.add(id(op.input(0)))
         self.read = kept | set(self._edges)
         self._wanted: dict[int, _Quantized] = {}
@@ -164,7 +164,7 @@ class _Graph:
         if not op.has(0) or not op.outputs:
             return
         value = op.input(0)
-        if op.kind in _QUANTIZE:
+        if op.kind in QUANTIZES:
             if self._alone(value) and id(op.outputs[0]) not in self._twins:
                 self._wanted[id(value)] = _conversion(op, op.outputs[0])
             return
@@ -188,19 +188,19 @@ class _Graph:
             and id(op.outputs[0]) not in self._at_rest
         ):
             maker = self._makers.get(id(value))
-            if maker is not None and maker.kind not in _DEQUANTIZE:
+            if maker is not None and maker.kind not in DEQUANTIZES:
                 self._wanted[id(value)] = wanted.moved(value)
 
     def _look_ahead(self, op: Operation) -> None:
         """Finds the operators whose operands are integers and whose results will be."""
-        if op.kind in _DEQUANTIZE:
+        if op.kind in DEQUANTIZES:
             if op.has(0) and op.outputs:
                 integers = self._twins.get(id(op.input(0)), op.input(0))
                 self._held[id(op.outputs[0])] = _conversion(op, integers)
             return
         if not op.outputs or not op.has(0):
             return
-        if op.kind in _QUANTIZE:
+        if op.kind in QUANTIZES:
             # Of integers that were dequantized in the same way nothing new is made.
             source, result = self._held.get(id(self._source(op))), op.outputs[0]
             same = source is not None and source.equals(_conversion(op, result))
@@ -307,7 +307,7 @@ class _Graph:
         for op in self._ops:
             if id(op) in gone:
                 reads[id(op)] = []
-            elif op.kind in _QUANTIZE and op.has(0):
+            elif op.kind in QUANTIZES and op.has(0):
                 reads[id(op)] = [self._source(op), *op.inputs[1:]]
             floats.update(id(value) for value in reads[id(op)] if value is not None)
         found: dict[Operation, Kernel] = {}
@@ -326,16 +326,16 @@ class _Graph:
 
     def _gone(self, op: Operation, made: set[int]) -> bool:
         """Whether an operation's result is made by another, or by none."""
-        return op.kind in _QUANTIZE | _CLAMPS and id(op.outputs[0]) in made
+        return op.kind in QUANTIZES | _CLAMPS and id(op.outputs[0]) in made
 
     def _makes(self, op: Operation, floats: set[int], gone: set[int]) -> Sequence[Value] | None:
         """What an operation writes to memory; None if it is what the file says."""
         if id(op) in gone:
             return []
-        if op.kind in _QUANTIZE:
+        if op.kind in QUANTIZES:
             return op.outputs
         needed = [value for value in op.outputs if id(value) in floats]
-        if op.kind in _DEQUANTIZE:
+        if op.kind in DEQUANTIZES:
             return needed
         items = self.fused.get(op)
         if items:
@@ -371,7 +371,7 @@ def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:
     firsts: dict[tuple[object, ...], Value] = {}
     twins: dict[int, Value] = {}
     for op in ops:
-        if op.kind not in _QUANTIZE or not op.outputs or not op.has(0):
+        if op.kind not in QUANTIZES or not op.outputs or not op.has(0):
             continue
         result = op.outputs[0]
         how = (

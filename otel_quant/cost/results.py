@@ -129,7 +129,15 @@ class NodeCost(NamedTuple):
 
 
 def intensity(macs: int | None, moved_bytes: int | None) -> float | None:
-    """Returns MACs per byte; None if either is not known, or no byte is moved by MACs."""
+    """Returns arithmetic intensity, MACs per byte that is read or written.
+
+    Args:
+        macs: MACs, or None where they are not known.
+        moved_bytes: Bytes read and written, or None likewise.
+
+    Returns:
+        The quotient; None if either is not known, or no byte is moved by MACs.
+    """
     if macs == 0:
         return 0.0
     return None if macs is None or not moved_bytes else macs / moved_bytes

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from otel_quant.cost.operation import Operation
-from otel_quant.cost.structure import Node
+from otel_quant.cost.graph import Node, Operation
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.profile_json import Profile, ProfiledKernel
 from otel_quant.inference.ran_graph import RanGraph
-
-QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
-DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
 
 CONVERSIONS: Final = frozenset(
     {"Cast", "Transpose", "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"}

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import compared, tensor_errors
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph, contents_of

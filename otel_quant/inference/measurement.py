@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from otel_quant.cost.dtypes import name_of
+from otel_quant.cost.graph import DEQUANTIZES, QUANTIZES, dtypes
 from otel_quant.inference.file_graph import FileGraph
-from otel_quant.inference.join import CONVERSIONS, DEQUANTIZES, QUANTIZES
+from otel_quant.inference.join import CONVERSIONS
 from otel_quant.inference.results import InferenceResult, ModelResult, Ran, RanKernel
 
 Role = Literal["float", "quantized"]
@@ -153,7 +153,7 @@ def is_quantized(graph: FileGraph) -> bool:
         tells_quantized(
             op.kind,
             run.macs.contraction if run.macs is not None else None,
-            (name_of(value.dtype) for value in op.inputs if value is not None),
+            (dtypes.name_of(value.dtype) for value in op.inputs if value is not None),
         )
         for op, run in graph.runs.items()
     )

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otel_quant.cost import CostError
-from otel_quant.cost.dtypes import name_of
-from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.structure import Node
+from otel_quant.cost.graph import Node, dtypes, read_graph
 from otel_quant.inference.profile_json import ProfiledKernel, Tensor
 
 
@@ -16,12 +14,12 @@ class RanGraph:
     """The nodes that ran, and what is between them."""
 
     def __init__(self, path: Path) -> None:
-        graph = read_model(str(path)).graph
+        graph = read_graph(str(path))
         self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
         self._nodes = {node.name: node for node in graph.nodes if node.name}
         self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self._constants = {
-            each.name: Tensor(name_of(each.dtype), each.dims) for each in graph.initializers
+            each.name: Tensor(dtypes.name_of(each.dtype), each.dims) for each in graph.initializers
         }
         self._readers: dict[str, list[Node]] = {}
         for node in graph.nodes:

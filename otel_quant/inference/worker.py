@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind."""

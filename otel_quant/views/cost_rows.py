@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity
-from otel_quant.cost.results import intensity
+from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity, intensity
 
 Cell: TypeAlias = str | int | float | None
 

@@ -102,6 +102,17 @@ def test_every_module_is_in_a_known_room() -> None:
     }
 
 
+def test_of_cost_only_its_public_names_and_its_graph_are_used_elsewhere() -> None:
+    used = {
+        target
+        for module in MODULES
+        if part_of(module) not in ("cost", "estimate")
+        for target in imports_of(module)
+        if part_of(target) == "cost"
+    }
+    assert used == {"cost", "cost.graph"}
+
+
 def test_an_arrow_never_points_up() -> None:
     up = {
         (module, part_of(target))

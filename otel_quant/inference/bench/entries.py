@@ -11,8 +11,7 @@ from statistics import median
 from typing import Any, Final
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.errors import printable
-from otel_quant.cost.file_size import file_bytes
+from otel_quant.cost.graph import printable
 from otel_quant.inference.bench.huge_pages import with_huge_pages
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.file_graph import FileGraph
@@ -237,8 +236,7 @@ class OnnxEntry(Entry):
             f"{name} {tensor_text(dtype, shape)}"
             for name, (dtype, *shape) in loaded["inputs"].items()
         ]
-        values = [value for op in model.file.ops for value in op.inputs if value is not None]
-        self.disk = file_bytes(model.file.model, values)
+        self.disk = model.file.file_bytes
         self.is_quantized = is_quantized(model.file)
 
     def _make(self) -> Any:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.fusion import NOT_QUANTIZED, Obstacle
-from otel_quant.cost.in_float import NO_KERNEL
-from otel_quant.cost.operation import Operation
-from otel_quant.cost.operators import operator_of
-from otel_quant.cost.rules.fusions import CARRIES, FUSIONS
-from otel_quant.cost.values import Value
+from otel_quant.cost.graph import (
+    CARRIES,
+    DEQUANTIZES,
+    NO_KERNEL,
+    NOT_QUANTIZED,
+    QDQ,
+    QUANTIZES,
+    Obstacle,
+    Operation,
+    Value,
+    converts,
+    dtypes,
+    fusion_of,
+)
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.findings.record import Evidence, FoundDefect, listed, title
-from otel_quant.inference.join import DEQUANTIZES, QUANTIZES, Kernel
+from otel_quant.inference.join import Kernel
 from otel_quant.inference.options import FUSES_QUANTIZED
 
 _KINDS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -66,8 +73,7 @@ def foreign(evidence: Evidence) -> Iterator[FoundDefect]:
         for kernel in evidence.kernels
         if kernel.node is not None
         and kernel.node.kind.startswith(_QUARK)
-        and (precision := operator_of(kernel.node.kind).precision)
-        and (precision.quantizes or precision.dequantizes)
+        and converts(kernel.node.kind)
     ]
     if kernels:
         names = [kernel.nodes[0].name for kernel in kernels]
@@ -103,12 +109,12 @@ def _reason_at(evidence: Evidence, at: Operation, op: Operation) -> _Reason | No
     if evidence.level not in FUSES_QUANTIZED:
         level = f"the level of graph optimization is {evidence.level}"
         return _Reason(at, Obstacle(level, f"level {' or '.join(FUSES_QUANTIZED)}"))
-    if at.kind in QUANTIZES | DEQUANTIZES:
+    if at.kind in QDQ:
         return _of_two_conversions(at, op)
     if at in fused.obstacles:
         why, other = fused.obstacles[at], _also_read(file, at)
         return _Reason(at, Obstacle(other, why.remedy) if other and why is NOT_QUANTIZED else why)
-    rule = FUSIONS.get(at.kind)
+    rule = fusion_of(at.kind)
     if rule is None:
         return _Reason(at, NO_KERNEL)
     if at.opset < rule.since:

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.graph import DEQUANTIZES, QDQ, QUANTIZES, Operation, dtypes
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.findings.record import Evidence, FoundDefect, listed, title
-from otel_quant.inference.join import DEQUANTIZES, QUANTIZES, Kernel
+from otel_quant.inference.join import Kernel
 
 _CPU: Final = "CPUExecutionProvider"
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
@@ -129,8 +128,7 @@ def scalar(evidence: Evidence) -> Iterator[FoundDefect]:
 
 
 def _named(nodes: Sequence[Operation]) -> Operation:
-    conversions = QUANTIZES | DEQUANTIZES
-    return next((op for op in nodes if op.kind not in conversions), nodes[0])
+    return next((op for op in nodes if op.kind not in QDQ), nodes[0])
 
 
 def computed_shapes(evidence: Evidence) -> Iterator[FoundDefect]:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from otel_quant.cost.errors import printable
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.graph import Operation, printable
 from otel_quant.inference.file_graph import FileGraph
 from otel_quant.inference.join import Kernel
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from statistics import median
 
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import compared_arrays
 from otel_quant.inference.options import Options
 from otel_quant.inference.pytorch.findings import Evidence, findings

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 from otel_quant.inference.pytorch.ranges import path_in
 from otel_quant.inference.results import BackendKernel
 

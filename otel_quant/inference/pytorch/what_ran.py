@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 from otel_quant.inference.pytorch.operators import (
     CONVERT,
     COPY,

@@ -1,0 +1,140 @@
+"""The graph of a model for other rooms: nodes, who makes and reads what, MACs, types, fused view.
+
+What is here and in :mod:`otel_quant.cost` itself is all that others use of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.binding import BoundInputs, bind_inputs
+from otel_quant.cost.errors import printable
+from otel_quant.cost.execution import Run, executions
+from otel_quant.cost.file_size import file_bytes
+from otel_quant.cost.fusion import (
+    DEQUANTIZES,
+    NOT_QUANTIZED,
+    QUANTIZES,
+    Fused,
+    Obstacle,
+    fused_kernels,
+)
+from otel_quant.cost.in_float import NO_KERNEL
+from otel_quant.cost.inference import Walk
+from otel_quant.cost.inputs import InputSpec
+from otel_quant.cost.operation import Operation
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.reader.model_reader import read_model
+from otel_quant.cost.rule_sets import RULE_SETS
+from otel_quant.cost.rules.fusions import CARRIES, FUSIONS, Fusion
+from otel_quant.cost.structure import Graph, Model, Node
+from otel_quant.cost.values import Value
+
+__all__ = [
+    "CARRIES",
+    "DEQUANTIZES",
+    "NOT_QUANTIZED",
+    "NO_KERNEL",
+    "QDQ",
+    "QUANTIZES",
+    "Graph",
+    "ModelGraph",
+    "Node",
+    "Obstacle",
+    "Operation",
+    "Value",
+    "converts",
+    "dtypes",
+    "fusion_of",
+    "printable",
+    "read_graph",
+]
+
+QDQ: Final = QUANTIZES | DEQUANTIZES
+"""ONNX's own operators, and onnxruntime's, that convert between floats and integers."""
+
+
+def read_graph(path: str) -> Graph:
+    """Returns a file's main graph as it is written there."""
+    return read_model(path).graph
+
+
+def fusion_of(kind: str) -> Fusion | None:
+    """Returns on what operands a runtime has a kernel on integers for an operator."""
+    return FUSIONS.get(kind)
+
+
+def converts(kind: str) -> bool:
+    """Whether an operator, of any domain, only quantizes or dequantizes."""
+    precision = operator_of(kind).precision
+    return precision.quantizes or precision.dequantizes
+
+
+class ModelGraph:
+    """A model's nodes with what is known of their tensors, those of bodies included."""
+
+    def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
+        self.model: Model = read_model(path)
+        self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
+        walk = Walk(
+            self.model,
+            self.bound.values,
+            symbols=self.bound.symbols,
+            trust_declared=not self.bound.overridden,
+            dims=dims,
+        )
+        self.main: Sequence[Operation] = walk.run()  # without those of bodies
+        self.fused: Fused = fused_kernels(self.main, walk.outputs)
+        self.outputs = frozenset(info.name for info in self.model.graph.outputs)
+        self.runs: dict[Operation, Run] = {
+            run.op: run for run in executions(self.main, RULE_SETS["corrected"])
+        }
+        self.ops: Sequence[Operation] = list(self.runs)
+        self._readers: dict[int, list[Operation]] = {}
+        self._makers: dict[int, Operation] = {}
+        self._by_tensor = {
+            name: op for op in self.main if op.kind != "Constant" for name in op.node.outputs
+        }
+        for op in self.ops:
+            for value in op.outputs:
+                self._makers[id(value)] = op
+            for operand in op.inputs:
+                if operand is not None:
+                    self._readers.setdefault(id(operand), []).append(op)
+
+    def maker(self, value: Value) -> Operation | None:
+        """Returns the node that makes a value; None for inputs and constants."""
+        return self._makers.get(id(value))
+
+    def maker_of(self, tensor: str) -> Operation | None:
+        """Returns the node of the main graph that makes a tensor; None for constants."""
+        return self._by_tensor.get(tensor)
+
+    def readers(self, value: Value) -> Sequence[Operation]:
+        """Returns the nodes that read a value."""
+        return self._readers.get(id(value), ())
+
+    def is_output(self, value: Value) -> bool:
+        """Whether the model gives a value out."""
+        return value.name in self.outputs
+
+    def is_input(self, value: Value) -> bool:
+        """Whether a value is an input of the model."""
+        return self.bound.values.get(value.name) is value
+
+    def macs(self, ops: Sequence[Operation]) -> int | None:
+        """Returns the MACs of nodes that run as one: of the contractions if there is one."""
+        found = [run for op in ops if (run := self.runs.get(op)) is not None]
+        known = [(run.macs, run.times) for run in found if run.macs is not None and run.times]
+        if not known:
+            return None
+        contraction = sum(macs.contraction * times for macs, times in known)
+        return contraction or sum(macs.total * times for macs, times in known)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the file and of those that its constants lie in."""
+        values = (value for op in self.ops for value in op.inputs if value is not None)
+        return file_bytes(self.model, values)

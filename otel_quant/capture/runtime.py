@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary, ref
 from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.base.threads import start_thread
@@ -58,7 +59,7 @@ from otel_quant.export.recording.own_files import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Peaks, Reading, RunInfo, StepInfo
-from otel_quant.schema.settings import Settings, settings_from
+from otel_quant.schema.settings import Settings
 from otel_quant.schema.sink import Sink
 
 

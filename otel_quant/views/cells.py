@@ -46,6 +46,8 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     """Returns a number with its own unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value < 0:
+        return f"-{number_text(-value, unit, digits)}"
     if not math.isfinite(value) if isinstance(value, float) else abs(value) >= _LARGEST:
         return str(value) if isinstance(value, float) else f"{value:,}"
     if unit == "x":

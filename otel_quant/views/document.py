@@ -65,7 +65,7 @@ Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
 """Raw: bytes, seconds, a share from 0 to 1, a number of things, a text or texts. None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with slots Python 3.11 cannot make a ``Column[Step](..)``
 class Column(Generic[Item_contra]):
     """One column of a table."""
 

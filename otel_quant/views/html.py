@@ -96,11 +96,23 @@ def page_table(table: Table, name: str = "") -> PageTable:
             cells = (f"{cells[0]} ({row.said})", *cells[1:])
         rows.append(PageRow(cells, row.depth, row.state, said))
     columns = tuple(
-        Column(heading, unit, column.is_text, column.title)
+        Column(_heading(heading), unit, column.is_text, column.title)
         for heading, unit, column in zip(texts.headings, texts.units, texts.columns, strict=True)
     )
     caption = table.caption or table.title
     return PageTable(table.id or name, caption, columns, tuple(rows), table.note, table.is_sortable)
+
+
+def _heading(text: str) -> str:
+    """Returns a heading as a page has it: ``GPU peak`` for ``GPU PEAK``."""
+    if not text.isupper():
+        return text
+    words = (word if word in _ACRONYMS else word.lower() for word in text.split())
+    shown = " ".join(words).replace("macs", "MACs")
+    return shown[:1].upper() + shown[1:]
+
+
+_ACRONYMS: Final = frozenset({"CPU", "GPU"})
 
 
 def fragment(document: Document) -> str:

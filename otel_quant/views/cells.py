@@ -55,7 +55,7 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     if digits is None and unit in _EACH:
         return _EACH[unit](value)
     plain = plain_text(value / _IN.get("%" if unit == "1" else unit, 1) if unit else value, digits)
-    return plain if unit in ("", "1") or unit.startswith("{") else f"{plain} {unit}"
+    return plain if not unit or unit.startswith("{") else f"{plain} {'%' if unit == '1' else unit}"
 
 
 def plain_text(value: float, digits: int | None = None) -> str:

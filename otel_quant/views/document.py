@@ -168,6 +168,7 @@ class Facts:
 
     rows: Sequence[tuple[str, Cell]]
     title: str = ""  # What they are about
+    caption: str = ""  # The same, for the headings of Markdown and pages alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def _for_page(part: Part, numbers: Iterator[int], charts: list[Charts]) -> tuple
             return "table", page_table(part, f"table-{next(numbers)}")
         case Facts():
             rows = tuple((name, cell_text(value)) for name, value in part.rows)
-            return "facts", FactList(part.title, rows)
+            return "facts", FactList(part.title or part.caption, rows)
         case Lines():
             return "lines", part
         case Charts():

@@ -59,6 +59,8 @@ def _part(part: Part, level: int) -> Iterator[str]:
         case Facts():
             if part.title:
                 yield f"**{escaped(part.title)}**\n\n"
+            elif part.caption:
+                yield f"{'#' * level} {escaped(part.caption)}\n\n"
             is_text = [not isinstance(value, int | float | Quantity) for _, value in part.rows]
             rule = "---" if any(is_text) else "---:"
             yield f"|  |  |\n| --- | {rule} |\n"

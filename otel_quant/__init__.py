@@ -37,7 +37,7 @@ from otel_quant.version import VERSION
 
 if TYPE_CHECKING:
     from otel_quant.instrumentor import QuantInstrumentor
-    from otel_quant.measured_inference import MeasuredInference, measure_inference
+    from otel_quant.inference.measured_inference import MeasuredInference, measure_inference
     from otel_quant.measured_run import Run, run
     from otel_quant.recording.kept_run import RunFigures, RunStep
     from otel_quant.scope import step
@@ -60,12 +60,12 @@ __all__ = [
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
-    "MeasuredInference": "otel_quant.measured_inference",
+    "MeasuredInference": "otel_quant.inference.measured_inference",
     "QuantInstrumentor": "otel_quant.instrumentor",
     "Run": "otel_quant.measured_run",
     "RunFigures": "otel_quant.recording.kept_run",
     "RunStep": "otel_quant.recording.kept_run",
-    "measure_inference": "otel_quant.measured_inference",
+    "measure_inference": "otel_quant.inference.measured_inference",
     "run": "otel_quant.measured_run",
     "step": "otel_quant.scope",
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from otel_quant.inference.findings.record import Finding
+from otel_quant.inference.findings import Finding
 from otel_quant.inference.results import (
     BackendKernel,
     InferenceResult,

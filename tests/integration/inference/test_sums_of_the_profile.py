@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from otel_quant.inference.profile_json import read_profile
+from otel_quant.inference.onnx_profile import read_profile
 from tests.integration.inference.planted import unsupported_operator_between
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.feeds import FeedError, feeds
+from otel_quant.inference.onnx_session import FeedError, feeds
 from otel_quant.inference.options import Subject
 
 

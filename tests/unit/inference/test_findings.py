@@ -8,12 +8,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from otel_quant.inference.file_graph import FileGraph
-from otel_quant.inference.findings.record import Evidence
-from otel_quant.inference.findings.table import findings
-from otel_quant.inference.join import joined
-from otel_quant.inference.profile_json import Profile, ProfiledKernel, Tensor
-from otel_quant.inference.ran_graph import RanGraph
+from otel_quant.inference.findings import Evidence, findings
+from otel_quant.inference.onnx_kernels import FileGraph, RanGraph, joined
+from otel_quant.inference.onnx_profile import Profile, ProfiledKernel, Tensor
 from tests.fixtures.onnx_builder import Builder
 
 _CPU = "CPUExecutionProvider"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from otel_quant.inference.findings.record import Finding
+from otel_quant.inference.findings import Finding
 from otel_quant.inference.results import (
     Accuracy,
     BackendKernel,

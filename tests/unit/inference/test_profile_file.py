@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from otel_quant.inference.profile_json import Event, Profile, ProfiledKernel, Tensor, read_profile
+from otel_quant.inference.onnx_profile import Event, Profile, ProfiledKernel, Tensor, read_profile
 
 MULTIPLY = {
     "op_name": "MatMul",

@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 
-from otel_quant.inference.profile_json import Tensor
+from otel_quant.inference.onnx_profile import Tensor
 from otel_quant.inference.pytorch import profile as profiled
-from otel_quant.inference.pytorch.events import Allocation, Event, Events, Operator, runs_of
-from otel_quant.inference.pytorch.findings import Evidence, findings
-from otel_quant.inference.pytorch.flow import flow_of
-from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
-from otel_quant.inference.pytorch.operators import kind_of, shown
-from otel_quant.inference.pytorch.profile import Kernel, Profile
-from otel_quant.inference.pytorch.verbose import VerboseOutput, read_verbose
-from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
+from otel_quant.inference.torch_findings import Evidence, findings, flow_of
+from otel_quant.inference.torch_copy import VerboseOutput, read_verbose
+from otel_quant.inference.pytorch.kernels import conversions_of, kind_of, on_gpu, ran_of, shown
+from otel_quant.inference.torch_profile import (
+    Allocation,
+    Event,
+    Events,
+    Kernel,
+    Operand,
+    Operands,
+    Operator,
+    Profile,
+    read_operands,
+    runs_of,
+)
 from otel_quant.inference.results import BackendKernel, Conversion
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from otel_quant.inference.accuracy import compared, compared_arrays, tensor_errors
-from otel_quant.inference.findings.record import Finding
+from otel_quant.inference.findings import Finding
 from otel_quant.inference.results import (
     MOST_BYTES,
     Accuracy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard as builders
 
 from grafana.generator import names, panels
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 FILE = "cost"
 

@@ -43,7 +43,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.tempo import SearchTableType
 
 from grafana.generator import names
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 Panel: TypeAlias = Builder[BuiltPanel]
 """A panel of any kind, as a dashboard takes it."""

@@ -23,7 +23,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.rendering.table import printable
+from otel_quant.views.table import printable
 
 _MOST_PROCESSES: Final = 1000
 
@@ -77,10 +77,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    from otel_quant.export.recording.layout import BENCH
     from otel_quant.inference.measure import bench
     from otel_quant.inference.subjects import OnnxInputs
     from otel_quant.inference.variants import VariantsError
-    from otel_quant.recordings.layout import BENCH
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.rendering.table import printable
-from otel_quant.rendering.units import counted
+from otel_quant.schema.units import counted
+from otel_quant.views.table import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_quant.comparison.gate import Verdict
-    from otel_quant.comparison.limits import Limit
-    from otel_quant.comparison.runs import ComparedRun
-    from otel_quant.comparison.side_by_side import Comparison, Side
+    from otel_quant.recordings.comparison.gate import Verdict
+    from otel_quant.recordings.comparison.limits import Limit
+    from otel_quant.recordings.comparison.runs import ComparedRun
+    from otel_quant.recordings.comparison.side_by_side import Comparison, Side
 
 
 _NOT_COMPARABLE: Final = 3
@@ -72,9 +72,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.comparison.gate import judge
-    from otel_quant.comparison.side_by_side import side_by_side
-    from otel_quant.rendering.comparison_words import verdict_text
+    from otel_quant.recordings.comparison.gate import judge
+    from otel_quant.recordings.comparison.side_by_side import side_by_side
+    from otel_quant.views.comparison_words import verdict_text
 
     names = _names(options)
     limits = _limits(options)
@@ -112,8 +112,8 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 def _limits(options: argparse.Namespace) -> list[Limit]:
     from pathlib import Path
 
-    from otel_quant.comparison.limit_file import find, load
-    from otel_quant.comparison.limits import LimitError, parse
+    from otel_quant.recordings.comparison.limit_file import find, load
+    from otel_quant.recordings.comparison.limits import LimitError, parse
 
     path = Path(options.config) if options.config else find(Path())
     try:
@@ -128,7 +128,7 @@ def _limits(options: argparse.Namespace) -> list[Limit]:
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
-    from otel_quant.comparison.side_by_side import Side
+    from otel_quant.recordings.comparison.side_by_side import Side
 
     sides = []
     for number, of_side in enumerate(names):
@@ -141,7 +141,7 @@ def _read(name: str) -> ComparedRun:
     from pathlib import Path
 
     from otel_quant.cli.recording_errors import user_errors
-    from otel_quant.comparison.runs import compared_run
+    from otel_quant.recordings.comparison.runs import compared_run
     from otel_quant.recordings.reader import read
 
     with user_errors(name, "not comparable: ", _NOT_COMPARABLE):
@@ -154,9 +154,9 @@ def _write_all(
 ) -> None:
     from pathlib import Path
 
-    from otel_quant.rendering.comparison_document import parts_of
-    from otel_quant.rendering.document import as_markdown
-    from otel_quant.rendering.gate_reports import as_action_benchmark, as_bencher, as_junit
+    from otel_quant.views.comparison_document import parts_of
+    from otel_quant.views.document import as_markdown
+    from otel_quant.views.gate_reports import as_action_benchmark, as_bencher, as_junit
 
     text = _rendered(options.format, comparison, verdict)
     if options.output is None:
@@ -175,9 +175,9 @@ def _write_all(
 
 
 def _rendered(form: str, comparison: Comparison, verdict: Verdict | None) -> str:
-    from otel_quant.rendering.comparison_data import as_csv, as_json
-    from otel_quant.rendering.comparison_document import parts_of
-    from otel_quant.rendering.document import as_markdown, as_text
+    from otel_quant.views.comparison_data import as_csv, as_json
+    from otel_quant.views.comparison_document import parts_of
+    from otel_quant.views.document import as_markdown, as_text
 
     match form:
         case "json":
@@ -185,7 +185,7 @@ def _rendered(form: str, comparison: Comparison, verdict: Verdict | None) -> str
         case "csv":
             return as_csv(comparison)
         case "html":
-            from otel_quant.report.comparison_page import render
+            from otel_quant.views.report.comparison_page import render
 
             return render(comparison, verdict)
         case _:

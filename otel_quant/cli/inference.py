@@ -24,7 +24,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.rendering.table import printable
+from otel_quant.views.table import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.measure import Measured
@@ -99,7 +99,7 @@ def _is_script(model: str) -> bool:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.recordings.layout import INFERENCE
+    from otel_quant.export.recording.layout import INFERENCE
 
     script = any(map(_is_script, options.models))
     if script:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from otel_quant.cli.argument_types import add_format, whole_number
 from otel_quant.cli.command import MISUSED, UserError
 from otel_quant.cli.model_shapes import add_model_shapes
-from otel_quant.rendering.table import printable, terminal_width
+from otel_quant.views.table import printable, terminal_width
 
 if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
@@ -106,7 +106,7 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 def path_in_recording(path: str, name: str) -> Path:
     """Returns where a result goes in a recording."""
-    from otel_quant.recordings.layout import MANIFEST
+    from otel_quant.export.recording.layout import MANIFEST
 
     folder = Path(path)
     if not (folder / MANIFEST).is_file():
@@ -119,7 +119,7 @@ def path_in_recording(path: str, name: str) -> Path:
 
 def write_for(path: Path, text: str, option: str) -> None:
     """Writes a file that an option asks for."""
-    from otel_quant.report.file import write
+    from otel_quant.views.report.file import write
 
     try:
         write(path, text)
@@ -129,14 +129,18 @@ def write_for(path: Path, text: str, option: str) -> None:
 
 def print_result(result: InferenceResult, form: str, top: int = 0) -> None:
     """Prints a result in the form that is asked for."""
-    from otel_quant.rendering.inference_report import report
+    from otel_quant.views.inference_report import report
+    from otel_quant.views.report.inference_page import render
 
+    if form == "html":
+        sys.stdout.write(render(result))
+        return
     sys.stdout.writelines(report(result, form, top, terminal_width(sys.stdout)))
 
 
 def send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:
     """Sends a result as telemetry; the last thing that a command does."""
-    from otel_quant.sending.inference import send_inference
+    from otel_quant.recordings.sending.inference import send_inference
 
     sys.stdout.flush()
     send_inference(result, began_ns, ended_ns, None if recording is None else recording.parent)

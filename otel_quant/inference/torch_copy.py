@@ -20,8 +20,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NoReturn
 
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.child import reset_mark, status
 from otel_quant.inference.results import BackendKernel
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in

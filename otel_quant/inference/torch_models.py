@@ -12,8 +12,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Final, TypeVar
 
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.accuracy import arrays_in, compared_outputs
 from otel_quant.inference.results import (
     Accuracy,

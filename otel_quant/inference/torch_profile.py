@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.onnx_kernels import by_operator
 from otel_quant.inference.results import BackendKernel, Conversion, Ran, RanKernel, tensor_text
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in

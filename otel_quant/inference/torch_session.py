@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.accuracy import arrays_in, as_array
 from otel_quant.inference.child import reset_mark, status
 from otel_quant.inference.results import tensor_text

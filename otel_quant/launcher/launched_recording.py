@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from otel_quant.environment import settings_from
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.base.environment import settings_from
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.recorder.command_line import shown_command
+from otel_quant.export.recording import manifest
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.send_ending import send_ending
-from otel_quant.recording.command_line import shown_command
-from otel_quant.recordings import manifest
 from otel_quant.recordings.model import Ending
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 
 class LaunchedRecording:

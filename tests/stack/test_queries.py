@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
 from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN, STEPS
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from otel_quant.inference.bench import measure
 from otel_quant.inference.bench.entries import OnnxInputs
 from otel_quant.inference.bench.measure import BenchOptions
 from otel_quant.inference.options import Options
+
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls

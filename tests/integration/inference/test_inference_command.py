@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from otel_quant.inference.worker import ModelError, Worker
+
 from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from otel_quant.inference.chrome import chrome_trace
-from otel_quant.inference.measure import Measured, measure
 from otel_quant.inference.options import Options
+
+from otel_quant.inference.measure import Measured, measure
 from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import measured_model
 from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls

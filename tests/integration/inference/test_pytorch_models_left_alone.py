@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from otel_quant.inference.pytorch import forked
 from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, profile
 
 from otel_quant import measure_inference
-from otel_quant.inference.pytorch import forked
 from otel_quant.inference.results import Accuracy
 from tests.integration.inference.pytorch_models import (
     IDS,

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from otel_quant.inference.options import Options
 from torch import nn
 
 from otel_quant.cost import analyze
 from otel_quant.inference.measure import measure
-from otel_quant.inference.options import Options
 from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import measured_model
 

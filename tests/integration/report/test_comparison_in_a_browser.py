@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from otel_quant.comparison.runs import compared_run
-from otel_quant.comparison.side_by_side import Side, side_by_side
-from otel_quant.report.comparison_page import render
+from otel_quant.recordings.comparison.runs import compared_run
+from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
+from otel_quant.views.report.comparison_page import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
 

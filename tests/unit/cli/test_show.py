@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.rendering.table import printable, table
+from otel_quant.views.table import printable, table
 from tests.unit.cli.shown_profiles import (
     COMPLETE,
     COST,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.comparison.gate import Verdict, judge
-from otel_quant.comparison.limits import parse
-from otel_quant.comparison.runs import compared_run
-from otel_quant.comparison.side_by_side import Comparison, Side, side_by_side
-from otel_quant.comparison.waits import alone, waits_between
+from otel_quant.recordings.comparison.gate import Verdict, judge
+from otel_quant.recordings.comparison.limits import parse
+from otel_quant.recordings.comparison.runs import compared_run
+from otel_quant.recordings.comparison.side_by_side import Comparison, Side, side_by_side
+from otel_quant.recordings.comparison.waits import alone, waits_between
 from otel_quant.recordings.reader import read
-from otel_quant.rendering.comparison_words import change_text, check_text
+from otel_quant.views.comparison_words import change_text, check_text
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.comparison.recorded_runs import record
 

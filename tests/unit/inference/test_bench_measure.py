@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from otel_quant.inference.bench import measure
 from otel_quant.inference.bench.entries import Entry, OnnxEntry, OnnxInputs
 from otel_quant.inference.bench.measure import BenchOptions, bench
 from otel_quant.inference.bench.results import CallTime, PeakMemory, VariantResult
 from otel_quant.inference.options import Options
-from otel_quant.inference.results import OutputError
 from otel_quant.inference.worker import ModelProcess
+
+from otel_quant.inference.results import OutputError
 
 OPTIONS = BenchOptions(None, 20.0, None, False, Options(), OnnxInputs())
 

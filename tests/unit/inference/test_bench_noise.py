@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from otel_quant.inference.bench.noise import (
     is_settled,
     quartile_distance,

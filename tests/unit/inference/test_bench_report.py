@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from otel_quant.inference.bench.results import (
     BenchResult,
     CallTime,
@@ -15,11 +14,12 @@ from otel_quant.inference.bench.results import (
     VariantResult,
     read_bench,
 )
+
 from otel_quant.inference.results import OutputError
 from otel_quant.recordings.reader import read
-from otel_quant.rendering.bench_report import bench_report, variant_table
-from otel_quant.report.bench_page import render as render_page
-from otel_quant.report.render import render
+from otel_quant.views.bench_report import bench_report, variant_table
+from otel_quant.views.report.bench_page import render as render_page
+from otel_quant.views.report.render import render
 from tests.fixtures.recorded import RecordedFolder
 
 FLOAT = VariantResult(

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from otel_quant.inference.options import Subject
 
 from otel_quant.inference.onnx_session import FeedError, feeds
-from otel_quant.inference.options import Subject
 
 
 def _inputs(**types: str) -> list[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from otel_quant.inference.noise import compared, noise
 from otel_quant.inference.options import Options
+
 from otel_quant.inference.results import Latency
 from otel_quant.inference.rounds import Timed, in_turn, latency, plan, usual
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from otel_quant.inference.bench.measurement import measurement_of_bench
 from otel_quant.inference.bench.results import BenchResult, CallTime, PeakMemory, VariantResult
 from otel_quant.inference.measurement import (
@@ -15,6 +14,7 @@ from otel_quant.inference.measurement import (
     measurement_of,
     role_of,
 )
+
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from otel_quant.inference.pytorch import profile as profiled
+from otel_quant.inference.pytorch.kernels import conversions_of, kind_of, on_gpu, ran_of, shown
 
 from otel_quant.inference.onnx_profile import Tensor
-from otel_quant.inference.pytorch import profile as profiled
-from otel_quant.inference.torch_findings import Evidence, findings, flow_of
+from otel_quant.inference.results import BackendKernel, Conversion
 from otel_quant.inference.torch_copy import VerboseOutput, read_verbose
-from otel_quant.inference.pytorch.kernels import conversions_of, kind_of, on_gpu, ran_of, shown
+from otel_quant.inference.torch_findings import Evidence, findings, flow_of
 from otel_quant.inference.torch_profile import (
     Allocation,
     Event,
@@ -25,7 +26,6 @@ from otel_quant.inference.torch_profile import (
     read_operands,
     runs_of,
 )
-from otel_quant.inference.results import BackendKernel, Conversion
 
 
 def _event(name: str, begin: int, end: int, thread: int = 1, number: int = 0) -> Event:

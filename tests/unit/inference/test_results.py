@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from otel_quant.inference.results_reader import read_result
 
 from otel_quant.inference.accuracy import compared, compared_arrays, tensor_errors
 from otel_quant.inference.findings import Finding
@@ -26,8 +27,7 @@ from otel_quant.inference.results import (
     RanKernel,
     TensorError,
 )
-from otel_quant.inference.results_reader import read_result
-from otel_quant.rendering.inference_report import findings_text, report, sentences
+from otel_quant.views.inference_report import findings_text, report, sentences
 
 
 def _kernel(number: int) -> RanKernel:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes.kernel_files import SELF, bytes_read, read_process
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
+from otel_quant.capture.probes.kernel_files import SELF, bytes_read, read_process
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes import memory
-from otel_quant.probes.memory import MemoryProbe
-from otel_quant.probes.tree import descendants_now
+from otel_quant.capture.probes import memory
+from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.probes.tree import descendants_now
 
 MIB = 1 << 20
 

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from otel_quant.probes import processor_waits
-from otel_quant.probes.cpu import CpuProbe
-from otel_quant.probes.kernel_files import SELF
-from otel_quant.probes.processor_waits import ThreadWaits, main_thread_wait
+from otel_quant.capture.probes import processor_waits
+from otel_quant.capture.probes.cpu import CpuProbe
+from otel_quant.capture.probes.kernel_files import SELF
+from otel_quant.capture.probes.processor_waits import ThreadWaits, main_thread_wait
 
 pytestmark = pytest.mark.skipif(
     main_thread_wait(SELF) is None, reason="this kernel does not count waits"

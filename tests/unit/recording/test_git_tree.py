@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recording.git_tree import GitTree
+from otel_quant.capture.recorder.git_tree import GitTree
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recording.ci import SYSTEMS, ci_of
-from otel_quant.recording.git_tree import GitTree
-from otel_quant.recording.run_info import completed, new_run_info
-from otel_quant.records import Reading
-from otel_quant.telemetry import semconv
-from otel_quant.telemetry.attributes import origin_of
+from otel_quant.capture.recorder.ci import SYSTEMS, ci_of
+from otel_quant.capture.recorder.git_tree import GitTree
+from otel_quant.capture.recorder.run_info import completed, new_run_info
+from otel_quant.export.otel.attributes import origin_of
+from otel_quant.schema import semconv
+from otel_quant.schema.records import Reading
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -339,7 +339,7 @@ def _result(subject: TorchModel, first: TorchModel | None) -> ModelResult:
         profile.kernels, said, subject.engine, flow_of(profile.kernels), observers_of(subject.model)
     )
     plain = median([time for times in subject.rounds() for time in times])
-    profiled = usual(profile.lengths) / plain if profile.lengths else None
+    profiled = usual(profile.lengths) * 1e-9 / plain if profile.lengths else None
     return replace(
         result,
         providers=(device,),

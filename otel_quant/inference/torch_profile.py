@@ -90,9 +90,7 @@ _FEWEST_RUNS: Final = 3
 _LONGEST: Final = 120
 _MOST_TENSORS: Final = 16
 _MICRO: Final = 1e-3
-"""Microseconds of a nanosecond, as seconds below."""
-
-_NANO: Final = 1e-9
+"""Microseconds of a nanosecond."""
 
 
 class Event(NamedTuple):
@@ -309,7 +307,7 @@ class Profile:
     kernels: tuple[Kernel, ...]  # In the order in which they run
     allocated: int  # Bytes that a run allocates
     alive: int  # The most of them that is held at once
-    lengths: tuple[float, ...]  # Seconds of each run under the profiler
+    lengths: tuple[int, ...]  # Nanoseconds of each run under the profiler
 
     @property
     def kernel_micros(self) -> float:
@@ -342,7 +340,7 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
         tuple(_kernels(what_ran, counted, operands, seen)),
         what_ran.allocated,
         what_ran.alive,
-        tuple(_NANO * tree.length for tree in alike),
+        tuple(tree.length for tree in alike),
     )
 
 

@@ -27,10 +27,10 @@ from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME
 from otel_quant.version import VERSION
 
-_MOST_OPERATORS: Final = 10
+MOST_OPERATORS: Final = 10
 """Operators, and kernels, of a model that are told: the slowest."""
 
-_MOST_FINDINGS: Final = 20
+MOST_FINDINGS: Final = 20
 """Findings of a model that are told: those that take most time."""
 
 
@@ -133,14 +133,14 @@ class _Report:
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
         if ran is not None:
-            for operator in ran.operators[:_MOST_OPERATORS]:
+            for operator in ran.operators[:MOST_OPERATORS]:
                 self._timed(
                     operator, None, {semconv.OPERATOR_KERNELS: operator.kernels}, labels, context
                 )
-            for kernel in ran.kernels[:_MOST_OPERATORS]:
+            for kernel in ran.kernels[:MOST_OPERATORS]:
                 more = {semconv.OPERATOR_KERNELS: 1, semconv.OPERATOR_TYPES: kernel.types or None}
                 self._timed(kernel, kernel.node or kernel.name, more, labels, context)
-        for finding in model.findings[:_MOST_FINDINGS]:
+        for finding in model.findings[:MOST_FINDINGS]:
             told = {
                 **labels,
                 semconv.FINDING_KIND: finding.kind,

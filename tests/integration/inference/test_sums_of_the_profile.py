@@ -35,10 +35,9 @@ def test_sums_agree_with_the_file_of_a_real_session(tmp_path: Path) -> None:
         ):
             name = event["args"]["op_name"]
             expected[name] = expected.get(name, 0) + event["dur"]
-    found: dict[str, int] = {}
+    found: dict[str, float] = {}
     for kernel in profile.kernels:
-        found[kernel.op_type] = found.get(kernel.op_type, 0) + kernel.micros
+        found[kernel.op_type] = found.get(kernel.op_type, 0) + kernel.micros * len(faster)
     assert found == pytest.approx(expected, rel=0.01)
-    assert {kernel.calls for kernel in profile.kernels} == {len(faster)}
-    assert profile.kernel_micros == pytest.approx(sum(expected.values()) / len(faster), rel=0.01)
-    assert profile.run_micros > profile.kernel_micros
+    assert {kernel.calls for kernel in profile.kernels} == {1.0}
+    assert profile.run_micros > sum(kernel.micros for kernel in profile.kernels)

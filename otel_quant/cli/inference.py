@@ -24,7 +24,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.measure import Measured

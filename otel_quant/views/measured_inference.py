@@ -16,8 +16,7 @@ from otel_quant.export.otel.inference import report as report_telemetry
 from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_models import measure_models
-from otel_quant.views.document import as_text
-from otel_quant.views.html import as_html
+from otel_quant.views.former_document import as_html, as_text
 from otel_quant.views.inference_report import parts, report
 from otel_quant.views.report.file import write
 from otel_quant.views.report.inference_page import render

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.inference.results import RanKernel, tensor_text
+
 _HEAD: Final = re.compile(
     rb'\{"cat" ?: ?"\w+","pid" ?: ?\d+,"tid" ?: ?\d+,"dur" ?: ?(?P<dur>\d+),'
     rb'"ts" ?: ?(?P<ts>\d+),"ph" ?: ?"X","name" ?: ?(?P<name>"(?:[^"\\]|\\.)*")'
@@ -27,39 +29,8 @@ _BODIES: Final = frozenset({"If", "Loop", "Scan"})
 _NAMES: Final = {"float": "float32", "double": "float64"}
 """Types that the profile has under C++'s names."""
 
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """Type and shape of an operand or a result."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
-
-
-@dataclass(frozen=True, slots=True)
-class ProfiledKernel:
-    """A kernel as it ran."""
-
-    name: str  # Name of the node in the graph that was run
-    op_type: str  # Its operator
-    index: int | None  # Its number in that graph; None where it is not told
-    provider: str  # Provider that ran it
-    inputs: tuple[Tensor, ...]  # Operands that are tensors
-    outputs: tuple[Tensor, ...]  # Results that are tensors
-    calls: int  # How often it ran in all runs
-    micros: int  # Its time in all runs, in microseconds, kernels within it not counted
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One execution of a kernel: its number in the profile, begin and length in microseconds."""
-
-    kernel: int
-    begin: int
-    length: int
+_MOST_TRACED: Final = 2000
+"""Events in a trace: it stays below 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +40,11 @@ class Profile:
     Of the others something else on the machine has made many slower, by a single kernel each.
     """
 
-    kernels: tuple[ProfiledKernel, ...]  # In order of their first execution
+    # In order of their first execution, each with all nodes of the file still unknown
+    kernels: tuple[RanKernel, ...]
+    # Their numbers in the graph that was run; None where they are not told
+    numbers: tuple[int | None, ...]
     runs: tuple[tuple[int, int], ...]  # Begin and length of each of these runs, in microseconds
-    events: tuple[Event, ...]  # Executions of kernels in these runs, in order
     # Bytes that the arena had taken from the system at the end; None where there is no arena
     arena_held: int | None = None
     arena_used: int | None = None  # The most of it that was in use
@@ -80,11 +53,6 @@ class Profile:
     def run_micros(self) -> float:
         """Mean time of a run."""
         return sum(length for _, length in self.runs) / len(self.runs)
-
-    @property
-    def kernel_micros(self) -> float:
-        """Mean time of all kernels in a run."""
-        return sum(kernel.micros for kernel in self.kernels) / len(self.runs)
 
 
 def read_profile(path: Path, warmup: int = 1) -> Profile:
@@ -129,7 +97,6 @@ class _Found:
         runs = _faster_half(sorted(self._runs)[warmup:])
         calls = [0] * len(self._names)
         micros = [0] * len(self._names)
-        events: list[Event] = []
         holders = {i for i, args in enumerate(self._seen) if args.get("op_name") in _BODIES}
         open_: list[tuple[int, int]] = []  # end and kernel of those with bodies
         begins = [begin for begin, _ in runs]
@@ -140,24 +107,38 @@ class _Found:
                 continue
             calls[kernel] += 1
             micros[kernel] += end - begin
-            events.append(Event(kernel, begin, end - begin))
             while open_ and open_[-1][0] < end:
                 open_.pop()
             if open_:
                 micros[open_[-1][1]] -= end - begin
             if kernel in holders:
                 open_.append((end, kernel))
+        micros = [max(0, each) for each in micros]
+        count, total = len(runs) or 1, sum(micros) or 1
         kernels = tuple(
-            _kernel(name, args, calls[i], max(0, micros[i]))
+            RanKernel(
+                name,
+                str(args.get("op_name", "")),
+                None,
+                0,
+                str(args.get("provider", "")),
+                micros[i] / count,
+                micros[i] / total,
+                calls[i] / count,
+                _tensors(args.get("input_type_shape", ())),
+                _tensors(args.get("output_type_shape", ())),
+                None,
+                None,
+            )
             for i, (name, args) in enumerate(zip(self._names, self._seen, strict=True))
         )
         last = _arguments(self._last)
         return Profile(
             kernels,
+            tuple(_number(args.get("node_index")) for args in self._seen),
             tuple(runs),
-            tuple(events),
-            _bytes(last.get("mem_arena_held")),
-            _bytes(last.get("mem_in_use_peak")),
+            _number(last.get("mem_arena_held")),
+            _number(last.get("mem_in_use_peak")),
         )
 
 
@@ -174,27 +155,34 @@ def _arguments(line: bytes) -> Mapping[str, Any]:
     return event.get("args", {}) if isinstance(event, dict) else {}
 
 
-def _bytes(text: object) -> int | None:
+def _number(text: object) -> int | None:
     return int(text) if isinstance(text, str) and text.isdecimal() else None
 
 
-def _kernel(name: str, args: Mapping[str, Any], calls: int, micros: int) -> ProfiledKernel:
-    index = args.get("node_index")
-    return ProfiledKernel(
-        name,
-        str(args.get("op_name", "")),
-        int(index) if isinstance(index, str) and index.isdecimal() else None,
-        str(args.get("provider", "")),
-        _tensors(args.get("input_type_shape", ())),
-        _tensors(args.get("output_type_shape", ())),
-        calls,
-        micros,
-    )
-
-
-def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
+def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
     return tuple(
-        Tensor(_NAMES.get(dtype, dtype), tuple(shape))
+        tensor_text(_NAMES.get(dtype, dtype), shape)
         for each in listed
         for dtype, shape in each.items()
     )
+
+
+def traced(path: Path, profile: Profile) -> list[Mapping[str, Any]]:
+    """Returns the profiler's own events of the last runs that count."""
+    begins = [begin for begin, _ in profile.runs]
+    found: list[Mapping[str, Any]] = []
+    for line in path.read_bytes().splitlines():
+        head = _HEAD.match(line)
+        at = -1 if head is None else bisect_right(begins, int(head["ts"])) - 1
+        if head is not None and at >= 0 and int(head["ts"]) <= sum(profile.runs[at]):
+            found.append(json.loads(line.rstrip().rstrip(b",")))
+    return found[-_MOST_TRACED:]
+
+
+def chrome_trace(traces: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Returns the events of models as a trace for Perfetto or Chrome, each model a process."""
+    events: list[Mapping[str, Any]] = []
+    for process, (name, trace) in enumerate(traces.items(), 1):
+        named = {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+        events += [named, *({**event, "pid": process} for event in trace)]
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}) + "\n"

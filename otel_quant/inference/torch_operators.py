@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+from otel_quant.cost.graph import printable
+
 QUANTIZE: Final = "quantize"
 DEQUANTIZE: Final = "dequantize"
 OBSERVE: Final = "observe"
@@ -137,3 +139,14 @@ def shown(name: str) -> str:
         return name
     key = name[len(COMPILED) :].removesuffix(" ##")
     return "compiled code" if key == "None" else f"compiled code {key[:8]}"
+
+
+MODEL: Final = "(model)"
+"""What stands in place of a path for the model itself."""
+
+_LONGEST: Final = 120
+
+
+def place_name(module: str) -> str:
+    """Returns the path of a module as people are shown it."""
+    return printable(module, _LONGEST) if module else MODEL

@@ -1,4 +1,7 @@
-"""The parent's side of a model's process: starts it, asks it, ends it."""
+"""The parent's side of a model's process: starts it, asks it, ends it.
+
+``child.py`` is the other side. A request and its answer are a JSON object in a line each.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,41 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from otel_quant.cost.graph import printable
 
-_FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables that name a folder for what a process leaves behind."""
+Runtime = Literal["onnx", "torch"]
 
-_ONNX: Final = "otel_quant.inference.child"
+_FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
+among the temporary ones, and what compilers leave would make the next call of the command faster."""
 
 _SHOWN: Final = 300
 """Characters of an error that are shown."""
+
+_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_TUNABLES: Final = "GLIBC_TUNABLES"
+_HUGE: Final = "glibc.malloc.hugetlb"
+"""Documented in glibc's manual under Memory Allocation Tunables, since version 2.35; 1 has malloc ask
+for transparent huge pages."""
+
+
+def with_huge_pages(environ: Mapping[str, str], setting: Path = _PAGES) -> dict[str, str]:
+    """Returns the variables that have a process ask for huge pages.
+
+    Without them two calls of the command differ: where the kernel happens to put pages of 4 KiB
+    decides how often they get in each other's way in the caches, for as long as a process lives, and
+    medians of the same model differed by up to a quarter on an idle machine; by 5 % in huge pages.
+    """
+    given = environ.get(_TUNABLES, "")
+    try:
+        text = setting.read_text()
+    except OSError:
+        return {}
+    if _HUGE in given or "[never]" in text:
+        return {}
+    return {_TUNABLES: ":".join(filter(None, (given, f"{_HUGE}=1")))}
 
 
 class ModelError(Exception):
@@ -31,11 +58,11 @@ class ModelError(Exception):
 
 
 class Worker:
-    """The process of one model."""
+    """A process that answers requests."""
 
     def __init__(
         self,
-        module: str = _ONNX,
+        runtime: Runtime = "onnx",
         variables: Mapping[str, str] = MappingProxyType({}),
         folder: Path | None = None,
     ) -> None:
@@ -43,27 +70,14 @@ class Worker:
         theirs, ours = os.pipe()
         answers, to_us = os.pipe()
         self._said = (self.folder / "said").open("w+", encoding="utf-8", errors="replace")
+        command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    module,
-                    str(theirs),
-                    str(to_us),
-                    str(self.folder),
-                ],
+                [*command, str(theirs), str(to_us), str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                # onnxruntime leaves a file of its own among the temporary ones, and compilers what
-                # they have compiled, which would make the next call of the command faster.
-                env={
-                    **os.environ,
-                    **variables,
-                    **dict.fromkeys(_FOLDERS, str(self.folder)),
-                },
+                env={**os.environ, **variables, **dict.fromkeys(_FOLDERS, str(self.folder))},
                 pass_fds=(theirs, to_us),
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
             )
@@ -126,51 +140,43 @@ class Worker:
 
 
 class ModelProcess:
-    """A model while its process is asked, until it fails."""
+    """The process of a model, one after another: it starts when it is asked first."""
 
     def __init__(
-        self,
-        module: str = _ONNX,
-        variables: Mapping[str, str] = MappingProxyType({}),
+        self, runtime: Runtime = "onnx", variables: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        self.problem = ""
-        self._module, self._variables = module, variables
+        self._runtime, self._variables = runtime, variables
         self._worker: Worker | None = None
 
     def ask(self, request: str, **arguments: Any) -> Any:
-        """Asks the process, unless it has failed; None if it does now."""
-        if self.problem:
-            return None
+        """Asks the process; it ends where that fails."""
         try:
             return self._started().ask(request, **arguments)
         except ModelError as error:
-            self.problem = printable(str(error), 600)
             self.close()
-            return None
+            raise ModelError(printable(str(error), 2 * _SHOWN)) from error
 
     def restart(self) -> None:
-        """Ends its process, if there is one, and starts another one that finds its files."""
-        self.problem = ""
-        before = self._worker
-        if before is not None:
+        """Ends the process, if there is one, and starts another one that finds its files."""
+        if (before := self._worker) is not None:
             with _uninterrupted():
                 # First the new one: if this command is killed, a process is there to remove the files.
-                self._worker = Worker(self._module, self._variables, before.folder)
+                self._worker = Worker(self._runtime, self._variables, before.folder)
                 before.end()
 
     def _started(self) -> Worker:
         if self._worker is None:
             with _uninterrupted():
-                self._worker = Worker(self._module, self._variables)
+                self._worker = Worker(self._runtime, self._variables)
         return self._worker
 
     @property
     def folder(self) -> Path:
-        """Where files of its process go."""
+        """Where files of the process go."""
         return self._started().folder
 
     def close(self) -> None:
-        """Ends its process."""
+        """Ends the process and removes its files."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None

@@ -1,20 +1,19 @@
-"""The process of a torch variant: ``python -m otel_quant.inference.bench.torch_process ...``."""
+"""The process of a PyTorch variant: makes it, calls it, and measures itself."""
 
 from __future__ import annotations
 
 import gc
-import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.answering import answer_requests, reset_mark, status
-from otel_quant.inference.feeds import tensor_text
-from otel_quant.inference.pytorch.weights import has_quantized_weights
-from otel_quant.inference.torch_tensors import arrays_in, as_array
+from otel_quant.inference.accuracy import arrays_in, as_array
+from otel_quant.inference.child import reset_mark, status
+from otel_quant.inference.results import tensor_text
+from otel_quant.inference.torch_models import has_quantized_weights
 from otel_quant.inference.variants import (
     SEED,
     VariantsError,
@@ -29,10 +28,10 @@ _FIRST_CALLS: Final = 3
 """Calls before the timed ones; some compilers work in more than the first."""
 
 
-class _Variant:
-    """One variant of a script; its requests come in the order of these methods."""
+class Session:
+    """One variant of a script; its parent asks for its methods in this order."""
 
-    def __init__(self) -> None:
+    def __init__(self, _: Path) -> None:
         self._models: dict[str, object] = {}
         self._inputs: Any = None
         self._call: Callable[[], Any] = lambda: None
@@ -172,15 +171,6 @@ def _gpus() -> Sequence[int]:
     return range(cuda.device_count() if cuda.is_initialized() else 0)
 
 
-def _answers(_: Path) -> Mapping[str, Callable[..., Any]]:
-    variant = _Variant()
-    names = ("load", "save_inputs", "make", "first", "marks", "time", "outputs", "weights")
-    return {name: getattr(variant, name) for name in names}
-
-
-def _text_of(error: Exception) -> str:
+def text_of(error: Exception) -> str:
+    """Returns an error as its parent is told it."""
     return str(error) if isinstance(error, VariantsError) else error_text(error)
-
-
-if __name__ == "__main__":
-    answer_requests(sys.argv[1:], _answers, _text_of)

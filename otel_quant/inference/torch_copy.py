@@ -1,9 +1,4 @@
-"""Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself.
-
-oneDNN and MKL write what they run to the standard output, which belongs to the program and its other
-threads; the kernel's mark of memory is the program's too. The copy has both for itself. It runs the
-model in a thread of its own: OpenMP's threads are not copied, and a new thread gets new ones.
-"""
+"""Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself."""
 
 from __future__ import annotations
 
@@ -20,15 +15,75 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NoReturn
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.answering import reset_mark, status
-from otel_quant.inference.pytorch.ranges import in_quotes, module_ranges
-from otel_quant.inference.pytorch.verbose import MODULE, VerboseOutput, read_verbose
+from otel_quant.cost.graph import printable
+from otel_quant.inference.child import reset_mark, status
+from otel_quant.inference.results import BackendKernel
+from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
+
+MODULE: Final = "otel-quant module "
+"""Begin of a line that says which module runs from there on."""
+
+_ONEDNN: Final = "onednn_verbose,"
+_MKL: Final = "MKL_VERBOSE "
+_ISA: Final = "isa:"
+_FOR: Final = " for "
+_LONGEST: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class VerboseOutput:
+    """What libraries have said of a run."""
+
+    kernels: tuple[BackendKernel, ...]  # Those that did the same together, the most frequent first
+    facts: Mapping[str, str]  # Instruction sets by library
+
+
+def read_verbose(text: str) -> VerboseOutput:
+    """Reads what was written to the standard output of a run."""
+    facts: dict[str, str] = {}
+    modules: dict[tuple[str, str, str, str], list[str]] = {}
+    module = ""
+    for line in text.splitlines():
+        if line.startswith(MODULE):
+            module = path_in(line[len(MODULE) :])
+        elif line.startswith(_ONEDNN):
+            fields = line.split(",")
+            for each in fields:
+                if each.startswith(_ISA):
+                    facts["oneDNN's instruction set"] = printable(each.removeprefix(_ISA), _LONGEST)
+            for key in _primitive(fields):
+                modules.setdefault(key, []).append(module)
+        elif line.startswith(_MKL):
+            name, bracket, _ = line[len(_MKL) :].partition("(")
+            if bracket and name.isalnum():
+                modules.setdefault(("MKL", name, "", ""), []).append(module)
+            elif _FOR in line:
+                facts["MKL's instruction set"] = printable(
+                    line.split(_FOR, 2)[-1].split(",")[0], _LONGEST
+                )
+    kernels = [
+        BackendKernel(*key, len(within), within[0], len(set(within)))
+        for key, within in modules.items()
+    ]
+    return VerboseOutput(tuple(sorted(kernels, key=lambda each: -each.calls)), facts)
+
+
+def _primitive(fields: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yields library, primitive, implementation and types of a line about an execution."""
+    if "exec" not in fields or "graph" in fields:
+        return
+    # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
+    rest = fields[fields.index("exec") + 1 :]
+    if len(rest) > 4:
+        types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
+        yield "oneDNN", rest[1], rest[2], " ".join(":".join(filter(None, pair)) for pair in types)
+
 
 _LEAST_SECONDS: Final = 30.0
 _RUNS_AT_MOST: Final = 50

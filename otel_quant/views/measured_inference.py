@@ -13,10 +13,9 @@ from typing import Final
 from otel_quant.base.environment import settings_from
 from otel_quant.export.otel.inference import RunContext
 from otel_quant.export.otel.inference import report as report_telemetry
-from otel_quant.inference.measurement import measurement_of
-from otel_quant.inference.options import Options
-from otel_quant.inference.pytorch.measure import measure_models
 from otel_quant.inference.results import InferenceResult
+from otel_quant.inference.subjects import Options
+from otel_quant.inference.torch_models import measure_models
 from otel_quant.views.former_document import as_html, as_text
 from otel_quant.views.inference_report import parts, report
 from otel_quant.views.report.file import write
@@ -117,6 +116,5 @@ def measure_inference(
     found = measure_models({str(name): each for name, each in models.items()}, inputs, options)
     settings = settings_from(os.environ, warn=False)
     if not settings.sdk_disabled:
-        measurement = measurement_of(found, began_ns, time.time_ns(), library=found.runtime)
-        report_telemetry(measurement, RunContext(paths=settings.paths))
+        report_telemetry(found, began_ns, time.time_ns(), RunContext(paths=settings.paths))
     return MeasuredInference(*(getattr(found, each.name) for each in fields(InferenceResult)))

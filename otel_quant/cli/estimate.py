@@ -7,9 +7,15 @@ import re
 import sys
 from typing import Final
 
-from otel_quant.cli.argument_types import add_format, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.cli.model_shapes import add_model_shapes, model_shapes
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    add_model_shapes,
+    model_shapes,
+    whole_number,
+)
 from otel_quant.views.text import printable
 
 FAILED: Final = 1

@@ -10,8 +10,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
 
-from otel_quant.cli.argument_types import seconds, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, model_shapes, seconds, whole_number
 from otel_quant.cli.measured_models import (
     FAILED,
     MOST_SECONDS,
@@ -22,7 +21,6 @@ from otel_quant.cli.measured_models import (
     session_options,
     write_for,
 )
-from otel_quant.cli.model_shapes import model_shapes
 from otel_quant.views.text import printable
 
 _MOST_PROCESSES: Final = 1000

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format, whole_number
-from otel_quant.cli.command import MISUSED, UserError
-from otel_quant.cli.model_shapes import add_model_shapes
+from otel_quant.cli.command import MISUSED, UserError, add_format, add_model_shapes, whole_number
 from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, add_format
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:

@@ -1,57 +1,71 @@
-"""Estimates as a table, Markdown, CSV or JSON."""
+"""Estimates of what memory a quantization needs, as a document."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.estimate.model import EstimatedModel
 from otel_quant.estimate.results import Estimate, Figure
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost import assumptions
-from otel_quant.views.former_document import Facts, Lines, Part, Table, as_markdown, as_text
-from otel_quant.views.spreadsheet import csv_lines
+from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Quantity, Table
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
 
-def report(
-    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, form: str
-) -> str:
-    """Renders estimates."""
-    return _FORMATS[form](model, estimates, limit)
+def document(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None) -> Document:
+    """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes."""
+    return Document(
+        _parts(model, estimates, limit),
+        title=model.cost.path,
+        over="Memory that a quantization needs",
+        sheet=_sheet(estimates, limit),
+        data=lambda: _data(model, estimates, limit),
+    )
 
 
 def _parts(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
 ) -> Iterator[Part]:
-    notes = _notes(model)
-    if notes:
-        yield Lines(tuple(notes))
-    rows = [
-        ("weights", size(model.weight_bytes)),
-        ("inputs of a sample", size(model.input_bytes)),
-        (
-            "activations of a sample",
-            size(sum(tensor.bytes or 0 for tensor in model.activations)),
-        ),
+    if notes := _notes(model):
+        yield Lines(notes)
+    activations = sum(tensor.bytes or 0 for tensor in model.activations)
+    rows: list[tuple[str, Cell]] = [
+        ("weights", Quantity(model.weight_bytes, "By")),
+        ("inputs of a sample", Quantity(model.input_bytes, "By")),
+        ("activations of a sample", Quantity(activations, "By")),
     ]
     rows += [
         (
             f"largest layer by {whose}",
-            f"{layer.name}, {size(layer.bytes)}: {layer.computed_from}",
+            Quantity(layer.bytes, "By", before=f"{layer.name}, ", after=f": {layer.computed_from}"),
         )
         for whose, layer in model.layers.items()
     ]
-    yield Facts(tuple(rows), model.cost.path)
-    fits = () if limit is None else (f"fits {size(limit)}",)
-    header = ("method", "samples", "peak", "at least", "at most", "disk", *fits, "mostly")
-    yield Table(header, ("",) * len(header), tuple(_row(each, limit) for each in estimates))
+    yield Facts(rows, model.cost.path)
+    fits = Column[Estimate]("fits", "", lambda each: each.fits(limit or 0))
+    if limit is not None:
+        fits = Column(f"fits {size(limit)}", "", fits.value)
+    columns = (*_COLUMNS[:-1], *(() if limit is None else (fits,)), _COLUMNS[-1])
+    yield Table.of(columns, estimates, id="estimates", caption="Estimates")
     for library, own in groupby(estimates, lambda each: each.library):
         yield from _explained(library, tuple(own))
+
+
+_COLUMNS: Final = (
+    Column[Estimate]("method", None, lambda each: f"{each.library}:{each.method}"),
+    Column[Estimate]("samples", "", lambda each: each.samples),
+    Column[Estimate]("peak", "By", lambda each: each.peak),
+    Column[Estimate]("at least", "By", lambda each: each.lowest),
+    Column[Estimate]("at most", "By", lambda each: each.highest, absent="?"),
+    Column[Estimate]("disk", "By", lambda each: each.disk_bytes),
+    Column[Estimate](
+        "mostly", None, lambda each: max(each.memory, key=lambda figure: figure.bytes).name
+    ),
+)
 
 
 def _explained(library: str, estimates: Sequence[Estimate]) -> Iterator[Facts]:
@@ -76,24 +90,15 @@ def _figures(estimate: Estimate) -> Iterator[tuple[str, Figure]]:
 
 
 def _facts(figures: Sequence[tuple[str, Figure]], title: str) -> Facts:
-    rows = [
-        (f"{kind}: {figure.name}", f"{size(figure.bytes)}: {figure.computed_from}")
-        for kind, figure in figures
-    ]
-    return Facts(tuple(rows), title)
-
-
-def _row(estimate: Estimate, limit: int | None) -> tuple[str, ...]:
-    most = max(estimate.memory, key=lambda figure: figure.bytes)
-    return (
-        f"{estimate.library}:{estimate.method}",
-        f"{estimate.samples:,}",
-        size(estimate.peak),
-        size(estimate.lowest),
-        "?" if estimate.highest is None else size(estimate.highest),
-        size(estimate.disk_bytes),
-        *(() if limit is None else (estimate.fits(limit),)),
-        most.name,
+    return Facts(
+        [
+            (
+                f"{kind}: {figure.name}",
+                Quantity(figure.bytes, "By", after=f": {figure.computed_from}"),
+            )
+            for kind, figure in figures
+        ],
+        title,
     )
 
 
@@ -108,8 +113,10 @@ def _notes(model: EstimatedModel) -> list[str]:
     return notes
 
 
-def _json(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None) -> str:
-    found = {
+def _data(
+    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
+) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "model": model.cost.path,
         "weight_bytes": model.weight_bytes,
@@ -148,31 +155,16 @@ def _json(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | Non
             for each in estimates
         ],
     }
-    return json.dumps(found, indent=2) + "\n"
 
 
-_CSV: Final = ("library", "method", "samples", "kind", "figure", "bytes", "fits", "computed_from")
-
-
-def _csv(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None) -> str:
-    rows: list[tuple[str | int | None, ...]] = []
+def _sheet(estimates: Sequence[Estimate], limit: int | None) -> Table:
+    names = ("library", "method", "samples", "kind", "figure", "bytes", "fits", "computed_from")
+    rows: list[tuple[Cell, ...]] = []
     for each in estimates:
-        of_all = (each.library, each.method, each.samples)
+        whose = (each.library, each.method, each.samples)
         fits = None if limit is None else each.fits(limit)
-        for name, total in (
-            ("peak", each.peak),
-            ("lowest", each.lowest),
-            ("highest", each.highest),
-        ):
-            rows.append((*of_all, "total", name, total, fits, None))
+        for name in ("peak", "lowest", "highest"):
+            rows.append((*whose, "total", name, getattr(each, name), fits, None))
         for kind, figure in _figures(each):
-            rows.append((*of_all, kind, figure.name, figure.bytes, None, figure.computed_from))
-    return "".join(csv_lines(_CSV, rows))
-
-
-_FORMATS: Final[Mapping[str, Callable[[EstimatedModel, Sequence[Estimate], int | None], str]]] = {
-    "table": lambda *given: as_text(_parts(*given)),
-    "markdown": lambda *given: as_markdown(_parts(*given)),
-    "csv": _csv,
-    "json": _json,
-}
+            rows.append((*whose, kind, figure.name, figure.bytes, None, figure.computed_from))
+    return Table([Column(name) for name in names], rows)

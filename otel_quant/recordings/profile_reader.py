@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import is_held
 from otel_quant.export.quark_yaml.last_reading import last_reading_of
 from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError
-from otel_quant.export.recording.held_file import is_held
 from otel_quant.recordings.model import (
     LastReading,
     RecordedCheckpoint,

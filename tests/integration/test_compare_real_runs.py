@@ -17,7 +17,7 @@ from otel_quant.recordings.comparison.limits import parse
 from otel_quant.recordings.comparison.runs import ComparedRun, compared_run, path_text
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.reader import read
-from tests.fixtures.launched import Launched
+from tests.fixtures.programs import Launched
 
 COUNT: Final = 20
 

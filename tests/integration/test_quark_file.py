@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from otel_quant.cli import main
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 pytestmark = [
     pytest.mark.quark,

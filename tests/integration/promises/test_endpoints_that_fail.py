@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 
 from otel_quant.export.otel.delivery import FORK_PATIENCE
-from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+from tests.fixtures.programs import Finished, Workshop
 
 Protocol = Literal["grpc", "http/protobuf"]
 FAILURES = [Mode.REFUSE, Mode.HANG, Mode.ERROR, Mode.UNAVAILABLE]

@@ -6,7 +6,6 @@ tests that look at the same run of it.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
+from tests.fixtures.programs import clean_environment
 from tests.integration.quark.float_models import write_checkpoint, write_conv, write_matmul
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -63,16 +63,6 @@ def float_models(tmp_path_factory: pytest.TempPathFactory) -> FloatModels:
     write_matmul(folder / "matmul.onnx")
     write_checkpoint(folder / "checkpoint")
     return FloatModels(folder, folder / "checkpoint")
-
-
-def clean_environment() -> dict[str, str]:
-    """Returns this process's environment without what would steer OpenTelemetry or Quark."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("OTEL_", "QUARK_"))
-        and name not in ("TRACEPARENT", "TRACESTATE", "BAGGAGE", "PYTHONPATH")
-    }
 
 
 def command(

@@ -13,8 +13,8 @@ import pytest
 
 from otel_quant.recordings.comparison.figures import figures_of
 from otel_quant.recordings.reader import read
-from tests.fixtures.launched import launcher
-from tests.integration.quark.conftest import PROGRAMS, TIMEOUT, FloatModels, clean_environment
+from tests.fixtures.programs import clean_environment, launcher
+from tests.integration.quark.conftest import PROGRAMS, TIMEOUT, FloatModels
 
 pytestmark = [pytest.mark.quark, pytest.mark.slow]
 

@@ -27,7 +27,6 @@ from otel_quant.base.threads import start_thread
 from otel_quant.capture.parent_process import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
 from otel_quant.capture.recorder.git_tree import GitTree
 from otel_quant.capture.recorder.kept_run import KeptRun
@@ -57,6 +56,7 @@ from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.own_files import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Peaks, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings, settings_from
 from otel_quant.schema.sink import Sink

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from otel_quant.capture.recorder.open_step import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.period import Period
+from otel_quant.schema.figures import Resource
 from otel_quant.schema.records import Reading
-from otel_quant.schema.resources import Resource
 
 
 class OngoingFigures:

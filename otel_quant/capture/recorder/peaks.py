@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from otel_quant.capture.recorder.memory_peaks import MemoryPeaks
+from otel_quant.schema.figures import Figure, Number, Resource
 from otel_quant.schema.records import Peaks, Reading
-from otel_quant.schema.resources import Figure, Number, Resource
 
 _MEMORY = "memory"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import attribute_name, device_stem
+from otel_quant.schema.figures import Figure, Number, Part, Resource
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
@@ -21,7 +21,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepRecord,
 )
-from otel_quant.schema.resources import Figure, Number, Part, Resource
 from otel_quant.version import VERSION
 
 _Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
@@ -143,7 +142,7 @@ class FigureAttributes:
             (resource, stem, _rows(stem, resource.device_figures))
             for resource in resources
             if resource.device_figures
-            for stem in (device_stem(resource),)
+            for stem in (resource.device_stem,)
         )
         # Each replaced as a whole: threads may ask at the same time.
         self._latest: tuple[tuple[object, ...], dict[str, AttributeValue]] = (), {}
@@ -321,7 +320,7 @@ def _since(
 
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
     return tuple(
-        (figure, tuple((part, attribute_name(stem, figure, part)) for part in figure.parts))
+        (figure, tuple((part, figure.attribute(part, stem)) for part in figure.parts))
         for figure in figures
         if figure.parts
     )

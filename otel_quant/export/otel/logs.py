@@ -26,6 +26,7 @@ from otel_quant.export.otel.events import emit_event
 from otel_quant.export.otel.impairments import Impairments
 from otel_quant.export.otel.readings import Due, attributes_of
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import Resource
 from otel_quant.schema.forecast_warnings import NewWarnings, sentence
 from otel_quant.schema.records import (
     AttributeValue,
@@ -37,7 +38,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepRecord,
 )
-from otel_quant.schema.resources import Resource
 from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 

@@ -17,6 +17,7 @@ from otel_quant.base.failures import error_type
 from otel_quant.export.otel.custom_gauges import CustomGauges
 from otel_quant.export.otel.run_times import RunTimes
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.figures import Metric, Resource
 from otel_quant.schema.records import (
     AttributeValue,
     Checkpoint,
@@ -30,7 +31,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepRecord,
 )
-from otel_quant.schema.resources import Metric, Resource
 from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS
 from otel_quant.version import VERSION

@@ -31,6 +31,7 @@ from otel_quant.export.otel.attributes import (
 )
 from otel_quant.export.otel.span_ids import SpanIds
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import Resource
 from otel_quant.schema.forecast_warnings import NewWarnings
 from otel_quant.schema.records import (
     AttributeValue,
@@ -42,7 +43,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepRecord,
 )
-from otel_quant.schema.resources import Resource
 from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.model import Recording, number
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import (
     WITHIN,

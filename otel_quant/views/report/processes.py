@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import RecordedRun, Recording, State
+from otel_quant.recordings.model import RecordedRun, Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.schema.units import MB, cut, duration_text, share_text
 from otel_quant.views.report.step_table import STATES

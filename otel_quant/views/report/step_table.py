@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import Recording, State
+from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv, series
 from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.units import GB, MB, counted, cut, duration_text

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import RecordedRun, Recording, State
+from otel_quant.recordings.model import RecordedRun, Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.views.report.bands import ShownStep, shown_steps
 

@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import Recording, State
+from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, duration_text, size
 from otel_quant.views.forecast import exceeded, time_left

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import RecordedStep, Recording
+from otel_quant.recordings.model import RecordedStep, Recording, number
 from otel_quant.schema import semconv
 from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.table import printable

@@ -347,8 +347,9 @@ def as_attributes(value: object) -> dict[str, Any]:
     """
     if not isinstance(value, dict):
         return {}
+    today: Mapping[Any, str] = FORMER
     return {
-        FORMER.get(key, key): tuple(each) if type(each) is list else each
+        today.get(key, key): tuple(each) if type(each) is list else each
         for key, each in value.items()
     }
 

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from otel_quant.recordings.comparison.gate import Check, Verdict
-from otel_quant.recordings.comparison.noise import Sample
-from otel_quant.recordings.comparison.runs import path_text
-from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, StepRow
+from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, Sample, StepRow
+from otel_quant.recordings.steps import path_text
 from otel_quant.views.comparison_words import check_text
 from otel_quant.views.spreadsheet import csv_lines
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from otel_quant.recordings.comparison.figures import (
+from otel_quant.recordings.comparison.gate import Check, Verdict
+from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, StepRow
+from otel_quant.recordings.steps import name_text
+from otel_quant.recordings.summary import (
     CPU_WAITS,
     DURATION,
-    FIGURES,
     MEMORY_PEAK,
     MEMORY_SEEN,
     PROCESS_PEAK,
     WAITS,
-    Figure,
 )
-from otel_quant.recordings.comparison.gate import Check, Verdict
-from otel_quant.recordings.comparison.runs import name_text
-from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, StepRow
+from otel_quant.schema.figures import QUANTITIES, Quantity
 from otel_quant.schema.units import counted, cut
 from otel_quant.views.comparison_words import (
     NOISE_MEANS,
@@ -57,7 +56,7 @@ def parts_of(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
     yield _figures(comparison, "TOTAL", list(_of(whole)))
     if any(is_noisy(each) for row in comparison.rows for _, each in _of(row)):
         yield Lines((NOISE_MEANS,))
-    for figure in FIGURES:
+    for figure in QUANTITIES:
         rows = [row for row in steps if figure.name in row.figures]
         if any(is_telling(row, figure.name) for row in rows):
             yield Lines((f"{figure.name}: {figure.brief}",))
@@ -102,7 +101,7 @@ def _standing(why: str) -> str:
     return f" ({why})" if why else ""
 
 
-def _of(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
+def _of(row: StepRow) -> Iterator[tuple[Quantity, FigureRow]]:
     for name, each in row.figures.items():
         if is_telling(row, name):
             yield each.figure, each
@@ -133,13 +132,13 @@ def _is_busy(row: StepRow) -> bool:
 
 
 def _figures(
-    comparison: Comparison, heading: str, rows: Sequence[tuple[Figure, FigureRow]]
+    comparison: Comparison, heading: str, rows: Sequence[tuple[Quantity, FigureRow]]
 ) -> Table:
     cells = [(figure.name, *_cells(figure, row), noise_text(row)) for figure, row in rows]
     return _table((heading, *_headings(comparison), "NOTE"), cells)
 
 
-def _steps(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> Iterator[Part]:
+def _steps(comparison: Comparison, figure: Quantity, steps: Sequence[StepRow]) -> Iterator[Part]:
     shown = largest(figure, steps)
     cells = []
     for row in shown:
@@ -154,7 +153,7 @@ def _steps(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> 
         yield Lines((f"{counted(left_out, 'step')} left out: those that differ least",))
 
 
-def largest(figure: Figure, steps: Sequence[StepRow]) -> Sequence[StepRow]:
+def largest(figure: Quantity, steps: Sequence[StepRow]) -> Sequence[StepRow]:
     """Returns the steps that differ most, in their order."""
     if len(steps) <= _MOST_ROWS:
         return steps
@@ -175,7 +174,7 @@ def _headings(comparison: Comparison) -> Iterator[str]:
             yield "%"
 
 
-def _cells(figure: Figure, row: FigureRow) -> Iterator[str]:
+def _cells(figure: Quantity, row: FigureRow) -> Iterator[str]:
     for number, sample in enumerate(row.samples):
         yield sample_text(figure, sample)
         if number:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_quant.recordings.comparison.facts import FactDifference, Value
-from otel_quant.recordings.comparison.figures import Figure
 from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
-from otel_quant.recordings.comparison.noise import Difference, Sample
-from otel_quant.recordings.comparison.runs import path_text
-from otel_quant.recordings.comparison.side_by_side import FigureRow
+from otel_quant.recordings.comparison.side_by_side import Difference, FigureRow, Sample
+from otel_quant.recordings.steps import path_text
+from otel_quant.schema.figures import Quantity
 from otel_quant.schema.units import (
     BY_UNIT,
     binary_sizes,
@@ -39,12 +38,12 @@ _OUTCOMES: Final[Mapping[Outcome, str]] = {
 }
 
 
-def value_text(figure: Figure, value: float) -> str:
+def value_text(figure: Quantity, value: float) -> str:
     """Returns a value with its unit."""
     return BY_UNIT.get(figure.unit, count_text)(value)
 
 
-def sample_text(figure: Figure, sample: Sample | None) -> str:
+def sample_text(figure: Quantity, sample: Sample | None) -> str:
     """Returns the median of a sample and its spread: ``1.02 GiB ± 2 %``; ``-`` for none."""
     if sample is None:
         return "-"
@@ -56,7 +55,7 @@ def sample_text(figure: Figure, sample: Sample | None) -> str:
     return f"{text} ± {100 * sample.spread / abs(sample.median):.0f} %"
 
 
-def change_text(figure: Figure, difference: Difference | None) -> str:
+def change_text(figure: Quantity, difference: Difference | None) -> str:
     """Returns a difference with its sign; ``~`` if it is not more than noise."""
     if difference is None:
         return ""

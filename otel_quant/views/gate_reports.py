@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from otel_quant.recordings.comparison.figures import WAITS, Figure
 from otel_quant.recordings.comparison.gate import Verdict
-from otel_quant.recordings.comparison.noise import Sample
-from otel_quant.recordings.comparison.runs import path_text
-from otel_quant.recordings.comparison.side_by_side import Comparison
+from otel_quant.recordings.comparison.side_by_side import Comparison, Sample
+from otel_quant.recordings.steps import path_text
+from otel_quant.recordings.summary import WAITS
+from otel_quant.schema.figures import Quantity
 from otel_quant.views.comparison_words import check_text, value_text
 from otel_quant.views.table import printable
 
@@ -79,7 +79,7 @@ def as_bencher(comparison: Comparison) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Figure, Sample]]:
+def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Quantity, Sample]]:
     """Yields the figures of all sides but the base, with the name of the step.
 
     Waits are left out: they would be told as a program that became worse.

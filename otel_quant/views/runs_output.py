@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from otel_quant.recordings.comparison.figures import MEMORY_PEAK
 from otel_quant.recordings.runs.fields import (
     LISTED,
     NAMES,
@@ -20,8 +19,9 @@ from otel_quant.recordings.runs.fields import (
     text_of,
     unit_of,
 )
-from otel_quant.recordings.runs.finding import Unreadable
 from otel_quant.recordings.runs.pivot import Cell, Pivot
+from otel_quant.recordings.runs.reading import Unreadable
+from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
 from otel_quant.views.document import Table, as_text
 from otel_quant.views.markdown import markdown_lines

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from otel_quant.recordings.comparison.figures import MEMORY_PEAK
 from otel_quant.recordings.runs.fields import STATUS, Field, Row, Value, is_least, text_of, unit_of
-from otel_quant.recordings.runs.finding import Unreadable
 from otel_quant.recordings.runs.pivot import Cell, Pivot
+from otel_quant.recordings.runs.reading import Unreadable
+from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted, digits_text
 from otel_quant.version import VERSION
 from otel_quant.views.report.page import page

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import RecordedCheckpoint, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import (
+    RecordedCheckpoint,
+    RecordedRun,
+    RecordedStep,
+    Recording,
+    number,
+)
 from otel_quant.recordings.steps import placed_steps
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
@@ -89,9 +95,9 @@ def _part(figure: Figure, part: Part) -> Value:
     name = figure.attribute(part)
 
     def value(shown: ShownRun, row: Row) -> float | None:
-        found = summary.number(row.step.attributes, name) if row.step is not None else None
+        found = number(row.step.attributes, name) if row.step is not None else None
         if found is None and part == "start" and figure.checkpoint and row.first is not None:
-            found = summary.number(row.first.attributes, f"quant.checkpoint.{figure.checkpoint}")
+            found = number(row.first.attributes, f"quant.checkpoint.{figure.checkpoint}")
         return _amount(figure, found)
 
     return value

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, TypeAlias
 
-from otel_quant.recordings.comparison.figures import FIGURES, Kind
 from otel_quant.recordings.comparison.runs import ComparedRun
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import QUANTITIES, Kind
 from otel_quant.schema.records import AttributeValue
 
 Value: TypeAlias = str | int | float | bool
 
-_ALL: Final = frozenset(figure.kind for figure in FIGURES)
+_ALL: Final = frozenset(quantity.kind for quantity in QUANTITIES)
 _NOTHING: Final[frozenset[Kind]] = frozenset()
 _TIME: Final[frozenset[Kind]] = frozenset({"time"})
 _TIME_MEMORY: Final[frozenset[Kind]] = frozenset({"time", "memory"})

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from otel_quant.recordings.comparison.common_time import common_time
-from otel_quant.recordings.comparison.figures import FIGURES, Figure
 from otel_quant.recordings.comparison.gate import Verdict
-from otel_quant.recordings.comparison.runs import ComparedRun, name_text
+from otel_quant.recordings.comparison.runs import ComparedRun, common_time
 from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.recordings.steps import name_text
+from otel_quant.schema.figures import QUANTITIES, Quantity
 from otel_quant.schema.units import GB, MB, counted, cut
 from otel_quant.version import VERSION
 from otel_quant.views.comparison_document import is_telling, largest, notes
@@ -132,7 +132,7 @@ def _total(comparison: Comparison) -> PageTable:
             cells = (unit.name, *_cells(comparison, row, unit), noise_text(row))
             rows.append(Row((row.figure.brief, *cells)))
     columns = (
-        Column("Figure", is_text=True), Column("Unit", is_text=True),
+        Column("Quantity", is_text=True), Column("Unit", is_text=True),
         *_columns(comparison, ""), Column("Noise", is_text=True),
     )  # fmt: skip
     is_any = any(is_noisy(each) for row in comparison.rows for each in row.figures.values())
@@ -143,13 +143,13 @@ def _total(comparison: Comparison) -> PageTable:
 def _tables(comparison: Comparison) -> Iterator[PageTable]:
     """Yields a table of steps for each figure."""
     steps = comparison.rows[1:]
-    for figure in FIGURES:
+    for figure in QUANTITIES:
         having = [row for row in steps if figure.name in row.figures]
         if any(is_telling(row, figure.name) for row in having):
             yield _table(comparison, figure, having)
 
 
-def _table(comparison: Comparison, figure: Figure, steps: Sequence[StepRow]) -> PageTable:
+def _table(comparison: Comparison, figure: Quantity, steps: Sequence[StepRow]) -> PageTable:
     shown = largest(figure, steps)
     left_out = len(steps) - len(shown)
     unit = _unit([row.figures[figure.name] for row in shown])

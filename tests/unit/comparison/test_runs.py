@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.common_time import common_time
 from otel_quant.recordings.comparison.facts import script_of
-from otel_quant.recordings.comparison.figures import figures_of
-from otel_quant.recordings.comparison.noise import Sample
-from otel_quant.recordings.comparison.runs import compared_run, path_text
-from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.comparison.runs import common_time, compared_run
+from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.steps import path_text
+from otel_quant.recordings.summary import figures_of
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.comparison.recorded_runs import MIB, record
 

@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
+from otel_quant.recordings.comparison.waits import waits_between
 
 from otel_quant.recordings.comparison.gate import Verdict, judge
 from otel_quant.recordings.comparison.limits import parse
 from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.comparison.side_by_side import Comparison, Side, side_by_side
-from otel_quant.recordings.comparison.waits import alone, waits_between
+from otel_quant.recordings.comparison.side_by_side import Comparison, Side, alone, side_by_side
 from otel_quant.recordings.reader import read
 from otel_quant.views.comparison_words import change_text, check_text
 from tests.fixtures.recorded import RecordedFolder

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.recordings.comparison.facts import FACTS
-from otel_quant.recordings.comparison.figures import FIGURES
 
 PAGE: Final = (Path(__file__).resolve().parents[3] / "docs" / "compare.md").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs.fields import NAMES
-from otel_quant.recordings.runs.finding import Unreadable, find
+from otel_quant.recordings.runs.reading import Unreadable, find
 from otel_quant.recordings.runs.pivot import pivot
 from otel_quant.recordings.runs.reading import read_all, row_of
 from otel_quant.views.runs_page import render

@@ -302,7 +302,7 @@ def recording_of(
     """Returns a profile as a recording of one run."""
     records, last = profile.records, profile.records[-1]
     is_over = last.get("step") == "End"
-    error = last.get("error") if is_over else None
+    error = _error_of(profile) if is_over else None
     state: State = "failed" if error else "ended" if is_over else state_of_open
     steps, checkpoints = _Steps(profile, reading, state).read()
     attributes = _of_run(profile)
@@ -314,7 +314,7 @@ def recording_of(
             open_steps=tuple(step.index for step in steps if step.end is None),
         )
     run = RecordedRun(
-        id=str(profile.run.get("id", "")),
+        id=str(profile.run.get("id") or (reading or {}).get("run_id") or ""),
         process=path.name,
         pid=_whole(reading.get("pid")) if reading is not None else None,
         rank=_whole(profile.run.get("rank")),
@@ -326,7 +326,7 @@ def recording_of(
         checkpoints=tuple(checkpoints),
         models=tuple(_model(cost) for cost in profile.costs),
         summary=profile.summary,
-        error=str(error) if error else None,
+        error=error,
         error_message=_text(last.get("error_message")) if error else None,
         last=newest,
     )
@@ -339,6 +339,15 @@ def recording_of(
         runs=(run,),
         problems=("the file has no end",) if is_over and not profile.complete else (),
     )
+
+
+def _error_of(profile: Profile) -> str | None:
+    error, ended = profile.records[-1].get("error"), str(profile.run.get("ended", ""))
+    return str(error) if error else ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
+
+
+_WITH: Final = "with "
+"""Begins what the section on the end says of an exception."""
 
 
 class _Steps:

@@ -101,6 +101,8 @@ def value(recording: Recording, name: str) -> float | None:
     quantity = BY_NAME[name]
     if (compute := _COMPUTED.get(quantity.name)) is not None:
         found = compute(recording)
+    elif quantity.kind == "cost":
+        found = _of_model(recording, quantity)
     elif quantity.over_steps == "sum":
         found = _total(recording, quantity)
     elif quantity.over_processes == "sum":
@@ -167,6 +169,19 @@ def _total(recording: Recording, quantity: Quantity) -> float | None:
     found = [_sum(run.attributes, quantity) for run in outermost_runs(recording)]
     known = [each for each in found if each is not None]
     return sum(known) if known and len(known) == len(found) else None
+
+
+def _of_model(recording: Recording, quantity: Quantity) -> float | None:
+    """Returns what the last model of a role costs that has said so."""
+    _, role, key = quantity.name.split(".")
+    for run in reversed(recording.runs):
+        for model in reversed(run.models):
+            known = number(model.get("figures", {}), key) if model.get("role") == role else None
+            if known is not None:
+                return known
+        if (known := _sum(run.attributes, quantity)) is not None:
+            return known
+    return None
 
 
 def _sum_of_highest(recording: Recording, quantity: Quantity) -> float | None:
@@ -283,9 +298,9 @@ def _placed(every: Iterable[Known], recording: Recording) -> Known | None:
     places = {(id(each.run), each.step.index): each for each in steps}
 
     def rank(at: int) -> tuple[float, ...]:
-        each, place = near[at], inside[at]
-        depth = -1 if place is None else place.depth
-        return place is not None, each.time is not None, each.value, depth, -at
+        # Of steps that are equal the last: it is the innermost.
+        each = near[at]
+        return inside[at] is not None, each.time is not None, each.value, at
 
     near = [each for each in found if each.value >= _NEAR * highest]
     inside = [
@@ -297,7 +312,8 @@ def _placed(every: Iterable[Known], recording: Recording) -> Known | None:
         for each in near
     ]
     at = max(range(len(near)), key=rank)
-    source = next(each.source for each in found if each.value == highest)
+    sources = [each.source for each in found if each.value == highest]
+    source = "kernel" if "kernel" in sources else sources[0]
     best = replace(near[at], value=highest, source=source)
     if (place := inside[at]) is None:
         return best
@@ -320,6 +336,7 @@ class StepSummary:
         self._recording, self._run = recording, run
         self.limit = limit(recording, run)
         self._is_the_program = _is_the_program(recording, run)
+        self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
         self._checkpoints: dict[str, _Highest] = {}
         self._windows: dict[str, _Windows] = {}
 
@@ -351,7 +368,9 @@ class StepSummary:
         found = list(_of_attributes(step.attributes, step.devices, quantity))
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
             found += self._seen_at_checkpoints(step, quantity.checkpoint)
-        if self._is_the_program and quantity.curve:
+        # Of an open step nothing else is known: what a shell around its process held is little.
+        has_curve = self._is_the_program or (step.end is None and self._is_alone)
+        if has_curve and quantity.curve:
             found += self._in_curve(step, quantity.curve)
         best = max(found, key=lambda each: each.value, default=None)
         return None if best is None else replace(best, run=self._run, step=step)

@@ -546,6 +546,7 @@ def _of_models() -> Iterator[Quantity]:
 def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, ...]:
     """Returns every quantity, in the order of tables."""
     made = {each.name: each for each in _quantities(resources)}
+    made["cache.disk.peak"] = replace(made["cache.disk.peak"], heading="CACHES")
     first = (
         Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
         Quantity(
@@ -560,6 +561,7 @@ def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, .
         ),
         Quantity(
             "calibration.sample_rate", "{sample}/s", "time", "Calibration samples per second",
+            "SAMPLES/S",
             attributes=("quant.calibration.sample_rate",), is_smaller_better=False,
         ),
         # The highest tree held at least what its main process held.
@@ -575,6 +577,7 @@ def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, .
         made.pop("gpu.memory.peak"),
         Quantity(
             "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
+            "GPU ALLOCATED",
             device="quant.gpu.device.torch_allocated.peak", over_processes="sum",
             matters=MATTERS["By"],
         ),

@@ -16,7 +16,7 @@ from otel_quant.recordings.summary import (
     PROCESS_PEAK,
     WAITS,
 )
-from otel_quant.schema.figures import QUANTITIES, Quantity
+from otel_quant.schema.figures import PREFIX, QUANTITIES, Quantity
 from otel_quant.schema.units import counted, cut
 from otel_quant.views.comparison_words import (
     NOISE_MEANS,
@@ -34,6 +34,14 @@ from otel_quant.views.document import Facts, Lines, Part, Table
 _MOST_ROWS: Final = 60
 _MOST_CHECKS: Final = 40
 _LONGEST_NAME: Final = 80
+_PARTS: Final = {
+    name.removeprefix(PREFIX)
+    for quantity in QUANTITIES
+    if len(quantity.attributes) > 1
+    for name in quantity.attributes
+}
+"""Figures that are added up to another one."""
+
 _SEEN: Final = 0.01
 """Part of a run's time that the wait for a processor takes at least where it is shown."""
 
@@ -117,6 +125,10 @@ def is_telling(row: StepRow, name: str) -> bool:
     if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
         return False
     of = row.figures.get(name)
+    if of is not None and not of.figure.heading and of.figure.kind != "cost":
+        changed = any(each is not None and each.is_clear for each in of.differences)
+        if name not in WAITS and (not changed or name in _PARTS):
+            return False
     return of is not None and any(sample is not None and sample.highest for sample in of.samples)
 
 

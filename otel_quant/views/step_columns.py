@@ -91,13 +91,18 @@ def _amount(figure: Figure, value: float | None) -> float | None:
     return mebibytes(value) if figure.unit == "By" else value
 
 
-def _part(figure: Figure, part: Part) -> Value:
-    name = figure.attribute(part)
+def _part(figure: Figure, part: Part) -> Callable[[ShownRun, Row], float | None]:
+    name, checkpoint = figure.attribute(part), f"quant.checkpoint.{figure.checkpoint}"
 
     def value(shown: ShownRun, row: Row) -> float | None:
         found = number(row.step.attributes, name) if row.step is not None else None
-        if found is None and part == "start" and figure.checkpoint and row.first is not None:
-            found = number(row.first.attributes, f"quant.checkpoint.{figure.checkpoint}")
+        if found is None and figure.checkpoint:
+            before, after = (
+                None if point is None else number(point.attributes, checkpoint)
+                for point in (row.first, row.last if row.step is not None else None)
+            )
+            change = None if before is None or after is None else after - before
+            found = before if part == "start" else after if part == "end" else change
         return _amount(figure, found)
 
     return value
@@ -105,9 +110,9 @@ def _part(figure: Figure, part: Part) -> Value:
 
 def _peak(figure: Figure) -> Value:
     def value(shown: ShownRun, row: Row) -> float | None:
-        return _amount(
-            figure, shown.steps.value(row.step, f"{figure.name}.peak") if row.step else None
-        )
+        if row.step is None:
+            return None
+        return _amount(figure, shown.steps.value(row.step, f"{figure.name}.peak"))
 
     return value
 

@@ -112,7 +112,7 @@ def _checks(comparison: Comparison, at: int, limit: Limit, *, force: bool) -> It
         facts = tuple(
             each
             for each in comparison.differences
-            if limit.figure.kind in each.changes and each.is_unlike(at)
+            if {limit.figure.kind, limit.figure.name} & each.changes and each.is_unlike(at)
         )
         if facts:
             yield Check(limit=limit, side=side, outcome="not comparable", facts=facts)

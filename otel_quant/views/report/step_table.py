@@ -43,12 +43,13 @@ class _Figure:
     value: Callable[[StepSummary, ShownStep], float | None]
     digits: int = 1  # Digits after the point
     title: str = ""  # What it means
+    name: str = ""  # Of the quantity that it is; empty for none
 
 
 def _of(name: str, heading: str, digits: int = 1, title: str = "") -> _Figure:
     """Returns the column of a quantity."""
     unit = {"By": "bytes", "{sample}/s": ""}.get(BY_NAME[name].unit, BY_NAME[name].unit)
-    return _Figure(heading, unit, lambda of, each: of.value(each.step, name), digits, title)
+    return _Figure(heading, unit, lambda of, each: of.value(each.step, name), digits, title, name)
 
 
 def _attribute(name: str) -> Callable[[StepSummary, ShownStep], float | None]:
@@ -75,12 +76,7 @@ _FIRST: Final = (
     _Figure("Samples", "", lambda of, each: each.step.samples, 0, "calibration samples: batches"),
     _of(summary.SAMPLE_RATE, "Samples a second", 2, "samples a second"),
 )
-_NAMED: Final = frozenset(
-    {
-        summary.DURATION, summary.MEMORY_PEAK, summary.MEMORY_SEEN, summary.GPU_PEAK,
-        "disk.read", "disk.write", summary.CPU_TIME,
-    }
-)  # fmt: skip
+_NAMED: Final = {figure.name for figure in _FIRST} | {summary.DURATION, summary.MEMORY_SEEN}
 _FIGURES: Final = (
     *_FIRST,
     *(

@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import REPORT
     from otel_quant.recordings.reader import read
     from otel_quant.views.report.file import write

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import Command
+from otel_quant.cli.command import Command, add_format
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import Recording
@@ -24,10 +23,10 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.recordings.reader import read
     from otel_quant.views.recording_data import report
-    from otel_quant.views.table import terminal_width
+    from otel_quant.views.text import terminal_width
 
     shown: dict[str, Recording] = {}
     for name in options.files:

@@ -37,6 +37,8 @@ class MemoryReading:
     # None if there is one, or if one could end unnoticed. If two successive readings have the
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
+    # It was taken between two checkpoints and has only the memory in use
+    is_brief: bool = False
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -294,9 +296,7 @@ class Origin:
     gpu_drivers: tuple[str, ...] = ()  # Each GPU driver with its version: ``nvidia 550.54.15``
     revision: str | None = None  # Commit of the git repository that the current folder is in
     ref: str | None = None  # Its branch
-    # Whether files of that repository differ from the commit; None if unknown
-    is_dirty: bool | None = None
-    # What the CI system says, by the names of :mod:`otel_quant.capture.recorder.ci`
+    # What the CI system says, by the names of :mod:`otel_quant.capture.recorder.origin`
     ci: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -274,7 +274,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GPU_DRIVERS, "string[]", "", "GPU drivers, each with its version.", ("run",), "nvidia 550.54.15"),
     Attribute(VCS_REVISION, "string", "", "Commit: that of the git repository of the current folder, else what the CI system says.", ("run",), "9d59409acf479dfa0df1aa568182e43e43df8bbe"),
     Attribute(VCS_REF, "string", "", "Branch or tag.", ("run",), "main"),
-    Attribute(VCS_DIRTY, "boolean", "", "Whether files of the repository differ from the commit. It is found out while the run goes on, and absent if it is not known by the end of the run.", ("run",), "false"),
+    Attribute(VCS_DIRTY, "boolean", "", "Whether files of the repository differ from the commit. `otel-quant run` asks `git` when it starts the program, and writes it into the recording.", ("run",), "false"),
     Attribute(VCS_REPOSITORY, "string", "", "Address of the repository, as the CI system says.", ("run",), "https://github.com/example/models"),
     Attribute(VCS_CHANGE, "string", "", "Number of the pull or merge request, as the CI system says.", ("run",), "17"),
     Attribute(CI_PIPELINE, "string", "", "Name of the CI pipeline or workflow.", ("run",), "nightly"),

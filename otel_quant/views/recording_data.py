@@ -12,7 +12,7 @@ from typing import Any
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.views.document import as_markdown, as_text
+from otel_quant.views.former_document import as_markdown, as_text
 from otel_quant.views.model_cost import with_ratios
 from otel_quant.views.recording_document import (
     is_truncated,
@@ -23,7 +23,7 @@ from otel_quant.views.recording_document import (
     titled_runs,
 )
 from otel_quant.views.step_columns import COLUMNS, ShownRun, columns_of
-from otel_quant.views.table import listed, printable
+from otel_quant.views.text import listed, printable
 
 
 def report(

@@ -11,12 +11,12 @@ from otel_quant.recordings.model import LastReading, RecordedRun, Recording, Sta
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
-from otel_quant.views.document import Facts, Lines, Part, Table
 from otel_quant.views.ending import ending_lines
 from otel_quant.views.forecast import forecast_lines
+from otel_quant.views.former_document import Facts, Lines, Part, Table
 from otel_quant.views.model_cost import cost_facts, with_ratios
 from otel_quant.views.step_columns import MESSAGE, STATUS, ShownRun, columns_of, mebibytes
-from otel_quant.views.table import listed, shortened
+from otel_quant.views.text import listed, shortened
 
 _STATES: Final[Mapping[State, str]] = {
     "running": "is running",

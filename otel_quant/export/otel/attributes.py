@@ -84,7 +84,7 @@ _OF_CI: Final = {
     "change": semconv.VCS_CHANGE,
     "repository": semconv.VCS_REPOSITORY,
 }
-"""The names of what :mod:`otel_quant.capture.recorder.ci` reads."""
+"""The names of what :mod:`otel_quant.capture.recorder.origin` reads."""
 
 
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
@@ -110,7 +110,6 @@ def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
             semconv.GPU_DRIVERS: origin.gpu_drivers or None,
             semconv.VCS_REVISION: origin.revision or ci.get(semconv.VCS_REVISION),
             semconv.VCS_REF: origin.ref or ci.get(semconv.VCS_REF),
-            semconv.VCS_DIRTY: origin.is_dirty,
             semconv.LIBRARIES: origin.libraries or None,
         }
     )

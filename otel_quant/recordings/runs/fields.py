@@ -18,7 +18,7 @@ from otel_quant.recordings.comparison.limits import UNITS
 from otel_quant.recordings.summary import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.records import AttributeValue
-from otel_quant.schema.units import BY_UNIT, digits_text
+from otel_quant.schema.units import BY_UNIT, digits_text, moment_text
 
 Value: TypeAlias = AttributeValue
 
@@ -139,11 +139,6 @@ def text_of(value: Value | None, unit: str) -> str:
     if unit in BY_UNIT:
         return BY_UNIT[unit](value)
     return f"{value:,}" if isinstance(value, int) else digits_text(value)
-
-
-def moment_text(seconds: float, to: str = "seconds") -> str:
-    """Returns a moment in UTC, as ISO 8601 has it without the zone: ``2026-11-22 06:59``."""
-    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(" ", to)
 
 
 # --- conditions: ``calibration.method=MinMax``, ``memory.peak > 12 GiB`` --------------------

@@ -14,7 +14,7 @@ from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, duration_text, size
 from otel_quant.views.forecast import exceeded, time_left
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 from otel_quant.views.watch import words
 from otel_quant.views.watch.figures import (
     columns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_quant.recordings.model import RecordedStep, Recording
 from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema.units import duration_text, share_text, size
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 from otel_quant.views.watch.figures import Usage, place
 
 

@@ -10,8 +10,8 @@ from math import prod
 from typing import Final
 
 from otel_quant.cost import InputSpec, ModelCost, analyze, dtypes
-from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.values import volume
+from otel_quant.cost.model_reader import read_model
+from otel_quant.cost.operation import volume
 from otel_quant.estimate.layers import largest_layers
 from otel_quant.estimate.results import Layer
 

@@ -389,12 +389,12 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     code = f"from otel_quant.cli import main\nmain(['cost', {str(model)!r}])"
     loaded = all_loaded_by(code)
     commands = {name for name in loaded if name.startswith("otel_quant.cli.")}
-    rules = {name for name in loaded if name.startswith("otel_quant.cost.rules.")}
+    rules = {name for name in loaded if name.startswith("otel_quant.cost.operators.")}
     assert commands == {
         f"otel_quant.cli.{name}" for name in ("argument_types", "command", "cost", "model_shapes")
     }
     assert {name.rpartition(".")[2] for name in rules} == {
-        "contractions", "formula", "layout", "normalizations", "operator", "pointwise",
-        "recurrent_attention", "reductions", "sequences", "windows",
+        "attention", "contraction", "control", "elementwise", "folding", "layout", "record",
+        "reductions", "sequences", "windows",
     }  # fmt: skip
     assert loaded & {"csv", "json", "logging", "pathlib", "threading"} == set()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from otel_quant import MeasuredInference, measure_inference
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 from otel_quant.inference.pytorch.events import RUN, events_of, runs_of
 from otel_quant.inference.pytorch.operators import is_operator
 from otel_quant.inference.pytorch.weights import has_quantized_weights

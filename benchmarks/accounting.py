@@ -56,12 +56,18 @@ def count(owner: Any, name: str, part: str) -> None:
 def count_everything(report: Path) -> None:
     """Has everything of ours counted, and the sums written when the run is over."""
     began, began_wall = time.thread_time(), time.perf_counter()
-    from otel_quant.instruments.shared import arguments, entry_points, hooks, library_steps, samples
-    from otel_quant.probes import sampler
-    from otel_quant.recording.open_step import OpenStep
-    from otel_quant.recording.recorder import Recorder
-    from otel_quant.runtime import Runtime
-    from otel_quant.telemetry import delivery
+    from otel_quant.capture.instruments.shared import (
+        arguments,
+        entry_points,
+        hooks,
+        library_steps,
+        samples,
+    )
+    from otel_quant.capture.probes import sampler
+    from otel_quant.capture.recorder.open_step import OpenStep
+    from otel_quant.capture.recorder.recorder import Recorder
+    from otel_quant.capture.runtime import Runtime
+    from otel_quant.export.otel import delivery
 
     _spent["imports"] = time.thread_time() - began
     _elapsed["imports"] = time.perf_counter() - began_wall

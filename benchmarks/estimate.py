@@ -21,7 +21,7 @@ from measuring import print_table
 
 from otel_quant.estimate import estimate, extrapolated, methods, read
 from otel_quant.estimate.probe import SAMPLES, probe
-from otel_quant.rendering.units import size
+from otel_quant.schema.units import size
 
 _METHODS: Final = (
     "onnxruntime:MinMax",

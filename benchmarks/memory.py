@@ -39,7 +39,7 @@ def report(steps: int | None, profile: Path) -> None:
     configure(encode=True)
     if steps is not None:
         import otel_quant
-        from otel_quant.telemetry.automatic_providers import note_automatic_providers
+        from otel_quant.export.otel.automatic_providers import note_automatic_providers
 
         note_automatic_providers()  # as under opentelemetry-instrument
         otel_quant.QuantInstrumentor().instrument()

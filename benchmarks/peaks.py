@@ -57,9 +57,9 @@ def program(milliseconds: float, below: bool, profile: Path | None) -> None:
         time.sleep(0.3)
         return
     import otel_quant
-    from otel_quant.recording.recorder import Recorder
-    from otel_quant.recording.sink import Sink
-    from otel_quant.records import StepRecord
+    from otel_quant.capture.recorder.recorder import Recorder
+    from otel_quant.schema.records import StepRecord
+    from otel_quant.schema.sink import Sink
 
     class Steps(Sink):
         """Keeps the records of the steps."""

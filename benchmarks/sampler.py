@@ -26,10 +26,10 @@ from typing import Final
 
 from measuring import print_table, take_turns
 
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.records import Reading
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema.records import Reading
 
 try:
     from memory_profiler import memory_usage

@@ -32,15 +32,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from otel_quant.steps import ProfileStep
+from otel_quant.schema.step_names import ProfileStep
 from otel_quant.version import VERSION
 
 if TYPE_CHECKING:
+    from otel_quant.capture.measured_run import Run, run
+    from otel_quant.capture.recorder.kept_run import RunFigures, RunStep
+    from otel_quant.capture.scope import step
     from otel_quant.instrumentor import QuantInstrumentor
     from otel_quant.measured_inference import MeasuredInference, measure_inference
-    from otel_quant.measured_run import Run, run
-    from otel_quant.recording.kept_run import RunFigures, RunStep
-    from otel_quant.scope import step
 
 __version__ = VERSION
 
@@ -62,12 +62,12 @@ __all__ = [
 _MODULES = {
     "MeasuredInference": "otel_quant.measured_inference",
     "QuantInstrumentor": "otel_quant.instrumentor",
-    "Run": "otel_quant.measured_run",
-    "RunFigures": "otel_quant.recording.kept_run",
-    "RunStep": "otel_quant.recording.kept_run",
+    "Run": "otel_quant.capture.measured_run",
+    "RunFigures": "otel_quant.capture.recorder.kept_run",
+    "RunStep": "otel_quant.capture.recorder.kept_run",
     "measure_inference": "otel_quant.measured_inference",
-    "run": "otel_quant.measured_run",
-    "step": "otel_quant.scope",
+    "run": "otel_quant.capture.measured_run",
+    "step": "otel_quant.capture.scope",
 }
 
 

@@ -1,19 +1,19 @@
-"""Makes docs/libraries.md from the tables in `otel_quant/instruments/`."""
+"""Makes docs/libraries.md from the tables in `otel_quant/capture/instruments/`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.instruments import LIBRARIES
-from otel_quant.instruments.shared.library import Library
+from otel_quant.capture.instruments import LIBRARIES
+from otel_quant.capture.instruments.shared.library import Library
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 
 _INTRO = """\
 # Libraries
 
-<!-- Made by scripts/docs.py from the tables in otel_quant/instruments/. Edit those. -->
+<!-- Made by scripts/docs.py from the tables in otel_quant/capture/instruments/. Edit those. -->
 
 What is hooked, and what a call becomes. A hook is set when the module that defines the
 function is imported; a function that another version of the library does not have is left

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from otel_quant.environment import VARIABLES
-from otel_quant.telemetry import catalog, semconv
-from otel_quant.telemetry.attributes import MOST_CUSTOM, MOST_OF_STEP
-from otel_quant.telemetry.delivery import RETRY, SPACING
-from otel_quant.telemetry.unsent import METRICS_COUNT_AS, MOST
+from otel_quant.export.otel.attributes import MOST_CUSTOM, MOST_OF_STEP
+from otel_quant.export.otel.delivery import RETRY, SPACING
+from otel_quant.export.otel.unsent import METRICS_COUNT_AS, MOST
+from otel_quant.schema import catalog, semconv
+from otel_quant.schema.settings import SETTINGS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -32,8 +32,8 @@ _PLACES = {
 _INTRO = """\
 # Telemetry
 
-<!-- Made by scripts/docs.py from otel_quant/telemetry/catalog.py and
-     otel_quant/environment.py. Edit those. -->
+<!-- Made by scripts/docs.py from otel_quant/schema/catalog.py and
+     otel_quant/schema/settings.py. Edit those. -->
 
 What otel-quant sends, and what its environment variables do. Names in `quant.` are its
 own, the others are OpenTelemetry's semantic conventions. Bytes (`By`) are integers, times
@@ -145,9 +145,9 @@ def _each(entries: Iterable[tuple[str, list[str]]]) -> Iterator[str]:
 
 
 def _variables() -> Iterator[tuple[str, list[str]]]:
-    for variable in VARIABLES:
-        default = f"`{variable.default}`" if variable.default else "unset"
-        yield variable.name, [variable.brief, "", f"Default: {default}."]
+    for setting in SETTINGS:
+        default = f"`{setting.shown_default}`" if setting.shown_default else "unset"
+        yield setting.variable, [setting.words, "", f"Default: {default}."]
 
 
 def _events() -> Iterator[tuple[str, list[str]]]:

@@ -60,7 +60,7 @@ TESTED: Final = {
     "llmcompressor": Tested(("llmcompressor",), f"{_FOLDER}/test_llmcompressor.py"),
     "auto-round": Tested(("auto-round", "gguf", "sentencepiece"), f"{_FOLDER}/test_auto_round.py"),
 }
-"""By the names of `otel_quant.instruments`."""
+"""By the names of `otel_quant.capture.instruments`."""
 
 
 def main(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from grafana.generator import names, panels
 from grafana.generator import run_figures as figures
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 FILE = "compare"
 

@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models.common import VisibilityMode
 
 from grafana.generator import names, panels
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 FILE = "inference"
 

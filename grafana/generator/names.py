@@ -1,4 +1,4 @@
-"""What Prometheus, Tempo and Loki call the names of `otel_quant.telemetry.semconv`.
+"""What Prometheus, Tempo and Loki call the names of `otel_quant.schema.semconv`.
 
 A query is put together from these and nothing else, so a name that is not in the contract
 fails while the dashboards are made. A test against a real Prometheus holds that it makes of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
 
 _UNITS = {
     "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
@@ -107,4 +107,4 @@ def model(role: str, figure: str) -> str:
 
 def _check(attribute: str) -> None:
     if attribute not in _ATTRIBUTES:
-        raise KeyError(f"{attribute}: not an attribute of otel_quant.telemetry.semconv")
+        raise KeyError(f"{attribute}: not an attribute of otel_quant.schema.semconv")

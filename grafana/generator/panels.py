@@ -43,7 +43,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.tempo import SearchTableType
 
 from grafana.generator import names
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 Panel: TypeAlias = Builder[BuiltPanel]
 """A panel of any kind, as a dashboard takes it."""
@@ -72,6 +72,10 @@ GREEN, YELLOW, RED, BLUE, GREY = "green", "yellow", "red", "blue", "text"
 STATES = {
     0: ("ended", GREEN), 1: ("running", BLUE), 2: ("failed", RED), 3: ("vanished", "purple"),
 }  # fmt: skip
+
+
+UNITS = {"By": "bytes", "s": "s", "W": "watt", "Cel": "celsius", "Hz": "hertz", "1": "percentunit"}
+"""What Grafana calls a unit."""
 
 
 def promql(expr: str, legend: str = "", ref: str = "A") -> prometheus.Dataquery:

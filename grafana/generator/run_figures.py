@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grafana.generator import names
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 RUN = names.RUN_NAME
 MODEL, METHOD = names.label(semconv.INPUT_NAME), names.label(semconv.CALIBRATION_METHOD)

@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders import dashboard as builders
 
 from grafana.generator import names, panels, stack_health
 from grafana.generator import run_figures as figures
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 FILE = "runs"
 

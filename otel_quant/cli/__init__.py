@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Final
 
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.fault_boundary import LastResort
-from otel_quant.rendering.table import printable
 from otel_quant.version import VERSION
+from otel_quant.views.text import printable
 
 COMMANDS: Final = (
     "run",

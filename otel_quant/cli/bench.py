@@ -21,7 +21,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.rendering.table import printable, terminal_width
+from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
     from otel_quant.inference.bench.results import BenchResult
@@ -78,12 +78,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    from otel_quant.export.recording.layout import BENCH
     from otel_quant.inference.bench.entries import OnnxInputs
     from otel_quant.inference.bench.measure import BenchOptions, bench
     from otel_quant.inference.bench.measurement import measurement_of_bench
     from otel_quant.inference.variants import VariantsError
-    from otel_quant.recordings.layout import BENCH
-    from otel_quant.sending.inference import send_inference
+    from otel_quant.recordings.sending.inference import send_inference
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):
@@ -142,11 +142,11 @@ def _given(option: str, value: str) -> Sequence[str]:
 
 def _print(result: BenchResult, form: str) -> None:
     if form == "html":
-        from otel_quant.report.bench_page import render
+        from otel_quant.views.report.bench_page import render
 
         sys.stdout.write(render(result))
         return
-    from otel_quant.rendering.bench_report import bench_report
+    from otel_quant.views.bench_report import bench_report
 
     sys.stdout.writelines(bench_report(result, form, terminal_width(sys.stdout)))
 

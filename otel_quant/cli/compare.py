@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.rendering.table import printable
-from otel_quant.rendering.units import counted
+from otel_quant.schema.units import counted
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_quant.comparison.gate import Verdict
-    from otel_quant.comparison.limits import Limit
-    from otel_quant.comparison.runs import ComparedRun
-    from otel_quant.comparison.side_by_side import Comparison, Side
+    from otel_quant.recordings.comparison.gate import Verdict
+    from otel_quant.recordings.comparison.limits import Limit
+    from otel_quant.recordings.comparison.runs import ComparedRun
+    from otel_quant.recordings.comparison.side_by_side import Comparison, Side
 
 
 _NOT_COMPARABLE: Final = 3
@@ -72,9 +72,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.comparison.gate import judge
-    from otel_quant.comparison.side_by_side import side_by_side
-    from otel_quant.rendering.comparison_words import verdict_text
+    from otel_quant.recordings.comparison.gate import judge
+    from otel_quant.recordings.comparison.side_by_side import side_by_side
+    from otel_quant.views.compare import verdict_text
 
     names = _names(options)
     limits = _limits(options)
@@ -86,8 +86,7 @@ def _run(options: argparse.Namespace) -> int:
     if verdict is None:
         return 0
     if verdict.exit_code:
-        numbers = {side.name: at for at, side in enumerate(comparison.sides)}
-        print(f"otel-quant: {printable(verdict_text(verdict, numbers))}", file=sys.stderr)
+        print(f"otel-quant: {printable(verdict_text(comparison, verdict))}", file=sys.stderr)
     return verdict.exit_code
 
 
@@ -112,8 +111,8 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 def _limits(options: argparse.Namespace) -> list[Limit]:
     from pathlib import Path
 
-    from otel_quant.comparison.limit_file import find, load
-    from otel_quant.comparison.limits import LimitError, parse
+    from otel_quant.recordings.comparison.limit_file import find, load
+    from otel_quant.recordings.comparison.limits import LimitError, parse
 
     path = Path(options.config) if options.config else find(Path())
     try:
@@ -128,7 +127,7 @@ def _limits(options: argparse.Namespace) -> list[Limit]:
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
-    from otel_quant.comparison.side_by_side import Side
+    from otel_quant.recordings.comparison.side_by_side import Side
 
     sides = []
     for number, of_side in enumerate(names):
@@ -141,7 +140,7 @@ def _read(name: str) -> ComparedRun:
     from pathlib import Path
 
     from otel_quant.cli.recording_errors import user_errors
-    from otel_quant.comparison.runs import compared_run
+    from otel_quant.recordings.comparison.runs import compared_run
     from otel_quant.recordings.reader import read
 
     with user_errors(name, "not comparable: ", _NOT_COMPARABLE):
@@ -154,11 +153,11 @@ def _write_all(
 ) -> None:
     from pathlib import Path
 
-    from otel_quant.rendering.comparison_document import parts_of
-    from otel_quant.rendering.document import as_markdown
-    from otel_quant.rendering.gate_reports import as_action_benchmark, as_bencher, as_junit
+    from otel_quant.views.compare import as_action_benchmark, as_bencher, as_junit, document
+    from otel_quant.views.writers import written
 
-    text = _rendered(options.format, comparison, verdict)
+    shown = document(comparison, verdict, with_curves=options.format == "html")
+    text = "".join(written(shown, options.format))
     if options.output is None:
         sys.stdout.write(text)
     else:
@@ -171,26 +170,8 @@ def _write_all(
         _write(Path(options.bencher), as_bencher(comparison))
     summary = os.environ.get(_SUMMARY)
     if summary:
-        _write(Path(summary), as_markdown(parts_of(comparison, verdict)), mode="a")
-
-
-def _rendered(form: str, comparison: Comparison, verdict: Verdict | None) -> str:
-    from otel_quant.rendering.comparison_data import as_csv, as_json
-    from otel_quant.rendering.comparison_document import parts_of
-    from otel_quant.rendering.document import as_markdown, as_text
-
-    match form:
-        case "json":
-            return as_json(comparison, verdict)
-        case "csv":
-            return as_csv(comparison)
-        case "html":
-            from otel_quant.report.comparison_page import render
-
-            return render(comparison, verdict)
-        case _:
-            lay_out = as_text if form == "table" else as_markdown
-            return lay_out(parts_of(comparison, verdict))
+        markdown = written(document(comparison, verdict), "markdown")
+        _write(Path(summary), "".join(markdown), mode="a")
 
 
 def _write(path: Path, text: str, mode: str = "w") -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from otel_quant.cli.argument_types import add_format, seconds, whole_number
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.cli.model_shapes import add_model_shapes, misused
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.cost import CustomRule, InputSpec, ModelCost
@@ -129,7 +129,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError, parse_dims
-    from otel_quant.rendering.cost_report import Choices, all_assumptions, report
+    from otel_quant.views.cost_report import Choices, all_assumptions, report
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
     # a third of the time. The process ends with the command.
@@ -231,7 +231,7 @@ def _rules_from(name: str | None) -> Mapping[str, CustomRule] | None:
     """Returns the rules of a user's module, which is run."""
     if name is None:
         return None
-    from otel_quant.fault_boundary import LastResort
+    from otel_quant.base.fault_boundary import LastResort
 
     with LastResort() as end:
         return _loaded(name)
@@ -286,7 +286,7 @@ def _of_no_model(
 
 
 def _refuse_unknown(costs: list[ModelCost]) -> None:
-    from otel_quant.rendering.cost_report import all_assumptions
+    from otel_quant.views.cost_report import all_assumptions
 
     problems = all_assumptions(costs)
     problems += [

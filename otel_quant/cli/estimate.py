@@ -10,7 +10,7 @@ from typing import Final
 from otel_quant.cli.argument_types import add_format, whole_number
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.cli.model_shapes import add_model_shapes, model_shapes
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 FAILED: Final = 1
 """The model could not be read, or a probe failed."""
@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
     from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.estimate.report import report
-    from otel_quant.rendering.units import binary_sizes
+    from otel_quant.schema.units import binary_sizes
 
     inputs, dims = model_shapes(options)
     try:

@@ -21,7 +21,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.rendering.table import printable, terminal_width
+from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
     from otel_quant.inference.measure import Measured
@@ -99,11 +99,11 @@ def _run_script(options: argparse.Namespace) -> int:
     import time
     from importlib.util import find_spec
 
+    from otel_quant.export.recording.layout import INFERENCE
     from otel_quant.inference.measurement import measurement_of
     from otel_quant.inference.pytorch.script import measure_script
     from otel_quant.inference.variants import VariantsError
-    from otel_quant.recordings.layout import INFERENCE
-    from otel_quant.sending.inference import send_inference
+    from otel_quant.recordings.sending.inference import send_inference
 
     [script, *others] = sorted(options.models, key=_is_script, reverse=True)
     if others:
@@ -147,11 +147,11 @@ def _run(options: argparse.Namespace) -> int:
     import time
     from importlib.util import find_spec
 
+    from otel_quant.export.recording.layout import INFERENCE
     from otel_quant.inference.chrome import chrome_trace
     from otel_quant.inference.measure import measure
     from otel_quant.inference.measurement import measurement_of
-    from otel_quant.recordings.layout import INFERENCE
-    from otel_quant.sending.inference import send_inference
+    from otel_quant.recordings.sending.inference import send_inference
 
     if find_spec("onnxruntime") is None:
         raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
@@ -205,11 +205,11 @@ def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]
 
 def _print(result: InferenceResult, options: argparse.Namespace) -> None:
     if options.format == "html":
-        from otel_quant.report.inference_page import render
+        from otel_quant.views.report.inference_page import render
 
         sys.stdout.write(render(result))
         return
-    from otel_quant.rendering.inference_report import report
+    from otel_quant.views.inference_report import report
 
     width = terminal_width(sys.stdout)
     sys.stdout.writelines(report(result, options.format, options.top, width))

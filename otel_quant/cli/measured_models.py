@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from otel_quant.cli.argument_types import add_format, whole_number
 from otel_quant.cli.command import MISUSED, UserError
 from otel_quant.cli.model_shapes import add_model_shapes
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.options import Options
@@ -104,7 +104,7 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 def path_in_recording(path: str, name: str) -> Path:
     """Returns where a result goes in a recording."""
-    from otel_quant.recordings.layout import MANIFEST
+    from otel_quant.export.recording.layout import MANIFEST
 
     folder = Path(path)
     if not (folder / MANIFEST).is_file():
@@ -117,7 +117,7 @@ def path_in_recording(path: str, name: str) -> Path:
 
 def write_for(path: Path, text: str, option: str) -> None:
     """Writes a file that an option asks for."""
-    from otel_quant.report.file import write
+    from otel_quant.views.report.file import write
 
     try:
         write(path, text)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from otel_quant.cli.command import UserError
-from otel_quant.recordings.event_file import EXPECTED
-from otel_quant.rendering.table import printable
+from otel_quant.export.recording.event_file import EXPECTED
+from otel_quant.views.text import printable
 
 
 @contextmanager

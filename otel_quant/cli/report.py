@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +30,10 @@ def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from otel_quant.cli.recording_errors import user_errors
-    from otel_quant.recordings.layout import REPORT
+    from otel_quant.export.recording.layout import REPORT
     from otel_quant.recordings.reader import read
-    from otel_quant.report.file import write
-    from otel_quant.report.render import render
+    from otel_quant.views.report.file import write
+    from otel_quant.views.report.render import render
 
     source = Path(options.recording)
     with user_errors(options.recording):

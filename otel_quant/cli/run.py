@@ -13,16 +13,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
 from otel_quant.cli.command import Command, UserError
-from otel_quant.environment import (
+from otel_quant.export.recording.layout import OUTPUT
+from otel_quant.schema.settings import (
     OTEL_QUANT_ARGUMENTS,
     OTEL_QUANT_OTLP_FILES,
     OTEL_QUANT_SAMPLE_INTERVAL,
 )
-from otel_quant.fault_boundary import FAULTS
-from otel_quant.log import LOG
-from otel_quant.recordings.layout import OUTPUT
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import Ending, Recording
@@ -170,8 +170,8 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
     if not is_watched:
         yield nullcontext
         return
-    from otel_quant.threads import start_thread
-    from otel_quant.watch.follow import LiveView
+    from otel_quant.base.threads import start_thread
+    from otel_quant.views.watch.follow import LiveView
 
     view = LiveView(folder, sys.stderr)
 
@@ -204,11 +204,11 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     import dataclasses
 
+    from otel_quant.export.recording.layout import processes_in
     from otel_quant.launcher.python_notes import why_no_step, why_nothing_sent
-    from otel_quant.recordings.layout import processes_in
-    from otel_quant.rendering.ending import ending_lines
-    from otel_quant.rendering.profile_report import report
-    from otel_quant.rendering.table import terminal_width
+    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.profile_report import report
+    from otel_quant.views.text import terminal_width
 
     folder = os.fspath(recording.path)
     if any(run.steps for run in recording.runs):
@@ -235,13 +235,13 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
 def _report(recording: Recording) -> str:
     """Makes the report; returns a line that says where, or why there is none."""
-    from otel_quant.recordings.layout import REPORT
+    from otel_quant.export.recording.layout import REPORT
 
     try:
-        from otel_quant.report.render import render
+        from otel_quant.views.report.render import render
     except ModuleNotFoundError as error:
         return f"\nreport:    none, the package {error.name} is missing"
-    from otel_quant.report.file import write
+    from otel_quant.views.report.file import write
 
     path = recording.path / REPORT
     try:

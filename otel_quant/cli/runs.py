@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_quant.runs.fields import Row
-    from otel_quant.runs.finding import Unreadable
+    from otel_quant.recordings.runs.fields import Row
+    from otel_quant.recordings.runs.finding import Unreadable
 
 _ROWS: Final = "model"
 _COLUMNS: Final = "calibration.method"
@@ -50,12 +50,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.comparison.limits import BINARY
-    from otel_quant.rendering.units import binary_sizes
-    from otel_quant.runs.conditions import ConditionError, parse, require_name, select
-    from otel_quant.runs.fields import STATUS, name_of
-    from otel_quant.runs.output import unreadable_text
-    from otel_quant.runs.reading import read_all
+    from otel_quant.recordings.comparison.limits import BINARY
+    from otel_quant.recordings.runs.conditions import ConditionError, parse, require_name, select
+    from otel_quant.recordings.runs.fields import STATUS, name_of
+    from otel_quant.recordings.runs.reading import read_all
+    from otel_quant.schema.units import binary_sizes
+    from otel_quant.views.runs_output import unreadable_text
 
     try:
         conditions = [parse(text) for text in options.where]
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _sorted(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
     """Returns runs in order; those that do not have the value come last."""
-    from otel_quant.runs.fields import name_of
+    from otel_quant.recordings.runs.fields import name_of
 
     name = name_of(options.sort or _WHEN)
     known = [row for row in rows if name in row]
@@ -110,10 +110,10 @@ def _text(
     any_status: bool,
     options: argparse.Namespace,
 ) -> str:
-    from otel_quant.rendering.table import terminal_width
-    from otel_quant.runs import output
-    from otel_quant.runs.fields import name_of
-    from otel_quant.runs.pivot import pivot
+    from otel_quant.recordings.runs.fields import name_of
+    from otel_quant.recordings.runs.pivot import pivot
+    from otel_quant.views import runs_output as output
+    from otel_quant.views.text import terminal_width
 
     is_pivot = any((options.rows, options.columns, options.value))
     if not is_pivot and options.format in ("table", "markdown"):
@@ -133,7 +133,7 @@ def _text(
         any_status=any_status,
     )
     if options.format == "html":
-        from otel_quant.runs.page import render
+        from otel_quant.views.runs_page import render
 
         return render(rows, names, table, unreadable, options.folders, options.where)
     if options.format == "json":

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.rendering.table import printable
+from otel_quant.views.text import printable
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +43,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
-    from otel_quant.sending.endpoint import NotSentError
-    from otel_quant.sending.send import send_recording
+    from otel_quant.recordings.sending.endpoint import NotSentError
+    from otel_quant.recordings.sending.send import send_recording
 
     try:
         sent = send_recording(recording, only_unended=options.only_unended)

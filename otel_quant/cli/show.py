@@ -12,8 +12,8 @@ from otel_quant.cli.command import Command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_quant.profile.reader import Profile
     from otel_quant.recordings.model import Recording
+    from otel_quant.recordings.quark_yaml import Profile
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +29,8 @@ def _run(options: argparse.Namespace) -> int:
 
     from otel_quant.cli.recording_errors import user_errors
     from otel_quant.recordings.reader import read
-    from otel_quant.rendering.profile_report import report
-    from otel_quant.rendering.table import terminal_width
+    from otel_quant.views.profile_report import report
+    from otel_quant.views.text import terminal_width
 
     shown: dict[str, Profile | Recording] = {}
     for name in options.files:
@@ -42,9 +42,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _profile(path: Path) -> Profile:
     """Reads a profile, with the last reading that is beside it."""
-    from otel_quant.profile.last_reading import last_reading_of
-    from otel_quant.profile.reader import NotAProfileError, parse
-    from otel_quant.recordings.event_file import EXPECTED
+    from otel_quant.export.quark_yaml.last_reading import last_reading_of
+    from otel_quant.export.recording.event_file import EXPECTED
+    from otel_quant.recordings.quark_yaml import NotAProfileError, parse
 
     text = path.read_bytes().decode("utf-8", "replace")
     try:

@@ -18,8 +18,8 @@ def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from otel_quant.cli.recording_errors import user_errors
-    from otel_quant.recordings.layout import newest_in
-    from otel_quant.watch.follow import LiveView
+    from otel_quant.export.recording.layout import newest_in
+    from otel_quant.views.watch.follow import LiveView
 
     path = Path(options.recording) if options.recording else newest_in(Path())
     if path is None:

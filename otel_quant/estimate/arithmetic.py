@@ -9,7 +9,7 @@ from typing import Final
 from otel_quant.estimate.methods import Method
 from otel_quant.estimate.model import EstimatedModel
 from otel_quant.estimate.results import Estimate, Figure
-from otel_quant.rendering.units import counted, size
+from otel_quant.schema.units import counted, size
 
 _PROBED_BELOW: Final = 0.1
 _PROBED_ABOVE: Final = 0.1

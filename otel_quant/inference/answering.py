@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, NoReturn
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 
 _RESETS_MARK: Final = "5"
 """Written to ``clear_refs``, it sets the kernel's mark of the highest RSS to the RSS (proc(5))."""

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.answering import answer_requests, reset_mark, status
 from otel_quant.inference.assignment import RECORD, assigned_nodes
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from wrapt import register_post_import_hook
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 
 SEED: Final = 0
 """What random numbers begin with before the script is loaded."""

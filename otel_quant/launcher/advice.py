@@ -8,10 +8,10 @@ from typing import Final
 
 from otel_quant.launcher.shortage import Where
 from otel_quant.recordings.model import Advice, RecordedRun, RecordedStep
-from otel_quant.records import GpuReading
-from otel_quant.rendering.units import size
-from otel_quant.steps import ProfileStep
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
+from otel_quant.schema.records import GpuReading
+from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.units import size
 
 _MOST: Final = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from otel_quant.records import GpuReading, Limits
+from otel_quant.schema.records import GpuReading, Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.probes.sampler import Sampler
+from otel_quant.export.recording.curve import Number
+from otel_quant.export.recording.curve_file import CurveFile
+from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
+from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.observation import LastSeen, Observation, with_mark
 from otel_quant.launcher.post_mortem import ending_of, plain_ending
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program_tree import ProgramTree, TreeReading, signal_of
 from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
 from otel_quant.launcher.victim import find_victim
-from otel_quant.probes.sampler import Sampler
-from otel_quant.recordings import series
-from otel_quant.recordings.curve import Number
-from otel_quant.recordings.curve_file import CurveFile
-from otel_quant.recordings.largest_processes import SMALLEST_SHARE, LargestProcesses
-from otel_quant.recordings.layout import curve_path
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
+from otel_quant.schema import series
 
 INTERVAL: Final = 0.05
 """Seconds between two readings."""

@@ -8,16 +8,15 @@ import statistics
 from itertools import combinations
 from typing import Final
 
+from otel_quant.export.recording.curve import Level
 from otel_quant.launcher.advice import Situation, advice_for
 from otel_quant.launcher.observation import LastSeen, Observation, with_mark
 from otel_quant.launcher.shortage import Where, shortage_in
 from otel_quant.launcher.victim import Victim, find_victim
-from otel_quant.recordings import series
-from otel_quant.recordings.curve import Level
 from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
-from otel_quant.rendering.forecast import forecast_of
-from otel_quant.rendering.units import size
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv, series
+from otel_quant.schema.units import size
+from otel_quant.views.forecast import forecast_of
 
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""

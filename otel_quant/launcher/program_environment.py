@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_quant.environment import (
-    OTEL_QUANT_LAUNCHER_PID,
-    OTEL_QUANT_RECORD,
-    environment_at_start,
-)
+from otel_quant.base.environment import environment_at_start
+from otel_quant.schema.settings import OTEL_QUANT_LAUNCHER_PID, OTEL_QUANT_RECORD
 
-ON_PYTHONPATH: Final = str(Path(__file__).parents[1] / "on_pythonpath")
+ON_PYTHONPATH: Final = str(Path(__file__).parents[1] / "capture" / "on_pythonpath")
 """The folder whose sitecustomize instruments a Python program."""
 
 

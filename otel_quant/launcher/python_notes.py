@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 _NOTES: Final = ".pythons"
-"""As in otel_quant/on_pythonpath/sitecustomize.py, which can import nothing of ours."""
+"""As in otel_quant/capture/on_pythonpath/sitecustomize.py, which can import nothing of ours."""
 
 _NOT_CALLED: Final = "no quantization library that otel-quant knows was called"
 _UNSENT: Final = "unsent"

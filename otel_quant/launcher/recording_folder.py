@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from otel_quant.export.recording.layout import default_folder
 from otel_quant.launcher.python_notes import expect_notes
-from otel_quant.recordings.layout import default_folder
 
 _SCRIPTS: Final = (".py", ".sh")
 

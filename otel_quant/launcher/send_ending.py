@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_quant.log import LOG
+from otel_quant.base.log import LOG
+from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.telemetry.default_exporters import defaults_in
 
 _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 
-from otel_quant.probes.limits import oom_counters, oom_kills, read_limits
-from otel_quant.recordings.layout import state_path
-from otel_quant.recordings.series import CACHE_GROWTH
-from otel_quant.records import Limits
+from otel_quant.capture.probes.limits import oom_counters, oom_kills, read_limits
+from otel_quant.export.recording.layout import state_path
+from otel_quant.schema.records import Limits
+from otel_quant.schema.series import CACHE_GROWTH
 
 if sys.platform == "linux":
     import resource

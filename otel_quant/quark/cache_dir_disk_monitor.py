@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from otel_quant.probes.cache_directories import size_of
-from otel_quant.probes.sampler import Sampler
+from otel_quant.capture.probes.cache_directories import size_of
+from otel_quant.capture.probes.sampler import Sampler
 
 _MIB: Final = 1 << 20
 

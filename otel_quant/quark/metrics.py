@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_quant.profile.metrics import (
+from otel_quant.export.quark_yaml.metrics import (
     BaseMetric,
     CheckpointMetric,
     CPUMemoryMbMetric,

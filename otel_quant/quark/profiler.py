@@ -14,19 +14,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
-from otel_quant.environment import QUARK_PROFILING
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
+from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.runtime import RUNTIME
+from otel_quant.capture.scope import Activation, as_step, qualified_name
+from otel_quant.export.quark_yaml.metrics import Metric
+from otel_quant.export.quark_yaml.path import DEFAULT_PATH
 from otel_quant.instrumentor import QuantInstrumentor
-from otel_quant.log import LOG
-from otel_quant.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.profile.metrics import Metric
-from otel_quant.profile.path import DEFAULT_PATH
 from otel_quant.quark.records_sink import RECORDS
-from otel_quant.recording.open_step import OpenStep
-from otel_quant.records import Checkpoint, DiskReading, Reading
-from otel_quant.runtime import RUNTIME
-from otel_quant.scope import Activation, as_step, qualified_name
-from otel_quant.steps import ProfileStep as ProfileStep
+from otel_quant.schema.records import Checkpoint, DiskReading, Reading
+from otel_quant.schema.settings import QUARK_PROFILING
+from otel_quant.schema.step_names import ProfileStep as ProfileStep
 
 _GIB: Final = 1024**3
 

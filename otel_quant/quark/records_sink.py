@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_quant.profile.columns import checkpoint_columns
-from otel_quant.recording.sink import Sink
-from otel_quant.records import AttributeValue, Checkpoint, RunInfo, RunRecord, StepInfo, StepRecord
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
+from otel_quant.export.quark_yaml.columns import checkpoint_columns
+from otel_quant.schema.records import (
+    AttributeValue,
+    Checkpoint,
+    RunInfo,
+    RunRecord,
+    StepInfo,
+    StepRecord,
+)
+from otel_quant.schema.sink import Sink
 
 
 class RecordsSink(Sink):

@@ -13,12 +13,12 @@ from enum import Enum
 
 import psutil
 
-from otel_quant.fault_boundary import FAULTS
-from otel_quant.probes.disk import DiskProbe
-from otel_quant.probes.gpu import GpuProbe
-from otel_quant.probes.memory import MemoryProbe
-from otel_quant.probes.tree import descendants
-from otel_quant.records import DiskReading, GpuReading
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.probes.disk import DiskProbe
+from otel_quant.capture.probes.gpu import GpuProbe
+from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.probes.tree import descendants
+from otel_quant.schema.records import DiskReading, GpuReading
 
 
 class Hardware(str, Enum):  # noqa: UP042 - prints as Quark's does

@@ -1,7 +1,7 @@
 """A recording that has been read: what its readers (`show`, `watch`, `report`, ...) work with.
 
 Times are seconds since the recording began (``Recording.began_ns``), unless a name ends with ``_ns``.
-Figures have the names that they have on spans (:mod:`otel_quant.telemetry.semconv`), with the same
+Figures have the names that they have on spans (:mod:`otel_quant.schema.semconv`), with the same
 units: bytes and seconds. What could not be measured, or is not known yet, is absent or None.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from otel_quant.recordings.curve_file import RecordedCurve
-from otel_quant.records import AttributeValue
+from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.schema.records import AttributeValue
 
 Attributes = Mapping[str, AttributeValue]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.recordings import layout
-from otel_quant.recordings.event_file import NewerSchemaError, read_ends, read_events
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.event_file import NewerSchemaError, read_ends, read_events
 from otel_quant.recordings.model import (
     LastReading,
     RecordedCheckpoint,
@@ -17,7 +17,7 @@ from otel_quant.recordings.model import (
     RecordedStep,
     State,
 )
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 _MOST_POINTS: Final = 300
 """Points of a step's progress that are kept."""

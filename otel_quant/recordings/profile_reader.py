@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.profile.last_reading import last_reading_of
-from otel_quant.profile.profile_steps import Step, numbers, steps_of
-from otel_quant.profile.reader import NotAProfileError, Profile, Record, parse
-from otel_quant.recordings.event_file import EXPECTED, NotARecordingError
-from otel_quant.recordings.held_file import is_held
+from otel_quant.export.quark_yaml.last_reading import last_reading_of
+from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError
+from otel_quant.export.recording.held_file import is_held
 from otel_quant.recordings.model import (
     LastReading,
     RecordedCheckpoint,
@@ -19,9 +17,11 @@ from otel_quant.recordings.model import (
     Recording,
     State,
 )
-from otel_quant.recordings.series import CACHE_GROWTH
-from otel_quant.steps import ALL_STEPS, ProfileStep
-from otel_quant.telemetry import semconv
+from otel_quant.recordings.profile_steps import Step, numbers, steps_of
+from otel_quant.recordings.quark_yaml import NotAProfileError, Profile, Record, parse
+from otel_quant.schema import semconv
+from otel_quant.schema.series import CACHE_GROWTH
+from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 _MIB: Final = 1 << 20
 _TIME: Final = "relative_time_secs"

@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from otel_quant.recordings import layout, manifest
-from otel_quant.recordings.curve_file import RecordedCurve, read_curve
-from otel_quant.recordings.event_file import (
+from otel_quant.export.recording import layout, manifest
+from otel_quant.export.recording.curve_file import RecordedCurve, read_curve
+from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
     read_events,
 )
-from otel_quant.recordings.held_file import is_held
+from otel_quant.export.recording.held_file import is_held
 from otel_quant.recordings.model import Attributes, Ending, RecordedRun, Recording, State
 from otel_quant.recordings.process_reader import as_attributes, read_process
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 _LAUNCHER: Final = "launcher"
 

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from otel_quant.comparison.gate import Verdict, judge
-from otel_quant.comparison.limits import parse
-from otel_quant.comparison.runs import ComparedRun, compared_run, path_text
-from otel_quant.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.comparison.gate import Verdict, judge
+from otel_quant.recordings.comparison.limits import parse
+from otel_quant.recordings.comparison.runs import ComparedRun, compared_run, path_text
+from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.reader import read
 from tests.fixtures.launched import Launched
 

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from otel_quant.runs.reading import read_all
+from otel_quant.recordings.runs.reading import read_all
 from tests.unit.runs.fleet import GB, write_killed, write_recording
 
 DOCS = Path(__file__).parents[2] / "docs" / "fleet.md"

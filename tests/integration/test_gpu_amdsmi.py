@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.records import GpuReading
+from otel_quant.schema.records import GpuReading
 from tests.fixtures import fake_amdsmi
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 
@@ -25,7 +25,7 @@ import json, sys
 from dataclasses import astuple
 from pathlib import Path
 if sys.argv[2]: import amdsmi
-from otel_quant.probes.gpu import GpuProbe
+from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe({}, Path(sys.argv[1]))
 readings = [astuple(reading) for reading in (*probe(), *probe())]
 probe.close()

@@ -19,7 +19,7 @@ MIB = 1 << 20
 PROGRAM = """
 import json, os
 from dataclasses import astuple
-from otel_quant.probes.gpu import GpuProbe
+from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe()
 def read():
     return [astuple(reading) for reading in probe()]

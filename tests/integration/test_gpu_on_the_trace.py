@@ -21,7 +21,7 @@ FIRST, SECOND = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
 SOURCE = """
 import os, shutil, time
 import otel_quant
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 
 def become(name):
     shutil.copy(f"{name}/fake_nvml.txt", "new.txt")

@@ -14,8 +14,8 @@ def test_the_real_torch_is_left_alone_until_it_starts_cuda() -> None:
     pytest.importorskip("torch")
     code = """
 import json, torch
-from otel_quant.probes.torch_cuda import with_torch_memory
-from otel_quant.records import GpuReading
+from otel_quant.capture.probes.torch_cuda import with_torch_memory
+from otel_quant.schema.records import GpuReading
 reading = (GpuReading(0, "GPU-aa", None, 1),)
 same = with_torch_memory(reading, "cuda") == reading
 print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()]))

@@ -248,7 +248,7 @@ def test_a_block_within_another_ends_it_and_the_outer_one_ends_no_other_run(
         tmp_path,
         BLOCKS
         + """
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 with otel_quant.step("before"):
     pass
 with otel_quant.run() as outer:
@@ -266,7 +266,7 @@ show(inner)
 
     assert out.splitlines() == [
         "True",
-        "[('a', 'otel_quant.recording.recorder.UnfinishedStepError', "
+        "[('a', 'otel_quant.capture.recorder.recorder.UnfinishedStepError', "
         "'the run ended while the step was open')] None None",
         "[('b', None, None)] None None",
     ]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import otel_quant
-from otel_quant.profile.reader import parse
+from otel_quant.recordings.quark_yaml import parse
 
 SCRIPT = """
 import os

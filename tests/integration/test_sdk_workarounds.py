@@ -1,7 +1,7 @@
 """Faults of OpenTelemetry's SDK: each is still there, and each workaround can be undone.
 
 A test of the SDK alone that fails means that the SDK has fixed the fault: its message names the
-record in ``otel_quant/telemetry/sdk_workarounds.py`` to delete, with the test.
+record in ``otel_quant/export/otel/sdk_workarounds.py`` to delete, with the test.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.telemetry.sdk_workarounds import RECORDS
+from otel_quant.export.otel.sdk_workarounds import RECORDS
 from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
 from tests.fixtures.script import run_script
@@ -122,7 +122,7 @@ import opentelemetry.exporter.otlp.proto.http.trace_exporter
 import opentelemetry.sdk.metrics
 import opentelemetry.sdk.trace
 from otel_quant import QuantInstrumentor, run, step
-from otel_quant.telemetry.sdk_workarounds import RECORDS
+from otel_quant.export.otel.sdk_workarounds import RECORDS
 
 def attributes():
     found = {}
@@ -177,7 +177,7 @@ import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS, close_inherited_connections
+from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS, close_inherited_connections
 
 class Session(requests.Session):
     closed = 0

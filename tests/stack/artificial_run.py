@@ -33,8 +33,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Status, StatusCode
 
-from otel_quant.telemetry import catalog, semconv
-from otel_quant.telemetry.run_name import model_name
+from otel_quant.export.otel.run_name import model_name
+from otel_quant.schema import catalog, semconv
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30

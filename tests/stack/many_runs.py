@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as tra
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 
 PROGRAMS = 12
 MODELS = ("resnet50", "bert", "opt-125m")

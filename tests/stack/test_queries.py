@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
 from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN, STEPS
 from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun
@@ -481,7 +481,16 @@ def test_every_panel_shows_data_or_says_why_not(shown: dict[str, dict[str, Shown
         ("Quantization run", "GPU peaks"): "The run sees no GPU",
         **{
             ("Quantization run", f"GPU {figure}"): "The run sees no GPU, or it does not tell"
-            for figure in ("utilization", "power", "temperature", "clock")
+            for figure in (
+                "utilization",
+                "power",
+                "temperature",
+                "clock",
+                "memory clock",
+                "process memory",
+                "torch allocated",
+                "torch reserved",
+            )
         },
         ("Quantization run", "Time left"): "no calibration is open, or the reader does not say",
     }

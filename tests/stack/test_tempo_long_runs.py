@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 from tests.stack.conftest import NO_TEMPO, tempo_binary
 from tests.stack.processes import Backends, eventually, fetch, tempo
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.descriptors import open_apart
+from otel_quant.base.descriptors import open_apart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files have any number")
 
 CLOSES_ALL = """
 import os, sys, threading
-from otel_quant.descriptors import open_apart
+from otel_quant.base.descriptors import open_apart
 sys.setswitchinterval(1e-6)
 is_over = False
 def read():
@@ -39,7 +39,7 @@ thread.join()
 
 LAST_NUMBER = """
 import os, resource
-from otel_quant.descriptors import open_apart
+from otel_quant.base.descriptors import open_apart
 for number in range(4, 8):
     os.dup2(0, number)
 resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant import file_locks
-from otel_quant.file_locks import try_lock
-from otel_quant.recordings.held_file import HeldFile, is_held
+from otel_quant.base import file_locks
+from otel_quant.base.file_locks import try_lock
+from otel_quant.export.recording.held_file import HeldFile, is_held
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")

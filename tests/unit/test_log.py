@@ -18,7 +18,7 @@ logging.getLogger().addHandler(LoggingHandler(logger_provider=provider))
 """
 FAILURE = """
 import otel_quant
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS
 for _ in range(2):
     with FAULTS.kept_in("sink quark_yaml"):
         raise OSError("disk full")

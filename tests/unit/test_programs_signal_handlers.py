@@ -11,7 +11,7 @@ from tests.fixtures.script import run_script
 RAISING = """
 import functools, signal, sys, os
 import otel_quant
-from otel_quant.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS
 
 class TooLongError(Exception):
     pass
@@ -39,13 +39,13 @@ handlers = {
 signal.signal(signal.SIGUSR1, handlers[sys.argv[1]])
 with otel_quant.step("before"):
     pass
-otel_quant.runtime.RUNTIME.metrics.checkpoint_metrics.append(Metric())
+otel_quant.capture.runtime.RUNTIME.metrics.checkpoint_metrics.append(Metric())
 try:
     with otel_quant.step("step"):
         print("not reached")
 except TooLongError:
     print("reached the program")
-otel_quant.runtime.RUNTIME.metrics.reset()
+otel_quant.capture.runtime.RUNTIME.metrics.reset()
 with otel_quant.step("after"):
     print("after", FAULTS.counts)
 """

@@ -12,7 +12,7 @@ import yaml
 SCRIPT = """
 import logging
 import otel_quant
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor

@@ -45,8 +45,8 @@ PROGRAM = """
 import asyncio, logging, sys, warnings
 
 if sys.argv[1:] == ["hooked"]:
-    from otel_quant.instruments.shared.hooks import HOOKS
-    from otel_quant.instruments.shared.library import (
+    from otel_quant.capture.instruments.shared.hooks import HOOKS
+    from otel_quant.capture.instruments.shared.library import (
         ENTRY_POINT, LAYER, MODEL_QUANTIZATION, SAMPLE, SAMPLES, STEP, Hook, Library,
     )
 
@@ -60,8 +60,8 @@ if sys.argv[1:] == ["hooked"]:
         Library("often", "often", (Hook("tool", "common", STEP, "Step"),), is_common=True),
     ])
     import tool
-    from otel_quant.instruments.shared.library_steps import with_argument_as_step
-    from otel_quant.instruments.shared.samples import CountedLoader
+    from otel_quant.capture.instruments.shared.library_steps import with_argument_as_step
+    from otel_quant.capture.instruments.shared.samples import CountedLoader
 
     readers = CountedLoader(tool.Reader())
     passed = with_argument_as_step(tool.passed, "function", "Step", Library("test", "test", ()))
@@ -135,7 +135,7 @@ def test_a_traceback_shows_the_lines_of_a_wrapper(tmp_path: Path) -> None:
     lines = [line.strip() for line in shown.splitlines()]
     (wrapper,) = [number for number, line in enumerate(lines) if "otel_quant" in line]
     assert "<stacklevel skips it, as it does importlib._bootstrap> /" in lines[wrapper]
-    assert "/otel_quant/scope.py" in lines[wrapper]
+    assert "/otel_quant/capture/scope.py" in lines[wrapper]
     assert lines[wrapper + 1] == "return function(*args, **kwargs)"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.answering import answer_requests, reset_mark, status
 from otel_quant.inference.feeds import tensor_text
 from otel_quant.inference.pytorch.weights import has_quantized_weights

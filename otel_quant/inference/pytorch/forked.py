@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, NoReturn
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.answering import reset_mark, status
 from otel_quant.inference.pytorch.ranges import in_quotes, module_ranges
 from otel_quant.inference.pytorch.verbose import MODULE, VerboseOutput, read_verbose

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.fault_boundary import LastResort
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.pytorch.events import MODULE, RUN, Events, RunTree, events_of, runs_of
 from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
 from otel_quant.inference.pytorch.ranges import in_quotes, module_ranges

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.fault_boundary import LastResort
 from otel_quant.inference.profile_json import Tensor
 from otel_quant.inference.pytorch.forked import Copied, run_in_copy
 from otel_quant.inference.pytorch.operators import type_of

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from otel_quant.recordings.reader import read
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 from tests.fixtures.launched import Launched
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver

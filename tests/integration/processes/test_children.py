@@ -150,7 +150,7 @@ if __name__ == "__main__":
             subprocess.run(" ".join(command) if mode == "shell" else command,
                            shell=mode == "shell", env=env, check=True)
     assert dict(os.environ) == before
-    assert "otel_quant.runtime" not in sys.modules, "the program itself does not quantize"
+    assert "otel_quant.capture.runtime" not in sys.modules, "the program itself does not quantize"
 """
 
 

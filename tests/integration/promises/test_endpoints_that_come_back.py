@@ -40,7 +40,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 
 exporter = OTLPSpanExporter()
 provider = TracerProvider()

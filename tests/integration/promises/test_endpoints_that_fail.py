@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from otel_quant.telemetry.delivery import FORK_PATIENCE
+from otel_quant.export.otel.delivery import FORK_PATIENCE
 from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 
@@ -75,7 +75,7 @@ def test_an_endpoint_that_hangs_delays_the_first_fork_and_no_other(
         """
         import os, time
         import otel_quant
-        from otel_quant.runtime import RUNTIME
+        from otel_quant.capture.runtime import RUNTIME
 
         class Noted:
             def __init__(self, lock):

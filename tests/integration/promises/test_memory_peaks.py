@@ -28,7 +28,7 @@ TOLERANCE = 0.02 * SIZE
 PRELUDE = """
 import json, mmap, os, subprocess, sys, time
 import otel_quant
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 
 MIB = 1 << 20
 

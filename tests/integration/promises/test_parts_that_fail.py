@@ -12,16 +12,16 @@ from tests.fixtures.otlp_receiver import OtlpReceiver
 
 PRELUDE = """
 import sys
-import otel_quant.runtime
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.sink import Sink
+import otel_quant.capture.runtime
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.schema.sink import Sink
 
 def broken(*args, **kwargs):
     raise RuntimeError("made to fail")
 
 def break_probes(*names):
-    made = otel_quant.runtime.Probes
-    otel_quant.runtime.Probes = lambda *resources, **given: Probes(
+    made = otel_quant.capture.runtime.Probes
+    otel_quant.capture.runtime.Probes = lambda *resources, **given: Probes(
         *resources, **{**given, **dict.fromkeys(names, broken)}
     )
 
@@ -97,7 +97,7 @@ def test_only_the_figures_of_a_probe_that_raises_are_missing(
 def test_a_sink_that_raises_does_not_affect_the_others(
     workshop: Workshop, otlp: OtlpReceiver, broken: str
 ) -> None:
-    lines = run(workshop, otlp, f"break_sink(otel_quant.runtime.{broken})\n")
+    lines = run(workshop, otlp, f"break_sink(otel_quant.capture.runtime.{broken})\n")
     origins = {
         "SpansSink": "spans", "MetricsSink": "metrics", "LogsSink": "logs",
         "QuarkYamlSink": "quark_yaml",
@@ -121,8 +121,8 @@ def test_with_every_part_failing_the_script_runs_unchanged(
         """
 break_probes("memory", "disk", "cpu", "gpu")
 for name in ("SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"):
-    break_sink(getattr(otel_quant.runtime, name))
-otel_quant.runtime.Recorder._checkpoint = broken
+    break_sink(getattr(otel_quant.capture.runtime, name))
+otel_quant.capture.runtime.Recorder._checkpoint = broken
 """,
     )
     assert len(lines) == len(set(lines)) <= 12
@@ -134,9 +134,9 @@ def test_if_a_run_cannot_begin_nothing_is_sent_and_the_script_goes_on(
     workshop: Workshop, otlp: OtlpReceiver, part: str
 ) -> None:
     if part == "Recorder":
-        before = "otel_quant.runtime.Recorder.start = broken\n"
+        before = "otel_quant.capture.runtime.Recorder.start = broken\n"
     else:
-        before = f"otel_quant.runtime.{part} = broken\n"
+        before = f"otel_quant.capture.runtime.{part} = broken\n"
     lines = run(workshop, otlp, before)
     assert len(lines) == len(set(lines)) <= 2
     assert all("made to fail" in line for line in lines)

@@ -34,7 +34,7 @@ COSTLY = 0.2
 SCRIPT = """
 import json, mmap, random, subprocess, sys, time
 import otel_quant
-from otel_quant.probes.readers import Probes
+from otel_quant.capture.probes.readers import Probes
 
 def sample(probes, plain=Probes.sample, **options):
     if random.random() < float(sys.argv[1]):

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from otel_quant.telemetry import semconv
+from otel_quant.schema import semconv
 from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 

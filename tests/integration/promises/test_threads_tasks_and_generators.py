@@ -259,7 +259,7 @@ print(json.dumps(seen))
         "handled": "UNSET", "unfinished": "ERROR",
     }  # fmt: skip
     unfinished = otlp.span("unfinished").attributes["error.type"]
-    assert unfinished == "otel_quant.recording.recorder.UnfinishedStepError"
+    assert unfinished == "otel_quant.capture.recorder.recorder.UnfinishedStepError"
 
 
 def test_asynchronous_generators(workshop: Workshop, otlp: OtlpReceiver) -> None:

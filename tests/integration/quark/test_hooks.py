@@ -169,7 +169,7 @@ def test_loading_the_instrumentor_imports_nothing_heavy() -> None:
     assert "otel_quant.instrumentor" in modules
     assert modules & HEAVY == set()
     # Nor what measures: that comes with the first library.
-    assert modules & {"otel_quant.recording.recorder", "otel_quant.runtime"} == set()
+    assert modules & {"otel_quant.capture.recorder.recorder", "otel_quant.capture.runtime"} == set()
 
 
 IMPORTED_BEFORE = """

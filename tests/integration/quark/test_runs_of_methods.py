@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.comparison.figures import figures_of
+from otel_quant.recordings.comparison.figures import figures_of
 from otel_quant.recordings.reader import read
 from tests.fixtures.launched import launcher
 from tests.integration.quark.conftest import PROGRAMS, TIMEOUT, FloatModels, clean_environment

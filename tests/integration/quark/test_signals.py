@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import (
     USAGE,

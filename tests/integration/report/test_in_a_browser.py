@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from otel_quant.export.recording.curve_file import CurveFile, read_curve
 from otel_quant.inference.bench.results import BenchResult, PeakMemory, VariantResult
-from otel_quant.recordings.curve_file import CurveFile, read_curve
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
-from otel_quant.report.bench_page import render as render_bench
-from otel_quant.report.render import render
+from otel_quant.views.report.bench_page import render as render_bench
+from otel_quant.views.report.render import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
 from tests.fixtures.recorded import RecordedFolder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.recordings.event_file import EXPECTED
+from otel_quant.export.recording.event_file import EXPECTED
 from tests.unit.cli.compared_runs import GATE, PROFILE, run
 from tests.unit.comparison.recorded_runs import record
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.recordings.event_file import EXPECTED
+from otel_quant.export.recording.event_file import EXPECTED
 from tests.fixtures.recorded import RecordedFolder
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.profile.reader import Record, parse
-from otel_quant.recordings.event_file import EXPECTED
+from otel_quant.export.recording.event_file import EXPECTED
+from otel_quant.recordings.quark_yaml import Record, parse
 from tests.unit.cli.shown_profiles import COMPLETE, show
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.comparison.figures import BY_NAME
-from otel_quant.comparison.limit_file import find, load
-from otel_quant.comparison.limits import Limit, LimitError, parse
+from otel_quant.recordings.comparison.figures import BY_NAME
+from otel_quant.recordings.comparison.limit_file import find, load
+from otel_quant.recordings.comparison.limits import Limit, LimitError, parse
 
 
 @pytest.mark.parametrize(

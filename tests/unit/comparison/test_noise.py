@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_quant.comparison.noise import Difference, Sample, can_tell, difference, mann_whitney
+from otel_quant.recordings.comparison.noise import (
+    Difference,
+    Sample,
+    can_tell,
+    difference,
+    mann_whitney,
+)
 
 VALUES = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=9)
 

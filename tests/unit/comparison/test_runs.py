@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.comparison.common_time import common_time
-from otel_quant.comparison.facts import script_of
-from otel_quant.comparison.figures import figures_of
-from otel_quant.comparison.noise import Sample
-from otel_quant.comparison.runs import compared_run, path_text
-from otel_quant.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.comparison.common_time import common_time
+from otel_quant.recordings.comparison.facts import script_of
+from otel_quant.recordings.comparison.figures import figures_of
+from otel_quant.recordings.comparison.noise import Sample
+from otel_quant.recordings.comparison.runs import compared_run, path_text
+from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from tests.fixtures.recorded import RecordedFolder

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from otel_quant.comparison.facts import FACTS
-from otel_quant.comparison.figures import FIGURES
+from otel_quant.recordings.comparison.facts import FACTS
+from otel_quant.recordings.comparison.figures import FIGURES
 
 PAGE: Final = (Path(__file__).resolve().parents[3] / "docs" / "compare.md").read_text()
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from otel_quant.instruments import LIBRARIES
-from otel_quant.instruments.processes import PROCESSES
-from otel_quant.instruments.shared.hooks import load
-from otel_quant.steps import ALL_STEPS
+from otel_quant.capture.instruments import LIBRARIES
+from otel_quant.capture.instruments.processes import PROCESSES
+from otel_quant.capture.instruments.shared.hooks import load
+from otel_quant.schema.step_names import ALL_STEPS
 
 HOOKS = [hook for library in LIBRARIES for hook in library.hooks]
 
@@ -40,7 +40,7 @@ def test_steps_are_the_profile_steps_and_no_function_is_hooked_twice() -> None:
 
 
 def test_setting_the_hooks_loads_no_library_and_none_of_our_measuring() -> None:
-    heavy = ["torch", "onnx", "onnxruntime", "numpy", "psutil", "otel_quant.runtime"]
+    heavy = ["torch", "onnx", "onnxruntime", "numpy", "psutil", "otel_quant.capture.runtime"]
     script = (
         "import sys, otel_quant\n"
         "otel_quant.QuantInstrumentor().instrument()\n"

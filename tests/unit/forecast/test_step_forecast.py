@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from otel_quant.forecast.step_forecast import StepForecast
-from otel_quant.records import (
+from otel_quant.capture.forecast.step_forecast import StepForecast
+from otel_quant.schema.records import (
     Forecast,
     GpuReading,
     GrowthForecast,

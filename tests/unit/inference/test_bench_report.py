@@ -17,9 +17,9 @@ from otel_quant.inference.bench.results import (
 )
 from otel_quant.inference.results import OutputError
 from otel_quant.recordings.reader import read
-from otel_quant.rendering.bench_report import bench_report, variant_table
-from otel_quant.report.bench_page import render as render_page
-from otel_quant.report.render import render
+from otel_quant.views.bench_report import bench_report, variant_table
+from otel_quant.views.report.bench_page import render as render_page
+from otel_quant.views.report.render import render
 from tests.fixtures.recorded import RecordedFolder
 
 FLOAT = VariantResult(

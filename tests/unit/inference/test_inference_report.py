@@ -20,9 +20,9 @@ from otel_quant.inference.results import (
     RanKernel,
     TensorError,
 )
-from otel_quant.rendering.inference_report import node_table, report, unit_of
-from otel_quant.report.inference_page import part_of
-from otel_quant.report.tables import PageTable
+from otel_quant.views.inference_report import node_table, report, unit_of
+from otel_quant.views.report.inference_page import part_of
+from otel_quant.views.report.tables import PageTable
 
 
 def _kernel(name: str, op_type: str, node: str | None, micros: float, **more: Any) -> RanKernel:

@@ -27,7 +27,7 @@ from otel_quant.inference.results import (
     TensorError,
 )
 from otel_quant.inference.results_reader import read_result
-from otel_quant.rendering.inference_report import findings_text, report, sentences
+from otel_quant.views.inference_report import findings_text, report, sentences
 
 
 def _kernel(number: int) -> RanKernel:

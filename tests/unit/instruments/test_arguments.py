@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.instruments.shared.arguments import Arguments, with_argument
+from otel_quant.capture.instruments.shared.arguments import Arguments, with_argument
 
 
 def calibrate(model: str, loader: Any = None, *rest: Any, seed: int = 0) -> tuple[Any, ...]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.instruments.shared.hooks import Hooks
-from otel_quant.instruments.shared.library import Hook, Library, Wrapper
+from otel_quant.capture.instruments.shared.hooks import Hooks
+from otel_quant.capture.instruments.shared.library import Hook, Library, Wrapper
 
 WRAPPER = Wrapper(f"{__name__}:wrapped", "a pair of the library's name and the result")
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from otel_quant.instruments import LIBRARIES
+from otel_quant.capture.instruments import LIBRARIES
 
 NAMES = ", ".join(sorted(library.name for library in LIBRARIES))
 

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import pytest
 
-from otel_quant.instruments.shared.model_cost import cost_models
-from otel_quant.instruments.shared.operations import operating
-from otel_quant.instruments.shared.samples import note_shapes
-from otel_quant.records import CostedModel
+from otel_quant.capture.instruments.shared.model_cost import cost_models
+from otel_quant.capture.instruments.shared.operations import operating
+from otel_quant.capture.instruments.shared.samples import note_shapes
+from otel_quant.schema.records import CostedModel
 
 
 def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:

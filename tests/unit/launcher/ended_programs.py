@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from otel_quant.export.recording.curve import Curve
+from otel_quant.export.recording.curve_file import RecordedCurve
 from otel_quant.launcher.observation import LastSeen, Observation
-from otel_quant.recordings.curve import Curve
-from otel_quant.recordings.curve_file import RecordedCurve
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
-from otel_quant.records import Limits
+from otel_quant.schema.records import Limits
 
 MB = 1_000_000
 BEGAN = 1_700_000_000_000_000_000

@@ -9,7 +9,7 @@ import pytest
 from otel_quant.launcher.advice import ROWS, Situation, advice_for
 from otel_quant.launcher.shortage import shortage_in
 from otel_quant.recordings.model import RecordedStep
-from otel_quant.records import GpuReading
+from otel_quant.schema.records import GpuReading
 
 GB = 1_000_000_000
 

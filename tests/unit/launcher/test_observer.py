@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.export.recording.curve_file import RecordedCurve, read_curve
+from otel_quant.export.recording.largest_processes import short_name
 from otel_quant.launcher.observer import Observer
 from otel_quant.launcher.program import Program
 from otel_quant.launcher.program_tree import ProgramTree, signal_of
-from otel_quant.recordings.curve_file import RecordedCurve, read_curve
-from otel_quant.recordings.largest_processes import short_name
 from otel_quant.recordings.model import Ending
 
 MB = 1_000_000

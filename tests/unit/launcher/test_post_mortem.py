@@ -17,7 +17,7 @@ from otel_quant.recordings.model import (
     RecordedCheckpoint,
     RecordedStep,
 )
-from otel_quant.records import GpuReading, Limits
+from otel_quant.schema.records import GpuReading, Limits
 from tests.unit.launcher.ended_programs import (
     BEGAN,
     CHILD,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.launched import exporter_settings
+from otel_quant.capture.launched import exporter_settings
 from otel_quant.launcher.program_environment import ON_PYTHONPATH, program_environment
 
 INTERVAL = {"OTEL_METRIC_EXPORT_INTERVAL": "10000"}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.capture.probes.limits import oom_counters, oom_kills
 from otel_quant.launcher import surroundings
 from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
-from otel_quant.probes.limits import oom_counters, oom_kills
 
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"

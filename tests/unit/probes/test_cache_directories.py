@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes import cache_directories
-from otel_quant.probes.cache_directories import CacheDirectories
+from otel_quant.capture.probes import cache_directories
+from otel_quant.capture.probes.cache_directories import CacheDirectories
 from tests.fixtures.forked import child
 
 MIB = 1024 * 1024

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes import amd
-from otel_quant.probes.amd import open_amd
-from otel_quant.records import GpuActivity, GpuReading, Reading
-from otel_quant.telemetry.impairments import Impairments
+from otel_quant.capture.probes import amd
+from otel_quant.capture.probes.amd import open_amd
+from otel_quant.export.otel.impairments import Impairments
+from otel_quant.schema.records import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import add_gpu
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
 
 PROGRAM = """
 import json, os, shutil, sys
 from dataclasses import asdict
-from otel_quant.probes import nvml_activity
-from otel_quant.probes.gpu import GpuProbe
+from otel_quant.capture.probes import nvml_activity
+from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe()
 first = probe()
 shutil.copy(sys.argv[1], "new.txt")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes.amd import open_amd
-from otel_quant.records import GpuReading
+from otel_quant.capture.probes.amd import open_amd
+from otel_quant.schema.records import GpuReading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 
 GIB = 1 << 30

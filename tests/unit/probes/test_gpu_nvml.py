@@ -12,8 +12,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from otel_quant.probes.pid_namespace import PidNamespace
-from otel_quant.records import GpuReading
+from otel_quant.capture.probes.pid_namespace import PidNamespace
+from otel_quant.schema.records import GpuReading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 from tests.fixtures.fake_nvml import (
     FakeDriver,
@@ -38,7 +38,7 @@ import json, logging, os, sys
 from dataclasses import astuple
 from pathlib import Path
 logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
-from otel_quant.probes.gpu import GpuProbe
+from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe()
 def read(*pids):
     return [astuple(reading) for reading in probe(pids)]
@@ -326,7 +326,7 @@ def test_a_child_forked_while_the_driver_hangs_reads_no_gpus(tmp_path: Path) -> 
     driver = FakeNvml(tmp_path, [A])
     code = """
 import threading
-from otel_quant.probes import gpu
+from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
@@ -383,7 +383,7 @@ before = loaded(); read(); print(json.dumps([before, loaded()]))
 
 def test_loading_the_driver_does_not_count_as_growth_of_the_first_step(tmp_path: Path) -> None:
     code = """
-from otel_quant.probes.readers import Probes
+from otel_quant.capture.probes.readers import Probes
 probes = Probes(gpu=probe)
 first, second = probes.read(), probes.read()
 print(json.dumps([len(first.gpus), second.memory.rss - first.memory.rss]))
@@ -446,7 +446,7 @@ def test_with_an_nvidia_gpu_amd_gpus_are_read_only_on_request(
 def test_a_driver_that_hangs_in_one_thread_does_not_stop_another(tmp_path: Path) -> None:
     code = """
 import threading
-from otel_quant.probes import gpu
+from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from otel_quant.probes.limits import read_limits
-from otel_quant.records import Limits
+from otel_quant.capture.probes.limits import read_limits
+from otel_quant.schema.records import Limits
 
 GIB = 1 << 30
 V1_UNLIMITED = "9223372036854771712"

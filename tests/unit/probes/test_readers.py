@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.probes import readers
-from otel_quant.probes.readers import Probes
+from otel_quant.capture.probes import readers
+from otel_quant.capture.probes.readers import Probes
 
 SUSPENDED = 5_000_000
 """Nanoseconds for which a thread does not run."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.probes.torch_cuda import with_torch_memory
-from otel_quant.records import GpuReading
+from otel_quant.capture.probes.torch_cuda import with_torch_memory
+from otel_quant.schema.records import GpuReading
 
 READINGS = (GpuReading(0, "GPU-aa", "A", 10), GpuReading(1, "GPU-bb", "B", 20))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from otel_quant.probes.disk import DISK
-from otel_quant.probes.gpu import GPU
-from otel_quant.probes.memory import MEMORY
-from otel_quant.profile.program_metrics import ProgramMetrics
-from otel_quant.profile.sink import QuarkYamlSink
-from otel_quant.recording.failures import error_type
-from otel_quant.records import (
+from otel_quant.base.failures import error_type
+from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
+from otel_quant.schema import semconv
+from otel_quant.schema.figures import DISK, GPU, MEMORY
+from otel_quant.schema.records import (
     Checkpoint,
     DiskReading,
     Limits,
@@ -25,7 +24,6 @@ from otel_quant.records import (
     StepInfo,
     StepRecord,
 )
-from otel_quant.telemetry import semconv
 
 MIB = 1024 * 1024
 MEASURED_BY_QUARK = (MEMORY, GPU, DISK)

@@ -9,12 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from otel_quant.fault_boundary import FAULTS
-from otel_quant.probes.disk import DISK
-from otel_quant.probes.gpu import GPU
-from otel_quant.probes.memory import MEMORY
-from otel_quant.profile.columns import checkpoint_columns, definitions, summary_columns
-from otel_quant.profile.metrics import (
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.export.quark_yaml.columns import checkpoint_columns, definitions, summary_columns
+from otel_quant.export.quark_yaml.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
     CheckpointMetric,
@@ -25,8 +22,9 @@ from otel_quant.profile.metrics import (
     SummaryMetric,
     TotalTimeMetric,
 )
-from otel_quant.profile.program_metrics import ProgramMetrics
-from otel_quant.records import (
+from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.schema.figures import DISK, GPU, MEMORY
+from otel_quant.schema.records import (
     Checkpoint,
     DiskReading,
     GpuReading,

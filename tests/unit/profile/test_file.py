@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.profile import file as profile_file
-from otel_quant.profile.file import ProfileFile, create
-from otel_quant.profile.reader import parse
+from otel_quant.export.quark_yaml import file as profile_file
+from otel_quant.export.quark_yaml.file import ProfileFile, create
+from otel_quant.recordings.quark_yaml import parse
 from tests.fixtures.forked import child
 
 

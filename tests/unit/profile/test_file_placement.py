@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant import file_locks
-from otel_quant.profile import file_placement
-from otel_quant.profile.file import create
+from otel_quant.base import file_locks
+from otel_quant.export.quark_yaml import file_placement
+from otel_quant.export.quark_yaml.file import create
 from tests.fixtures.forked import child
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from otel_quant.environment import Settings
-from otel_quant.profile import exporter as exporter_module
-from otel_quant.profile.exporter import QuarkYamlSpanExporter
-from otel_quant.profile.path import profile_path, quark_own_path
-from otel_quant.profile.request import ProfileRequest, ProgramRequest, requested_by
+from otel_quant.export.quark_yaml import exporter as exporter_module
+from otel_quant.export.quark_yaml.exporter import QuarkYamlSpanExporter
+from otel_quant.export.quark_yaml.path import profile_path, quark_own_path
+from otel_quant.export.quark_yaml.request import ProfileRequest, ProgramRequest, requested_by
+from otel_quant.schema.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_exact_path_is_used_unchanged() -> None:
     assert profile_path(request, 3, True, "mine.yaml") == Path("mine.yaml")
 
 
-ENVIRONMENT = Settings(profile_path="env.yaml", profile_wanted=True, yaml_strict=True)
+ENVIRONMENT = Settings(profile_path="env.yaml", yaml_strict=True)
 
 
 def test_without_a_request_there_is_no_file() -> None:

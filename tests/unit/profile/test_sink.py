@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.profile import run_section
-from otel_quant.profile.metrics import CheckpointMetric, MetricContext, SummaryMetric
-from otel_quant.profile.reader import parse
-from otel_quant.recording.run_facts import RunFacts
-from otel_quant.records import (
+from otel_quant.export.quark_yaml import run_section
+from otel_quant.export.quark_yaml.metrics import CheckpointMetric, MetricContext, SummaryMetric
+from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.recordings.quark_yaml import parse
+from otel_quant.schema.records import (
     CostedModel,
     GpuReading,
     Peaks,

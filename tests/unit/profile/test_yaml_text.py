@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_quant.profile.yaml_text import comment, inline, key, quoted
+from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, quoted
 
 READERS = [yaml.SafeLoader, yaml.CSafeLoader]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from otel_quant.instruments import LIBRARIES
+from otel_quant.capture.instruments import LIBRARIES
 from scripts.tested_libraries import TESTED
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,12 +6,19 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.program_metrics import ProgramMetrics
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.recording.sink import Sink
-from otel_quant.records import Checkpoint, MemoryReading, Peaks, Reading, RunRecord, StepRecord
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.program_metrics import ProgramMetrics
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema.records import (
+    Checkpoint,
+    MemoryReading,
+    Peaks,
+    Reading,
+    RunRecord,
+    StepRecord,
+)
+from otel_quant.schema.sink import Sink
 
 
 class Received(Sink):

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from otel_quant.recording import checkpoints_under_way
-from otel_quant.recording.checkpoints_under_way import CheckpointsUnderWay
+from otel_quant.capture.recorder import checkpoints_under_way
+from otel_quant.capture.recorder.checkpoints_under_way import CheckpointsUnderWay
 
 LONG = 60
 """Seconds after which a thread counts as one that hangs."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_quant.recording.kept_run import KeptRun, RunFigures, RunStep
-from otel_quant.records import (
+from otel_quant.capture.recorder.kept_run import KeptRun, RunFigures, RunStep
+from otel_quant.schema.records import (
     Checkpoint,
     CpuReading,
     DiskReading,

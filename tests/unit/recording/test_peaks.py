@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.recording.ongoing_figures import OngoingFigures
-from otel_quant.recording.peaks import PeakTracker, with_peaks
-from otel_quant.records import GpuReading, MemoryReading, Peaks, Reading
+from otel_quant.capture.recorder.ongoing_figures import OngoingFigures
+from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import GpuReading, MemoryReading, Peaks, Reading
 
 MIB = 1 << 20
 
@@ -60,6 +60,12 @@ def test_a_mark_that_rose_is_the_peak_even_if_all_samples_are_lower() -> None:
     assert peaks_of(memory(100, 100), memory(120, 120), memory(100, 600)) == peak(
         600, "kernel", 600
     )
+
+
+def test_the_marks_at_the_ends_of_a_step_count_across_brief_samples_between_them() -> None:
+    sample = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
+    assert peaks_of(memory(100, 100), sample, memory(100, 600)) == peak(600, "kernel", 600)
+    assert peaks_of(memory(100, 900), sample, memory(100, 900)) == peak(120, "sampled", 120)
 
 
 def test_a_mark_that_did_not_rise_during_the_step_does_not_count() -> None:

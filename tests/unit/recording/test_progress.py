@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from otel_quant.recording.recorder import Recorder
-from otel_quant.records import MemoryReading, RunProgress
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.schema.records import MemoryReading, RunProgress
 from tests.unit.recording.received import Received, recorder_of
 
 

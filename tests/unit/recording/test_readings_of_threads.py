@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes import readers
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.recording.sink import Sink
-from otel_quant.records import Checkpoint, GpuReading, MemoryReading, StepRecord
+from otel_quant.capture.probes import readers
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema.records import Checkpoint, GpuReading, MemoryReading, StepRecord
+from otel_quant.schema.sink import Sink
 from tests.fixtures.script import run_script
 
 MIB = 1 << 20
@@ -75,7 +75,7 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
 
 READS_BESIDE = """
 import threading, time
-from otel_quant.probes import kernel_files, readers
+from otel_quant.capture.probes import kernel_files, readers
 
 read, counted = threading.Event(), kernel_files._counted
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.recording.recorder import Recorder
-from otel_quant.records import (
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.schema.records import (
     Checkpoint,
     MemoryReading,
     Peaks,

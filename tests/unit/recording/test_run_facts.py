@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_quant.recording.run_facts import RunFacts
-from otel_quant.records import StepInfo
-from otel_quant.telemetry import semconv
+from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.schema import semconv
+from otel_quant.schema.records import StepInfo
 
 
 def test_the_first_method_counts_and_samples_add_up() -> None:

@@ -12,13 +12,20 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from otel_quant.probes import readers
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.peaks import PeakTracker
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.recording.sink import Sink
-from otel_quant.records import Checkpoint, GpuReading, MemoryReading, Reading, RunInfo, RunRecord
+from otel_quant.capture.probes import readers
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.peaks import PeakTracker
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema.records import (
+    Checkpoint,
+    GpuReading,
+    MemoryReading,
+    Reading,
+    RunInfo,
+    RunRecord,
+)
+from otel_quant.schema.sink import Sink
 from tests.unit.recording.received import Metric, Received, in_thread, recorder_of
 
 WHOLE = ["Start", "A Start", "A End", "End"]
@@ -166,7 +173,7 @@ def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoi
 def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("otel_quant.recording.checkpoints_under_way._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("otel_quant.capture.recorder.checkpoints_under_way._LONGEST_WAIT", 0.1)
     hangs, goes_on, received = threading.Event(), threading.Event(), Received()
     closing = False
 

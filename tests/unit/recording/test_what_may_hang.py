@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 
-from otel_quant.probes.readers import Probes
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.records import GpuReading
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema.records import GpuReading
 from tests.unit.recording.received import Metric, Received
 
 

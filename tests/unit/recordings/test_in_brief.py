@@ -9,14 +9,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from otel_quant.recordings.curve_file import read_curve
+from otel_quant.export.recording.curve_file import read_curve
 from otel_quant.recordings.reader import read
 from tests.fixtures.recording_schema import check_recording
 
 PROGRAM = """
 import time, otel_quant
-from otel_quant.records import CostedModel
-from otel_quant.runtime import RUNTIME
+from otel_quant.schema.records import CostedModel
+from otel_quant.capture.runtime import RUNTIME
 for method in ("MinMax", "Entropy"):
     with otel_quant.step("Calibration", attributes={"quant.calibration.method": method}):
         kept = bytearray(40_000_000)

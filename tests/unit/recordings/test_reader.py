@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings import layout
-from otel_quant.recordings.event_file import NewerSchemaError, NotARecordingError
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.event_file import NewerSchemaError, NotARecordingError
 from otel_quant.recordings.model import (
     Ending,
     LastReading,

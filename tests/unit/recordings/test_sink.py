@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.probes.registry import RESOURCES
+from otel_quant.export.otel.attributes import FigureAttributes
+from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sink import RecordingSink
-from otel_quant.telemetry.attributes import FigureAttributes
+from otel_quant.schema.figures import RESOURCES
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.telemetry.literal_run import LATER, PEAKS, START, send_run
 
 WORK = """
 import os, signal, sys, time
 import otel_quant
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 
 def calibrate(total, count, before=lambda: None):
     with otel_quant.step("Model Quantization", attributes={"quant.config.name": "XINT8"}):
@@ -67,7 +67,7 @@ def recording_at(folder: Path) -> Recording:
 def test_a_run_is_recorded_with_steps_errors_metrics_and_checkpoints(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "r"
     code = """
-from otel_quant.profile.metrics import CheckpointMetric
+from otel_quant.export.quark_yaml.metrics import CheckpointMetric
 class Accuracy(CheckpointMetric):
     name = "accuracy"
     def get_definition(self): return ""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.curve import Curve
-from otel_quant.recordings.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import Curve
+from otel_quant.export.recording.curve_file import RecordedCurve
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.report.bands import shown_steps, step_at
-from otel_quant.report.grid import Peak, grid_of
-from otel_quant.report.resource_charts import charts_of
-from otel_quant.report.subject import subject_of
+from otel_quant.views.report.bands import shown_steps, step_at
+from otel_quant.views.report.grid import Peak, grid_of
+from otel_quant.views.report.resource_charts import charts_of
+from otel_quant.views.report.subject import subject_of
 from tests.fixtures import built_recordings as built
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from otel_quant.inference.results import InferenceResult, Latency, MemoryUse, ModelResult, Ran
 from otel_quant.recordings.reader import read
-from otel_quant.report.inference_page import part_of
-from otel_quant.report.inference_page import render as render_page
-from otel_quant.report.render import render
+from otel_quant.views.report.inference_page import part_of
+from otel_quant.views.report.inference_page import render as render_page
+from otel_quant.views.report.render import render
 from tests.fixtures.recorded import RecordedFolder
 
 _SCRIPT = "<script>alert(1)</script>"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.reader import read
-from otel_quant.runs.fields import NAMES
-from otel_quant.runs.finding import Unreadable, find
-from otel_quant.runs.page import render
-from otel_quant.runs.pivot import pivot
-from otel_quant.runs.reading import read_all, row_of
+from otel_quant.recordings.runs.fields import NAMES
+from otel_quant.recordings.runs.finding import Unreadable, find
+from otel_quant.recordings.runs.pivot import pivot
+from otel_quant.recordings.runs.reading import read_all, row_of
+from otel_quant.views.runs_page import render
 from tests.unit.runs.fleet import OURS, QUARKS, write_fleet, write_profile, write_recording
 
 EVERY_NAME = (

@@ -8,8 +8,8 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_quant.recordings.reader import read
-from otel_quant.sending.identifiers import Identifiers
-from otel_quant.sending.spans import Spans
+from otel_quant.recordings.sending.identifiers import Identifiers
+from otel_quant.recordings.sending.spans import Spans
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2

@@ -1,4 +1,4 @@
-"""A dashboard or an alert may use no name that is not in `otel_quant.telemetry.semconv`."""
+"""A dashboard or an alert may use no name that is not in `otel_quant.schema.semconv`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
 from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from otel_quant.inference.measurement import MOST_FINDINGS, MOST_OPERATORS
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = " ".join((ROOT / "docs" / "scaling.md").read_text().split())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_quant.recording.sink import Sink
-from otel_quant.records import (
+from otel_quant.schema.records import (
     Checkpoint,
     CostedModel,
     CpuReading,
@@ -21,6 +20,7 @@ from otel_quant.records import (
     StepInfo,
     StepRecord,
 )
+from otel_quant.schema.sink import Sink
 
 SECOND: Final = 1_000_000_000
 BEGAN: Final = 1_700_000_000 * SECOND

@@ -13,12 +13,12 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.records import Checkpoint, CostedModel, RunRecord, StepRecord
-from otel_quant.telemetry import attributes as attributes_module
-from otel_quant.telemetry import logs as logs_module
-from otel_quant.telemetry.logs import LogsSink
-from otel_quant.telemetry.spans import SpansSink
+from otel_quant.export.otel import attributes as attributes_module
+from otel_quant.export.otel import logs as logs_module
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import Checkpoint, CostedModel, RunRecord, StepRecord
 from tests.unit.telemetry.literal_run import (
     BEGAN,
     LATER,

@@ -6,8 +6,8 @@ from collections import Counter
 from itertools import product
 from typing import Final
 
-from otel_quant.steps import ALL_STEPS
-from otel_quant.telemetry import catalog, semconv
+from otel_quant.schema import catalog, semconv
+from otel_quant.schema.step_names import ALL_STEPS
 
 VARIABLE_PARTS: Final = {
     "<role>": ("float", "quantized"),

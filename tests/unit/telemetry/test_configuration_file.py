@@ -28,7 +28,7 @@ instrumentation/development:
 STEP = """
 import otel_quant
 with otel_quant.step("step"):
-    print(otel_quant.scope.RUNTIME.settings.sample_interval)
+    print(otel_quant.capture.scope.RUNTIME.settings.sample_interval)
 """
 IGNORED = (
     "OTEL_CONFIG_FILE is set; ignoring configurator kwargs: ['auto_instrumentation_version']\n"

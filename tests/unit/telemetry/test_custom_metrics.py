@@ -14,9 +14,9 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_quant.fault_boundary import FAULTS
-from otel_quant.telemetry.attributes import custom_of
-from otel_quant.telemetry.custom_gauges import CustomGauges
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.export.otel.attributes import custom_of
+from otel_quant.export.otel.custom_gauges import CustomGauges
 
 LABELS = {"quant.step.name": "Calibration"}
 

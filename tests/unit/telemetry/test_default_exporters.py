@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.telemetry.default_exporters import defaults_in
+from otel_quant.export.otel.default_exporters import defaults_in
 from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
@@ -31,7 +31,7 @@ with otel_quant.step("step"):
 print(sorted(name for name in os.environ if name.startswith("OTEL_")), flush=True)
 """
 AUTOMATIC = """
-from otel_quant.telemetry.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 print(*AUTOMATIC_PROVIDERS)
 import os
 os._exit(0)

@@ -49,7 +49,7 @@ threading._register_atexit(watch)  # after the program's last line, before its e
 INTERRUPTED_EXIT = """
 import os, signal, sys, threading, time
 import otel_quant
-from otel_quant.runtime import RUNTIME
+from otel_quant.capture.runtime import RUNTIME
 
 is_interrupted = False
 

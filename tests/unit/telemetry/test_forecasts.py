@@ -15,12 +15,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.recording.forecast_warning import ForecastWarningSink
-from otel_quant.recording.sink import Sink
+from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
+from otel_quant.export.otel.attributes import FigureAttributes
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sink import RecordingSink
-from otel_quant.records import (
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import (
     Checkpoint,
     Forecast,
     GrowthForecast,
@@ -29,10 +32,7 @@ from otel_quant.records import (
     StepProgress,
     StepRecord,
 )
-from otel_quant.telemetry.attributes import FigureAttributes
-from otel_quant.telemetry.logs import LogsSink
-from otel_quant.telemetry.metrics import MetricsSink
-from otel_quant.telemetry.spans import SpansSink
+from otel_quant.schema.sink import Sink
 from tests.unit.telemetry.literal_run import BEGAN, LATER, RUN, SECOND, START, STEP
 
 FITS: Final = GrowthForecast("memory", at_end=7_000, per_sample=10, limit=8_000)

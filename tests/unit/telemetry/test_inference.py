@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from otel_quant.export.otel.inference import RunContext, report
+from otel_quant.export.otel.providers import Providers
 from otel_quant.inference.measurement import Fault, MeasuredModel, Measurement, TimedOperator
-from otel_quant.telemetry.inference import RunContext, report
-from otel_quant.telemetry.providers import Providers
 
 MODELS = (
     MeasuredModel("fp32", role="float", median=0.4, memory_peak=900),

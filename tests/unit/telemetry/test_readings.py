@@ -8,8 +8,10 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.records import (
+from otel_quant.export.otel import logs as logs_module
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import (
     Checkpoint,
     GpuReading,
     MemoryReading,
@@ -19,8 +21,6 @@ from otel_quant.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.telemetry import logs as logs_module
-from otel_quant.telemetry.logs import LogsSink
 from tests.unit.telemetry.literal_run import BEGAN, RUN, SECOND, STEP
 
 OUTER = StepInfo(2, "Model Quantization", "Model Quantization")

@@ -10,13 +10,13 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.recording.recorder import Recorder
-from otel_quant.recording.run_info import new_run_info
-from otel_quant.records import RunInfo
-from otel_quant.telemetry import run_name
-from otel_quant.telemetry.metrics import MetricsSink
-from otel_quant.telemetry.run_name import described, model_name
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.export.otel import run_name
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.run_name import described, model_name
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import RunInfo
 from tests.unit.recording.received import recorder_of
 
 BEGAN = 1_700_000_000_123_456_789

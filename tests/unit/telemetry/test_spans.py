@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from otel_quant.probes.registry import RESOURCES
-from otel_quant.records import Checkpoint, Peaks, RunRecord
-from otel_quant.telemetry.spans import SpansSink
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import Checkpoint, Peaks, RunRecord
 from tests.unit.telemetry.literal_run import (
     BEGAN,
     COSTED,

@@ -10,9 +10,9 @@ import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_quant.telemetry import unsent
-from otel_quant.telemetry.sdk_workarounds import WORKAROUNDS
-from otel_quant.telemetry.unsent import Unsent
+from otel_quant.export.otel import unsent
+from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
+from otel_quant.export.otel.unsent import Unsent
 
 LOST = (
     "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "

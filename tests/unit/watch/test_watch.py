@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from otel_quant.cli import main
-from otel_quant.recordings.event_file import EXPECTED
+from otel_quant.export.recording.event_file import EXPECTED
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
-from otel_quant.watch.figures import memory
-from otel_quant.watch.follow import last_lines
-from otel_quant.watch.plain import PlainView
-from otel_quant.watch.screen import screen
+from otel_quant.views.watch.figures import memory
+from otel_quant.views.watch.follow import last_lines
+from otel_quant.views.watch.plain import PlainView
+from otel_quant.views.watch.screen import screen
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
 GB: Final = 10**9

@@ -80,7 +80,7 @@ def quantized(way: Callable[[], torch.nn.Module]) -> torch.Tensor:
 def main() -> None:
     """Quantizes in every way, first watched and then not: the answers have to be the same."""
     # A program that only imports these pays nothing for us.
-    assert "otel_quant.runtime" not in sys.modules
+    assert "otel_quant.capture.runtime" not in sys.modules
     functions = [tq.prepare, tq.quantize_dynamic, quantize_fx.prepare_fx]
     assert pickle.loads(pickle.dumps(functions)) == functions
     watched = []

@@ -68,7 +68,7 @@ WAYS: tuple[Callable[[], torch.Tensor], ...] = (
 def main() -> None:
     """Quantizes in every way, first watched and then not: the answers have to be the same."""
     # A program that only imports these pays nothing for us.
-    assert "otel_quant.runtime" not in sys.modules
+    assert "otel_quant.capture.runtime" not in sys.modules
     torch.manual_seed(3)
     tiny = transformers.LlamaConfig(
         hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,

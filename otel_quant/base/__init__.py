@@ -1,0 +1,1 @@
+"""What every room stands on: the boundary for our own failures, the logger, threads, files."""

@@ -1,0 +1,153 @@
+"""Catches the failures of otel-quant itself; the only module that catches ``Exception``.
+
+A failure of ours must not affect the measured program, and its user must learn of it, once. All
+code of ours that runs inside the user's program runs within :meth:`Faults.kept_in`; a command of
+ours runs within :class:`LastResort`.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import logging
+
+
+class Faults:
+    """Suppresses exceptions and logs the first of each origin."""
+
+    def __init__(self, log: logging.Logger | None = None) -> None:
+        self._log = log
+        self.counts: dict[str, int] = {}
+        self._boundaries: dict[str, Boundary] = {}
+        self.names_paths = True
+        # Reentrant: a signal handler may report a failure in the middle of a report.
+        self._lock = RLock()
+
+    def kept_in(self, origin: str) -> Boundary:
+        """Returns a context manager that suppresses every ``Exception``."""
+        boundary = self._boundaries.get(origin)
+        if boundary is None:
+            boundary = self._boundaries[origin] = Boundary(self, origin)
+        return boundary
+
+    def report(self, origin: str, error: Exception) -> None:
+        """Logs a failure unless one of the same origin has been logged."""
+        with self._lock:
+            count = self.counts.get(origin, 0)
+            self.counts[origin] = count + 1
+        if count == 0:
+            from logging import DEBUG  # not loaded for a command that does not fail
+
+            from otel_quant.base.log import LOG
+
+            log = self._log or LOG
+            with_traceback = self.names_paths and log.isEnabledFor(DEBUG)
+            log.warning(
+                "%s failed and is skipped; the program goes on without it: %s",
+                origin,
+                self._text_of(error),
+                exc_info=(type(error), error, error.__traceback__) if with_traceback else None,
+            )
+
+    def _text_of(self, error: Exception) -> str:
+        text = str(error) if self.names_paths else getattr(error, "strerror", None)
+        return f"{type(error).__name__}: {text}" if text is not None else type(error).__name__
+
+    def after_fork_in_child(self) -> None:
+        """In a forked child: the lock may be held by a thread that does not exist here."""
+        self._lock = RLock()
+
+
+class Boundary:
+    """See :meth:`Faults.kept_in`. A class, because a generator takes three times as long.
+
+    It has no state, so that several threads may be within it, and one thread more than once.
+    """
+
+    __slots__ = ("_faults", "_origin")
+
+    def __init__(self, faults: Faults, origin: str) -> None:
+        self._faults = faults
+        self._origin = origin
+
+    def __enter__(self) -> Boundary:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception) or _is_of_a_signal_handler(error):
+            # No error, or one that must reach the program: KeyboardInterrupt and SystemExit too.
+            return False
+        self._faults.report(self._origin, error)
+        return True
+
+
+def _is_of_a_signal_handler(error: Exception) -> bool:
+    """Whether a signal handler of the program raised an exception, in the middle of our code.
+
+    That is how programs end what takes too long (``SIGALRM``), and how torch's ``DataLoader``
+    tells of a worker that was killed (``SIGCHLD``).
+    """
+    import signal  # as above
+
+    handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
+    codes = {_code_of(handler) for handler in handlers}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _code_of(handler: object) -> object:
+    function = getattr(handler, "func", handler)  # of a functools.partial
+    function = getattr(function, "__func__", function)  # of a method
+    return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+
+
+class LastResort:
+    """The outermost frame of a command: ends it at an error that nothing in it has handled."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> LastResort:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        return True
+
+    def place(self) -> str:
+        """Returns the file and line where the error was raised."""
+        traceback = self.error.__traceback__ if self.error is not None else None
+        place = "an unknown place"
+        while traceback is not None:
+            place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+            traceback = traceback.tb_next
+        return place
+
+
+FAULTS: Final = Faults()
+"""The faults of this process: each origin is logged once in a process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=FAULTS.after_fork_in_child)

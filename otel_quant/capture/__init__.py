@@ -1,0 +1,1 @@
+"""What happens inside a measured program: probes, hooks of libraries, the recorder."""

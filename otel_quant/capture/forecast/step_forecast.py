@@ -1,0 +1,78 @@
+"""The forecast of one open step, from the readings that are taken while it consumes samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Literal
+
+from otel_quant.capture.forecast.growth import Growth
+from otel_quant.schema.records import Forecast, GrowthForecast, Limits, Reading
+
+_SEEN: Final = 0.35
+"""Part of the growth up to the limit that has to be seen before a warning. A leak that reaches the
+limit after an hour is told of after 21 minutes; saw teeth that take less of the room are not told of
+in their first tooth."""
+
+_MOST_TIMES: Final = 256
+"""Readings that the pace of the samples is taken from, the newest."""
+
+_Key = tuple[Literal["memory", "gpu"], str | None]
+
+
+class StepForecast:
+    """Follows one step."""
+
+    def __init__(self, expected_samples: int, limits: Limits) -> None:
+        self._expected = expected_samples
+        self._limits = limits
+        self._growths: dict[_Key, Growth] = {}
+        self._limit_of: dict[_Key, int] = {}
+        self._warned: set[_Key] = set()
+        self._samples = 0
+        self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
+
+    def add(self, samples: int, reading: Reading) -> None:
+        """Adds a reading."""
+        if samples > self._samples:
+            self._samples = samples
+            self._times.append((samples, reading.clock_ns))
+        if reading.memory is not None and self._limits.memory is not None:
+            self._add(("memory", None), samples, reading.memory.tree_rss, self._limits.memory)
+        for gpu in reading.gpus:
+            if gpu.limit is not None:
+                self._add(("gpu", gpu.id), samples, gpu.used, gpu.limit)
+
+    def result(self, clock_ns: int) -> Forecast:
+        """Returns the forecast."""
+        forecasts = (self._growth(key) for key in self._growths)
+        return Forecast(self._time_left(clock_ns), tuple(each for each in forecasts if each))
+
+    def _add(self, key: _Key, samples: int, value: int, limit: int) -> None:
+        if key not in self._growths:
+            self._growths[key] = Growth()
+        self._limit_of[key] = limit
+        self._growths[key].add(samples, value)
+
+    def _growth(self, key: _Key) -> GrowthForecast | None:
+        line = self._growths[key].line()
+        if line is None:
+            return None
+        limit = self._limit_of[key]
+        at_end = line.after(self._expected)
+        if at_end > limit and line.now - line.start >= _SEEN * (limit - line.start):
+            self._warned.add(key)
+        return GrowthForecast(
+            key[0], round(at_end), round(line.per_sample), limit, key[1], key in self._warned
+        )
+
+    def _time_left(self, clock_ns: int) -> float | None:
+        left = self._expected - self._samples
+        if len(self._times) < 2 or left < 0:
+            return None
+        # The first half may hold what is done once: sessions, compilation.
+        samples, started_ns = self._times[len(self._times) // 2 if len(self._times) > 3 else 0]
+        newest, seen_ns = self._times[-1]
+        if newest == samples:
+            return None
+        per_sample = (seen_ns - started_ns) / (newest - samples)
+        return max(0.0, (left * per_sample - (clock_ns - seen_ns)) / 1e9)

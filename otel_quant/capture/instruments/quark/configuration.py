@@ -1,0 +1,130 @@
+"""Attributes that AMD Quark's configuration objects make: a preset's name, algorithms, types.
+
+What the objects have is looked up by name: none of Quark is imported here, and a version
+that spells something differently has fewer attributes.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.shared.arguments import Arguments
+from otel_quant.capture.instruments.shared.library import Hook, Library
+from otel_quant.capture.uncounted_frames import wraps
+from otel_quant.schema import semconv
+from otel_quant.schema.records import AttributeValue
+
+_PRESETS: Final = "quark.onnx.quantization.config.custom_config"
+_PRESET_SUFFIX: Final = "_QCONFIG"
+
+# Switches of quantize_static, and of its extra options, by the name that Quark's own
+# configuration classes give the algorithm.
+_SWITCHES: Final = {
+    "include_cle": "cle",
+    "include_sq": "smooth_quant",
+    "include_rotation": "quarot",
+    "include_auto_mp": "auto_mixprecision",
+}
+_OPTIONS: Final = {"UseGPTQ": "gptq", "BiasCorrection": "bias_correction"}
+
+
+class _Names:
+    """Names of configurations, for as long as these live."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}  # by identity: most are not hashable
+
+    def remember(self, configuration: object, name: str) -> None:
+        key = id(configuration)
+        self._names[key] = name
+        weakref.finalize(configuration, self._names.pop, key, None).atexit = False
+
+    def of(self, configuration: object) -> str | None:
+        known = self._names.get(id(configuration))
+        return known if known is not None else _preset_of(configuration)
+
+
+_NAMES: Final = _Names()
+
+
+def named(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps what makes a configuration from a name, to remember the name."""
+    arguments = Arguments(original)
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        configuration = original(*args, **kwargs)
+        with FAULTS.kept_in("name of a configuration"):
+            name = arguments.bound(args, kwargs).get(hook.parameter)
+            if isinstance(name, str):
+                _NAMES.remember(configuration, name)
+        return configuration
+
+    return wrapper
+
+
+def attributes_of(arguments: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes that an operation's configuration makes."""
+    found: dict[str, AttributeValue | None] = {}
+    configuration = arguments.get("quant_config") or getattr(arguments.get("self"), "config", None)
+    if configuration is not None:
+        # The older kind of configuration for ONNX wraps what has the name.
+        inner = getattr(configuration, "global_quant_config", None)
+        found[semconv.CONFIG_NAME] = _NAMES.of(configuration) or _NAMES.of(inner)
+        found |= _torch_types(inner)
+    algorithms = tuple(_algorithms(arguments, configuration))
+    if algorithms or "include_cle" in arguments:
+        found[semconv.ALGORITHMS] = algorithms
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _algorithms(arguments: Mapping[str, Any], configuration: object) -> Iterator[str]:
+    """Yields the names of the algorithms that are asked for."""
+    for algorithm in getattr(configuration, "algo_config", None) or ():
+        name = getattr(algorithm, "name", None)
+        if isinstance(name, str):
+            yield name
+    for switch, name in _SWITCHES.items():
+        if arguments.get(switch) is True:
+            yield name
+    options = arguments.get("extra_options")
+    options = options if isinstance(options, Mapping) else {}
+    for option, name in _OPTIONS.items():
+        if options.get(option) is True:
+            yield name
+    if arguments.get("include_fast_ft") is True:
+        finetune = options.get("FastFinetune")
+        yield str(dict(finetune or {}).get("OptimAlgorithm", "adaround")).lower()
+
+
+def _torch_types(layers: object) -> dict[str, AttributeValue | None]:
+    """Returns what the specifications of weights and inputs make, where there is one of each."""
+    weight, inputs = (getattr(layers, name, None) for name in ("weight", "input_tensors"))
+    found: dict[str, AttributeValue | None] = {
+        semconv.WEIGHT_TYPE: _type_of(weight),
+        semconv.ACTIVATION_TYPE: _type_of(inputs),
+    }
+    group = getattr(weight, "group_size", None)
+    if isinstance(group, int) and group > 0:
+        found[semconv.BLOCK_SIZE] = group
+    observer = getattr(inputs, "observer_cls", None)
+    if observer is not None and getattr(inputs, "is_dynamic", None) is False:
+        found[semconv.CALIBRATION_METHOD] = getattr(observer, "__name__", None)
+    return found
+
+
+def _type_of(specification: object) -> str | None:
+    name = getattr(getattr(specification, "dtype", None), "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _preset_of(configuration: object) -> str | None:
+    """Returns the name of a preset that is used as Quark declares it, not by its name."""
+    for name, value in vars(sys.modules.get(_PRESETS, object)).items():
+        if value is configuration and name.endswith(_PRESET_SUFFIX):
+            return name.removesuffix(_PRESET_SUFFIX)
+    return None

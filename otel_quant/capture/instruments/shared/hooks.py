@@ -1,0 +1,167 @@
+"""Sets hooks on libraries as they are imported, and removes them.
+
+Nothing is imported to be hooked. A hook waits for the module that defines its target and
+is set when that module has run, which is before its package imports the name from it. A
+library that has been imported before (a notebook that calls ``instrument()`` late) is
+hooked at once, and every module that has the old function under some name gets the new one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Final
+
+import wrapt
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
+from otel_quant.capture.instruments.shared.library import Hook, Library
+from otel_quant.capture.uncounted_frames import wraps
+
+_MISSING = object()
+
+
+class Hooks:
+    """The hooks that are set in this process."""
+
+    def __init__(self) -> None:
+        self._active = False
+        self._registered: set[tuple[str, str]] = set()
+        # (holder, name, what was there, what is there now), in the order of setting.
+        self._patches: list[tuple[Any, str, Any, Any]] = []
+        self._libraries: dict[tuple[str, str], Library] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether calls are to be reported: some wrappers outlive :meth:`remove`."""
+        return self._active
+
+    def set(self, libraries: Iterable[Library]) -> None:
+        """Sets the hooks of libraries, now or when they are imported."""
+        self._active = True
+        for library in libraries:
+            for hook in library.hooks:
+                key = (hook.module, hook.target)
+                self._libraries[key] = library
+                if key in self._registered:
+                    # wrapt keeps its list for good: what was registered once will fire
+                    # when the module is imported; if it has been, that is now.
+                    if hook.module in sys.modules:
+                        self._fire(hook, sys.modules[hook.module], late=True)
+                    continue
+                self._registered.add(key)
+                self._register(hook)
+
+    def remove(self) -> None:
+        """Puts back what was there before, under every name that a module has for it."""
+        self._active = False
+        self._libraries.clear()
+        for holder, name, before, after in reversed(self._patches):
+            if vars(holder).get(name, _MISSING) is after:  # else someone wrapped it since
+                setattr(holder, name, before)
+        functions = {
+            id(after): before
+            for holder, _, before, after in self._patches
+            if isinstance(holder, ModuleType)
+        }
+        for module in _modules():
+            for name, value in list(vars(module).items()):
+                if id(value) in functions:
+                    setattr(module, name, functions[id(value)])
+        self._patches.clear()
+
+    def replace(self, holder: Any, name: str, before: Any, after: Any) -> None:
+        """Puts something in place of an attribute, to be put back by :meth:`remove`."""
+        setattr(holder, name, after)
+        self._patches.append((holder, name, before, after))
+
+    def _register(self, hook: Hook) -> None:
+        late = hook.module in sys.modules
+        wrapt.register_post_import_hook(lambda module: self._fire(hook, module, late), hook.module)
+
+    def _fire(self, hook: Hook, module: ModuleType, late: bool) -> None:
+        library = self._libraries.get((hook.module, hook.target))
+        if not self._active or library is None:
+            return
+        with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):
+            *path, name = hook.target.split(".")
+            holder: Any = module
+            for part in path:
+                holder = getattr(holder, part, None)
+            # vars(), not getattr: an inherited method is wrapped where it is defined,
+            # and a static method must stay one.
+            before = vars(holder).get(name, _MISSING) if holder is not None else _MISSING
+            if before is _MISSING:
+                LOG.debug(
+                    "%s has no %s in this version; that hook is left out", hook.module, hook.target
+                )
+                return
+            if self._is_ours(holder, name, before):
+                return
+            after = _wrapped(before, hook, library)
+            self.replace(holder, name, before, after)
+            if late and not path:
+                self._replace_aliases(before, after, module)
+
+    def _is_ours(self, holder: Any, name: str, value: Any) -> bool:
+        return any(
+            patched is holder and attribute == name and after is value
+            for patched, attribute, _, after in self._patches
+        )
+
+    def _replace_aliases(self, before: Any, after: Any, owner: ModuleType) -> None:
+        for module in _modules():
+            if module is owner:
+                continue
+            for name, value in list(vars(module).items()):
+                if value is before:
+                    self.replace(module, name, before, after)
+
+
+def _modules() -> list[ModuleType]:
+    return [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+
+
+def load(reference: str) -> Callable[..., Any]:
+    """Returns a function by its name, importing its module."""
+    module, _, name = reference.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _wrapped(before: Any, hook: Hook, library: Library) -> Any:
+    wrap = _wrapped_at_first_call if library.is_common else _wrapped_now
+    if isinstance(before, staticmethod | classmethod):
+        return type(before)(wrap(before.__func__, hook, library))
+    return wrap(before, hook, library)
+
+
+def _wrapped_now(before: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    wrapper: Callable[..., Any] = load(hook.wrapper.factory)(before, hook, library)
+    if wrapper is not before:
+        wrapper.__wrapped__ = before  # type: ignore[attr-defined] # as functools.wraps does
+    return wrapper
+
+
+def _wrapped_at_first_call(
+    before: Callable[..., Any], hook: Hook, library: Library
+) -> Callable[..., Any]:
+    wrapped: Callable[..., Any] | None = None
+
+    @wraps(before)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal wrapped
+        if wrapped is None:
+            wrapped = before
+            with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):
+                wrapped = _wrapped_now(before, hook, library)
+        return wrapped(*args, **kwargs)
+
+    return wrapper
+
+
+HOOKS: Final = Hooks()
+"""The process's own."""

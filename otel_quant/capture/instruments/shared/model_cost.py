@@ -1,0 +1,138 @@
+"""Static cost of the models that a quantization read and wrote.
+
+It is computed after the operation that made them, between steps, so that its time and
+memory count for no step. A model that cannot be costed yields a record with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from otel_quant.capture.instruments.shared.onnx_models import Models
+from otel_quant.cost import CostError, InputSpec, ModelCost, NodeCost, analyze
+from otel_quant.schema.records import AttributeValue, CostedModel
+
+HEAVIEST: Final = 10
+"""Nodes that are named of a model by their MACs, and as many by their memory."""
+
+_INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
+
+
+_LARGEST: Final = (1 << 63) - 1
+"""What an integer attribute can hold."""
+
+
+def cost_models(
+    models: Models,
+    *,
+    time_limit: float,
+    paths: bool,
+    hashes: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Iterator[CostedModel]:
+    """Costs models, each within a time limit."""
+    inputs = {name: InputSpec(shape, if_fits=True) for name, shape in shapes.items()}
+    for role, model in models:
+        start = time.time_ns()
+        path = os.fspath(model) if paths and isinstance(model, str | os.PathLike) else None
+        cost, error = None, None
+        try:
+            cost = analyze(model, inputs=inputs, time_limit=time_limit)
+        except CostError as refused:
+            error = str(refused) if paths else refused.reason
+        yield CostedModel(
+            role=role,
+            path=path,
+            start_ns=start,
+            end_ns=time.time_ns(),
+            figures={}
+            if cost is None
+            else {**figures_of(cost, shapes), **(_hash_of(model) if hashes else {})},
+            heaviest=() if cost is None else tuple(heaviest_of(cost)),
+            error=error,
+        )
+
+
+def _hash_of(model: object) -> dict[str, AttributeValue]:
+    """Returns the SHA-256 of a model's file, without external data; nothing of one in memory."""
+    if not isinstance(model, str | os.PathLike):
+        return {}
+    try:
+        with Path(model).open("rb") as file:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError:
+        return {}
+
+
+def figures_of(
+    cost: ModelCost, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> dict[str, AttributeValue]:
+    """Returns a model's totals, by the last part of their attributes' names."""
+    figures: dict[str, AttributeValue | None] = {
+        "size": cost.file_bytes,
+        "params": cost.params,
+        "macs": cost.macs,
+        "macs_contraction": cost.macs_contraction,
+        "backward_macs": cost.backward_macs,
+        "weight_bytes": cost.weight_bytes,
+        "memory": cost.memory_bytes,
+        "peak_activation_bytes": cost.peak_activation_bytes,
+        "nodes": len(cost.nodes),
+        "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
+        "max_memory_node": cost.max_memory_node,
+    }
+    if cost.precision:
+        shares = cost.precision
+        figures["integer_mac_share"] = round(
+            sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0), 6
+        )
+        figures |= {f"precision.{kind}": round(share, 6) for kind, share in shares.items()}
+    if cost.uncosted_ops:
+        figures["uncosted_ops"] = tuple(
+            f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())
+        )
+    if cost.assumed:
+        figures["assumed"] = tuple(f"{each.name}={each.length}" for each in cost.assumed)
+    calibrated = tuple(
+        f"{name}={'x'.join(map(str, shape))}"
+        for name, shape in shapes.items()
+        if cost.input_shapes.get(name) == shape
+    )
+    if calibrated:
+        figures["input_shapes"] = calibrated
+    return {
+        name: value
+        for name, value in figures.items()
+        if value is not None and not (isinstance(value, int) and value > _LARGEST)
+    }
+
+
+def heaviest_of(cost: ModelCost) -> Iterator[dict[str, str | int]]:
+    """Yields the nodes with the most MACs, then those with the largest memory, heaviest first."""
+    by_macs = [node for node in cost.nodes if node.macs]
+    by_macs.sort(key=lambda node: -(node.macs or 0))
+    by_memory = [node for node in cost.nodes if node.memory_bytes]
+    by_memory.sort(key=lambda node: -(node.memory_bytes or 0))
+    heaviest = {id(node): node for node in (*by_macs[:HEAVIEST], *by_memory[:HEAVIEST])}
+    yield from map(_shown, heaviest.values())
+
+
+def _shown(node: NodeCost) -> dict[str, str | int]:
+    shown: dict[str, str | int] = {
+        "name": node.name,
+        "op_type": node.op_type,
+        "params": node.params,
+    }
+    if node.macs is not None:
+        shown["macs"] = node.macs
+    if node.memory_bytes is not None:
+        shown["memory_bytes"] = node.memory_bytes
+    if node.precision is not None:
+        shown["precision"] = node.precision
+    return shown

@@ -1,0 +1,170 @@
+"""Memory of the GPUs that this process can see, of any vendor.
+
+Creating the probe does no work. The first reading looks for drivers; if there are none, every
+later reading is an empty tuple. ``pynvml`` is imported by the first reading; ``amdsmi`` and
+torch are never imported, only used if the program has loaded them.
+
+Forks: the drivers' libraries have locks of their own. A child that is forked while another
+thread holds one would wait for ever. So a fork waits for the reading in progress, for a
+limited time, and the child opens the drivers again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from otel_quant.base.log import LOG
+from otel_quant.capture.probes.amd import open_amd
+from otel_quant.capture.probes.nvml import open_nvml
+from otel_quant.capture.probes.torch_cuda import Platform, with_torch_memory
+from otel_quant.schema.records import GpuReading
+
+_LONGEST_WAIT: Final = 1.0
+"""Seconds to wait for another thread's reading. After that the driver is assumed to hang."""
+
+_AMD_VARIABLES: Final = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+class Devices(Protocol):
+    """The visible devices of one vendor."""
+
+    @property
+    def count(self) -> int:
+        """Number of visible devices, including those that cannot be read."""
+
+    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        """Reads the devices; one that cannot be read is left out."""
+
+    def close(self) -> None:
+        """Closes the driver."""
+
+
+class GpuProbe:
+    """Reads the memory of all visible GPUs: NVIDIA's first, then AMD's.
+
+    If an NVIDIA GPU is visible, AMD GPUs are read only when ``HIP_VISIBLE_DEVICES`` or
+    ``ROCR_VISIBLE_DEVICES`` is set or torch is built for them: the processors of many
+    workstations contain an AMD GPU that only drives the screen. The environment is read once,
+    at the first reading, as the runtimes do it.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> None:
+        self._environ = environ
+        self._root = root
+        self._lock = threading.RLock()
+        self._forking: set[int] = set()  # threads that fork, and hold the lock meanwhile
+        self._usable = True
+        self._waits = True  # for another thread's reading; False once a wait timed out
+        self._opened: tuple[tuple[Platform, Devices], ...] | None = None
+        _PROBES.add(self)
+
+    def __call__(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
+        """Takes a reading."""
+        if self._opened == ():
+            return ()
+        lock = self._lock
+        if not lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
+            if self._waits:
+                LOG.warning("A GPU driver does not respond; GPUs are not read until it does")
+            self._waits = False
+            return ()
+        try:
+            self._waits = True
+            return self._read(pids)
+        finally:
+            lock.release()
+
+    def _read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if self._opened is None:
+            self._opened = self._open()
+        tree = frozenset((os.getpid(), *pids))
+        readings: list[GpuReading] = []
+        first = 0
+        for platform, devices in self._opened:
+            own = with_torch_memory(devices.read(tree), platform)
+            readings += (replace(r, index=first + r.index) for r in own) if first else own
+            first += devices.count
+        return tuple(readings)
+
+    def _open(self) -> tuple[tuple[Platform, Devices], ...]:
+        if not self._usable:
+            return ()
+        opened: list[tuple[Platform, Devices]] = []
+        nvidia = open_nvml(self._environ, self._root)
+        if nvidia is not None:
+            opened.append(("cuda", nvidia))
+        if nvidia is None or not nvidia.count or self._asks_for_amd():
+            amd = open_amd(self._environ, self._root)
+            if amd is not None:
+                opened.append(("hip", amd))
+        return tuple(opened)
+
+    def _asks_for_amd(self) -> bool:
+        version = getattr(sys.modules.get("torch"), "version", None)
+        return bool(getattr(version, "hip", None)) or any(
+            self._environ.get(variable) for variable in _AMD_VARIABLES
+        )
+
+    def close(self) -> None:
+        """Closes the drivers, unless one hangs. Later readings are empty."""
+        opened, self._opened = self._opened, ()
+        if self._lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
+            try:
+                for _, devices in opened or ():
+                    devices.close()
+            finally:
+                self._lock.release()
+
+    def reset(self) -> None:
+        """Drops the drivers without closing them; the next reading opens them again.
+
+        For forked children, which must not close what their parent uses. It is called
+        automatically after a fork; a second call does no harm.
+        """
+        self._opened = None
+
+    def before_fork(self) -> None:
+        """Waits for the reading that another thread is taking."""
+        if self._lock.acquire(timeout=_LONGEST_WAIT):
+            self._forking.add(threading.get_ident())
+
+    def after_fork_in_parent(self) -> None:
+        """Allows readings again."""
+        if threading.get_ident() in self._forking:
+            self._forking.discard(threading.get_ident())
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Drops the parent's drivers."""
+        # Without the lock, another thread was inside the driver during the fork. That thread
+        # does not exist in the child, so the driver's own locks are never released here.
+        self._usable = self._usable and threading.get_ident() in self._forking
+        self._forking = set()
+        self._lock = threading.RLock()
+        self.reset()
+
+
+_PROBES: Final[weakref.WeakSet[GpuProbe]] = weakref.WeakSet()
+
+
+def _for_all_probes(method: Callable[[GpuProbe], None]) -> Callable[[], None]:
+    def hook() -> None:
+        for probe in list(_PROBES):
+            method(probe)
+
+    return hook
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_for_all_probes(GpuProbe.before_fork),
+        after_in_parent=_for_all_probes(GpuProbe.after_fork_in_parent),
+        after_in_child=_for_all_probes(GpuProbe.after_fork_in_child),
+    )

@@ -1,0 +1,142 @@
+"""How much memory the process may use: the control group's limit or physical memory.
+
+``memory.high`` of a control group is ignored: above it the kernel only slows the group down and
+reclaims pages; above ``memory.max`` it kills. ``RLIMIT_AS`` is ignored as well: it limits
+addresses, not resident memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import psutil
+
+from otel_quant.capture.probes.kernel_files import SELF
+from otel_quant.schema.records import Limits
+
+_UNLIMITED: Final = 2**62
+"""Version 1 writes "no limit" as the largest multiple of the page size below 2**63."""
+
+_LIMIT_FILES: Final = {2: "memory.max", 1: "memory.limit_in_bytes"}
+_OOM_FILES: Final = {2: "memory.events", 1: "memory.oom_control"}
+
+_DEFAULT_MOUNTS: Final = {2: "/sys/fs/cgroup", 1: "/sys/fs/cgroup/memory"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """A mounted hierarchy of control groups: group ``root`` is mounted at ``point``."""
+
+    root: str
+    point: str
+
+
+def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
+    """Reads the memory limit of a process.
+
+    The control group's limit is the smallest one from the process's group up to the topmost
+    visible group, in version 2 and in version 1.
+    """
+    physical = _physical_memory(root)
+    cgroup = min(_cgroup_limits(root, pid), default=None)
+    if cgroup is not None and (physical is None or cgroup < physical):
+        return Limits(cgroup, "cgroup")
+    if physical is not None:
+        return Limits(physical, "physical")
+    return Limits()
+
+
+def _physical_memory(root: Path) -> int | None:
+    for line in _lines(root / "proc/meminfo"):
+        key, _, value = line.partition(":")
+        if key == "MemTotal":
+            return int(value.split()[0]) * 1024  # its "kB" are KiB
+    return int(psutil.virtual_memory().total) if root == Path("/") else None
+
+
+def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
+    """Returns the files in which the kernel counts what its out-of-memory killer has done."""
+    return [groups[0] / _OOM_FILES[version] for version, groups in _groups(root, pid)]
+
+
+def oom_kills(counter: Path) -> int | None:
+    """Returns how many processes of a control group the out-of-memory killer has ended."""
+    for line in _lines(counter):
+        key, _, value = line.partition(" ")
+        if key == "oom_kill" and value.isdigit():
+            return int(value)
+    return None
+
+
+def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
+    for version, groups in _groups(root, pid):
+        for group in groups:
+            yield from _limits_of(group, _LIMIT_FILES[version])
+
+
+def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
+    """Yields for each version the folders of a process's group and of all above it."""
+    mounts = _mounts(root)
+    for line in _lines(root / f"proc/{pid or 'self'}/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        version = 2 if number == "0" and not controllers else 1
+        if version == 2 or "memory" in controllers.split(","):
+            top = root / mounts[version].point.lstrip("/")
+            parts = _below_mount(mounts[version], path)
+            yield version, [top.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def _limits_of(group: Path, file: str) -> Iterator[int]:
+    yield from _numbers(*_lines(group / file))
+    # Version 1's limit over all ancestors, including those outside a container.
+    for line in _lines(group / "memory.stat"):
+        if line.startswith("hierarchical_memory_limit "):
+            yield from _numbers(line.split()[1])
+
+
+def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:
+    """Returns the path of a group below the mount point.
+
+    In a container the kernel gives the group and the root of the mount either as the host
+    sees them, or relative to the namespace: ``/``, or ``/../..`` for a group outside it.
+    """
+    group = PurePosixPath(path)
+    if group.is_relative_to(mount.root):
+        group = group.relative_to(mount.root)
+    return () if ".." in group.parts else group.parts[group.is_absolute() :]
+
+
+def _numbers(*values: str) -> Iterator[int]:
+    for value in values:
+        if value.isdigit() and 0 < int(value) < _UNLIMITED:  # version 2 writes "max"
+            yield int(value)
+
+
+def _mounts(root: Path) -> dict[int, _Mount]:
+    """Finds the hierarchies that can have memory limits, by version.
+
+    A line of mountinfo: id, parent, device, root, point, options, optional fields, a dash,
+    then file system, source and the file system's own options.
+    """
+    found = {version: _Mount("/", point) for version, point in _DEFAULT_MOUNTS.items()}
+    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
+        mount, _, system = line.partition(" - ")
+        fields, kind = mount.split(), system.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2":
+            found[2] = _Mount(fields[3], fields[4])
+        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            found[1] = _Mount(fields[3], fields[4])
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,149 @@
+"""Takes readings: one call reads all probes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from otel_quant.base.fault_boundary import FAULTS, Boundary
+from otel_quant.capture.probes.memory import reset_high_water
+from otel_quant.capture.probes.registry import PROBES, Probe
+from otel_quant.capture.probes.tree import descendants, may_have_children
+from otel_quant.schema.figures import RESOURCES, Resource
+from otel_quant.schema.records import Reading
+
+_LONGEST_GAP: Final = 20_000
+"""Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""
+
+_TRIES: Final = 5
+"""How often the clocks are read until the gap is short enough."""
+
+_LONGEST_WAIT: Final = 1.0
+"""Seconds to wait for another thread's reading, which usually takes a millisecond."""
+
+_ORDER: Final = itertools.count(1)
+"""Numbers the readings of memory in this process."""
+
+
+_TREE: Final = FAULTS.kept_in("probe process tree")
+
+_Source: TypeAlias = tuple[str, Boundary, Probe]
+"""Name of a resource, what logs a failure of its probe under that name, and what reads it."""
+
+
+class _Turn:
+    """Lets one thread at a time read ``/proc``.
+
+    The kernel counts the bytes that any thread reads there as the program's; the disk probe can
+    subtract only those of finished reads. The wait is limited: a step may end during a reading (a
+    generator is garbage-collected) and wait for a thread that waits here. A class, because a
+    generator takes three times as long.
+    """
+
+    __slots__ = ("_acquired", "_lock")
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._acquired = False
+
+    def __enter__(self) -> None:
+        self._acquired = self._lock.acquire(timeout=_LONGEST_WAIT)
+
+    def __exit__(self, *_: object) -> None:
+        if self._acquired:
+            self._lock.release()
+
+
+class Probes:
+    """The probes of a run."""
+
+    def __init__(self, resources: Sequence[Resource] = RESOURCES, **instead: Probe) -> None:
+        self.resources = tuple(resources)
+        probes = {r.name: instead.get(r.name) or PROBES[r.name]() for r in self.resources}
+        self._memory = probes.get("memory")
+        self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
+        self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
+        # Reentrant: a signal handler may take a reading in the middle of one.
+        self._lock = threading.RLock()
+
+    def read(self) -> Reading:
+        """Reads every resource. A resource whose probe fails is left out."""
+        return self._read(whole=True)
+
+    def sample(self, *, totals: bool = False) -> Reading:
+        """Reads the resources that have peaks: for example memory."""
+        return self._read(whole=False, totals=totals)
+
+    def lower_marks(self, reading: Reading) -> tuple[Reading, Reading] | None:
+        """Lowers the kernel's memory marks to the memory in use now (exact mode, Linux only)."""
+        if reading.memory is None or self._memory is None:
+            return None
+        children = [pid for pid, _, _ in reading.memory.children]
+        with _Turn(self._lock):
+            order = next(_ORDER)
+            memory = self._memory(children)
+            if memory is None:
+                return None
+            lowered = reset_high_water(children)
+            after = memory.with_marks_lowered(lowered)
+            clocks = _clocks()
+            return (
+                Reading(*clocks, {"memory": memory}, order),
+                Reading(*clocks, {"memory": after}, next(_ORDER)),
+            )
+
+    def _read(self, whole: bool, totals: bool = False) -> Reading:
+        found: dict[str, Any] = {}
+        pids: tuple[int, ...] = ()
+        with _TREE:
+            if may_have_children():
+                with _Turn(self._lock):
+                    pids = descendants()
+        # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
+        # look like growth of the first step. Without the lock: a driver that hangs in one
+        # thread must not stop the others.
+        _read_into(found, self._concurrent[whole], pids)
+        with _Turn(self._lock):
+            # Numbered before memory is read, so that no reading counts as newer than it is.
+            order = next(_ORDER)
+            _read_into(found, self._serial[whole or totals], pids)
+        return Reading(*_clocks(), found, order)
+
+
+def _sources(
+    resources: Sequence[Resource], probes: Mapping[str, Probe]
+) -> tuple[tuple[_Source, ...], tuple[_Source, ...]]:
+    """Returns what is read between checkpoints, and what is read at them."""
+    between: list[_Source] = []
+    at: list[_Source] = []
+    for resource in resources:
+        probe, boundary = probes[resource.name], FAULTS.kept_in(f"probe {resource.name}")
+        at.append((resource.name, boundary, probe))
+        if resource.is_sampled:
+            between.append((resource.name, boundary, getattr(probe, "sample", probe)))
+    return tuple(between), tuple(at)
+
+
+def _read_into(found: dict[str, Any], sources: tuple[_Source, ...], pids: tuple[int, ...]) -> None:
+    for name, boundary, read in sources:
+        with boundary:
+            record = read(pids)
+            if record is not None and not (type(record) is tuple and not record):
+                found[name] = record
+
+
+def _clocks() -> tuple[int, int]:
+    """Reads the wall clock and the monotonic clock at the same moment.
+
+    Between the two calls the system may suspend the thread for milliseconds. A span that starts
+    with such a reading would end that much before the log record of its end. So the clocks are
+    read again if the gap is too long.
+    """
+    for _ in range(_TRIES):
+        before, wall, clock = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+        if clock - before <= _LONGEST_GAP:
+            break
+    return wall, clock

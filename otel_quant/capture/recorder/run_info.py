@@ -1,0 +1,174 @@
+"""What is known of a run when it begins, and what made it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import platform
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from otel_quant.capture.probes.limits import read_limits
+from otel_quant.capture.recorder.origin import ci_of, git_head, shown_command
+from otel_quant.schema.records import Origin, RunInfo
+
+LIBRARIES: Final[Mapping[str, str]] = {
+    "quark": "amd-quark",
+    "accelerate": "accelerate",
+    "auto_round": "auto-round",
+    "bitsandbytes": "bitsandbytes",
+    "brevitas": "brevitas",
+    "gptqmodel": "gptqmodel",
+    "hqq": "hqq",
+    "llmcompressor": "llmcompressor",
+    "modelopt": "nvidia-modelopt",
+    "neural_compressor": "neural-compressor",
+    "nncf": "nncf",
+    "numpy": "numpy",
+    "onnx": "onnx",
+    "onnx_ir": "onnx-ir",
+    "onnxruntime": "onnxruntime",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "openvino": "openvino",
+    "optimum": "optimum",
+    "torch": "torch",
+    "torchao": "torchao",
+    "transformers": "transformers",
+}
+"""The libraries whose versions are told: module and distribution."""
+
+
+def new_run_info(
+    environ: Mapping[str, str],
+    carrier: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    paths: bool = True,
+    arguments: bool = True,
+    folder: Path | None = None,
+) -> RunInfo:
+    """Describes the run that is about to begin in this process."""
+    rank = _integer(environ.get("RANK"))
+    return RunInfo(
+        id=uuid.uuid4().hex[:16],
+        pid=os.getpid(),
+        name=name,
+        launched_ns=_launched_ns() if rank is not None else None,
+        limits=read_limits(),
+        rank=rank,
+        world_size=_integer(environ.get("WORLD_SIZE")),
+        parent_carrier=carrier
+        or {
+            header: environ[header.upper()]
+            for header in ("traceparent", "tracestate", "baggage")
+            if environ.get(header.upper())
+        },
+        paths=paths,
+        origin=_origin(environ, paths, arguments, folder),
+    )
+
+
+def completed(run: RunInfo) -> RunInfo:
+    """Returns a run with what made it as it is known at its end."""
+    if run.origin is None:
+        return run
+    origin = dataclasses.replace(run.origin, libraries=tuple(loaded_libraries()))
+    return dataclasses.replace(run, origin=origin)
+
+
+def loaded_libraries() -> Iterator[str]:
+    """Yields each library of :data:`LIBRARIES` that is loaded, with its version."""
+    for module, distribution in LIBRARIES.items():
+        loaded = sys.modules.get(module)
+        if loaded is None:
+            continue
+        version = vars(loaded).get("__version__")
+        if not isinstance(version, str):
+            try:
+                version = metadata.version(distribution)
+            except metadata.PackageNotFoundError:
+                continue
+        yield f"{distribution} {version}"
+
+
+def _origin(
+    environ: Mapping[str, str], paths: bool, arguments: bool, folder: Path | None
+) -> Origin:
+    machine = platform.uname()
+    revision, ref = git_head(folder) if folder is not None else (None, None)
+    return Origin(
+        command=shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths),
+        host=machine.node,
+        system=f"{machine.system} {machine.release} {machine.machine}",
+        python=platform.python_version(),
+        libraries=tuple(loaded_libraries()),
+        cpu_model=_cpu_model(),
+        cpu_count=os.cpu_count(),
+        cpu_limit=_cpu_limit(),
+        address_space_limit=_resource_limit("RLIMIT_AS"),
+        file_size_limit=_resource_limit("RLIMIT_FSIZE"),
+        gpu_drivers=tuple(_gpu_drivers()),
+        revision=revision,
+        ref=ref,
+        ci=ci_of(environ),
+    )
+
+
+def _launched_ns() -> int | None:
+    """Returns when the parent was started: the ranks of a host have the same, and no other run."""
+    try:
+        return int(psutil.Process(os.getppid()).create_time() * 1e9)
+    except psutil.Error:
+        return None
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+def _cpu_model() -> str | None:
+    for line in _beginning("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.processor() or None
+
+
+def _cpu_limit() -> float | None:
+    """Returns the processors that this process may use."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota, _, period = _beginning("/sys/fs/cgroup/cpu.max").partition(" ")
+    limit = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else math.inf
+    return None if bound is None else min(float(bound), limit)
+
+
+def _resource_limit(name: str) -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _gpu_drivers() -> Iterator[str]:
+    """Yields each driver with its version, as the kernel's modules tell it."""
+    for driver in ("nvidia", "amdgpu"):
+        version = _beginning(f"/sys/module/{driver}/version")
+        if version:
+            yield f"{driver} {version}"
+
+
+def _beginning(path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(4096).strip()
+    except OSError:
+        return ""

@@ -1,0 +1,452 @@
+"""This process's run: made when its first step opens, ended when the process does.
+
+What is here is process-wide by nature: the sinks (an instrument lives as long as its
+meter), the recorder of the run that is under way, and what happens at exit and in
+forked children.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
+
+from otel_quant.base.environment import settings_from
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
+from otel_quant.capture.parent_process import PARENT
+from otel_quant.capture.probes.gpu import GpuProbe
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
+from otel_quant.capture.recorder.kept_run import KeptRun
+from otel_quant.capture.recorder.open_step import OpenStep, current_step
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import completed, new_run_info
+from otel_quant.export.otel.attributes import FigureAttributes
+from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.export.otel.delivery import Delivery
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.providers import PROVIDERS
+from otel_quant.export.otel.run_name import CARRIER_KEY, described
+from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
+from otel_quant.export.otel.service_name import name_service
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
+from otel_quant.export.quark_yaml.path import profile_path, quark_own_path
+from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.request import (
+    PROGRAM_REQUEST,
+    ProfileRequest,
+    request_of_run,
+    requested_by,
+)
+from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.own_files import choose_folder, make_folder
+from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import Peaks, Reading, RunInfo, StepInfo
+from otel_quant.schema.settings import Settings
+from otel_quant.schema.sink import Sink
+
+
+class Runtime:
+    """The run of this process and what outlives a run."""
+
+    def __init__(self) -> None:
+        self.delivery = Delivery()
+        self.metrics = ProgramMetrics(RESOURCES)
+        self._lock = threading.RLock()
+        self._recorder: Recorder | None = None
+        self._ended: Recorder | None = None  # the last one, once another has been made
+        self._settings: Settings | None = None
+        self._sinks: tuple[Sink, ...] | None = None
+        self._spans: SpansSink | None = None
+        # By provider, because a provider keeps what it was told to observe, and no second time.
+        self._metrics_sinks: WeakKeyDictionary[Any, ref[MetricsSink]] = WeakKeyDictionary()
+        self._added_sinks: tuple[Sink, ...] = ()
+        self._profile_sink: QuarkYamlSink | None = None
+        self._recording: tuple[str | None, RecordingSink | None] = None, None
+        self._figures = FigureAttributes(RESOURCES)
+        self._gpu: GpuProbe | None = None
+        self._operations = 0
+        self._exiting = False
+        self._watches_exit = False
+
+    # --- the run --------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment asked for when the run began, or asks for now."""
+        return self._settings or settings_from(os.environ)
+
+    @property
+    def recorder(self) -> Recorder:
+        """The run under way; a new one that has not begun, if there is none.
+
+        One that records nothing, where the program has suppressed instrumentation.
+        """
+        if not is_instrumentation_enabled():
+            return _no_run()
+        recorder = self._recorder
+        if recorder is None or (recorder.ended and not self._exiting):
+            with self._lock:
+                recorder = self._recorder
+                if recorder is None or (recorder.ended and not self._exiting):
+                    recorder = self._make_recorder(request_of_run())
+        return recorder
+
+    @property
+    def latest_run(self) -> Recorder | None:
+        """The run under way, or else the last that has ended; None before the first."""
+        recorder = self._recorder
+        return recorder if recorder is not None and recorder.baseline is not None else self._ended
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run has begun and not ended."""
+        recorder = self._recorder
+        return recorder is not None and recorder.baseline is not None and not recorder.ended
+
+    def current_step(self) -> OpenStep | None:
+        """Returns the innermost open step of the calling context."""
+        recorder = self._recorder
+        return current_step(recorder) if recorder is not None else None
+
+    def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
+        """Ends the run, if one is under way. The next step begins another."""
+        if self._recorder is not None and only in (None, self._recorder):
+            self._recorder.end(error)
+            self._settings = None
+
+    def begin_run(self, profile: str | None = None, keep: KeptRun | None = None) -> Recorder:
+        """Begins a run, unless one is under way."""
+        request = request_of_run(profile)
+        with self._lock:
+            if not self.is_running and not self._exiting:
+                self._make_recorder(request)
+            recorder = self.recorder
+            if keep is not None:
+                recorder.add_sink(keep)
+                file = self._profile_sink
+                if file is None or not file.keep(keep.text):
+                    text = ProfileTextSink(self.metrics)
+                    text.keep(keep.text)
+                    recorder.add_sink(text)
+        recorder.start()
+        return recorder
+
+    def write_profile(self, path: str) -> None:
+        """Asks for the local file as Quark's profiler does: at a path in a folder that exists.
+
+        The run may have begun.
+        """
+        PROGRAM_REQUEST.ask(path, makes_folders=False)
+        with self._lock, FAULTS.kept_in("local profile"):
+            if not self.is_running:
+                return
+            if self._profile_sink is None:
+                LOG.warning(
+                    "%s is not written: the run began without a local file; set "
+                    "OTEL_QUANT_PROFILE, or give the path before the first step",
+                    path if self.settings.paths else "the local file",
+                )
+            elif self._recorder is not None:
+                request = requested_by(self.settings, PROGRAM_REQUEST.latest)
+                assert request is not None
+                self._profile_sink.move(self._path_of(request, self._recorder.info))
+
+    def move_profile_off(self, path: str) -> None:
+        """Moves the local file aside if Quark's own profiler is about to write to its path."""
+        with self._lock, FAULTS.kept_in("local profile"):
+            if self.is_running and self._profile_sink is not None:
+                self._profile_sink.move_off(path)
+
+    def add_sink(self, sink: Sink) -> None:
+        """Hands the run under way, and every later one, to one more sink."""
+        with self._lock:
+            if sink not in self._added_sinks:
+                self._added_sinks = (*self._added_sinks, sink)
+                if self._recorder is not None:
+                    self._recorder.add_sink(sink)
+
+    def child_carrier(self, begin: bool) -> dict[str, str]:
+        """Returns the trace context for a child process, by header name, and the run's name."""
+        if begin:
+            self.recorder.start()
+        recorder = self._recorder
+        if recorder is None or not self.is_running or self._spans is None:
+            return {}
+        headers = self._spans.carrier()
+        return {**headers, CARRIER_KEY: recorder.info.name} if headers else {}
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """Marks a call of a library's entry point: what happens within belongs together.
+
+        In a worker the outermost operation is a root span of its own.
+        """
+        with self._lock:
+            self._operations += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._operations -= 1
+            self.report_if_idle()
+
+    def report_if_idle(self) -> None:
+        """In a worker, ends the root span and sends everything, unless something is open."""
+        if not (PARENT.is_worker and self._operations == 0 and self.is_running):
+            return
+        if self.recorder.idle:
+            self.recorder.report()
+            self._drain(self.delivery.drain, self.settings.exit_timeout)
+
+    def change_providers(self) -> None:
+        """Ends the run and lets go of the providers: the next run uses others."""
+        with self._lock, FAULTS.kept_in("change of providers"):
+            self.end_run()
+            for sink in self._sinks or ():
+                sink.forget()
+            self._recorder = self._ended = self._sinks = self._spans = None
+
+    # --- exit and fork --------------------------------------------------------------------
+
+    def at_process_end(self) -> None:
+        """The process is about to end: ends the run and waits, bounded, for exporters."""
+        timeout = self.settings.exit_timeout
+        error = getattr(sys, "last_type", None)
+        # An interactive session goes on after an error, so its last error did not end the process.
+        interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
+        self._exiting = True
+        run = self.latest_run
+        if run is None:
+            return
+        run.end(error.__name__ if error is not None and not interactive else None)
+        try:
+            self._drain(self.delivery.finish, timeout)
+        except (
+            KeyboardInterrupt
+        ):  # Python would print a stack trace of ours and go on with the exit
+            LOG.warning("telemetry that has not been delivered is given up: interrupted")
+
+    def watch_exit(self) -> None:
+        """Has the run end at exit: after what registers later, before what has registered."""
+        if not self._watches_exit:
+            self._be_first_at_exit()
+            self._watches_exit = True
+
+    def after_fork_in_child(self) -> None:
+        """In a forked child: the parent's run is not this process's."""
+        self._lock = threading.RLock()
+        recorder, self._recorder = self._recorder, None
+        (_, recording), self._recording = self._recording, (None, None)
+        self._ended = None
+        self._settings = None
+        self._operations = 0
+        self._exiting = False
+        PARENT.is_worker = True
+        self.delivery.after_fork_in_child()
+        if recorder is not None:
+            recorder.forget()
+        if recording is not None:
+            recording.forget()
+
+    def _drain(self, send: Callable[[float], bool], timeout: float) -> None:
+        with FAULTS.kept_in("delivery"):
+            try:
+                sent = send(timeout)
+            except KeyboardInterrupt:
+                # Else the SDK would wait for the same once more, for half a minute, at exit.
+                self.delivery.abandon()
+                raise
+            if not sent:
+                LOG.warning(
+                    "telemetry could not be delivered within %g s and is given up "
+                    "(OTEL_QUANT_EXIT_TIMEOUT sets the time, in milliseconds)",
+                    timeout,
+                )
+                self.delivery.abandon()
+
+    # --- making ---------------------------------------------------------------------------
+
+    def _make_recorder(self, request: ProfileRequest | None) -> Recorder:
+        """Makes the recorder of a run that is about to begin, and takes it for the process's."""
+        self._ended = self.latest_run
+        self._recorder = self._recorder_for(request)
+        return self._recorder
+
+    def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
+        with FAULTS.kept_in("beginning of a run"):
+            self._settings = settings = settings_from(os.environ)
+            FAULTS.names_paths = settings.paths
+            wants_file = request is not None or settings.record is not None
+            if settings.sdk_disabled and not wants_file and not self._added_sinks:
+                return _no_run()
+            WORKAROUNDS.apply()
+            if AUTOMATIC_PROVIDERS:
+                name_service(AUTOMATIC_PROVIDERS["traces"])
+            info = new_run_info(
+                os.environ,
+                PARENT.carrier,
+                name=PARENT.carrier.get(CARRIER_KEY) or settings.run_name,
+                paths=settings.paths,
+                arguments=settings.arguments,
+                folder=Path.cwd(),
+            )
+            recording = self._recording_sink_for(settings, info)
+            if recording is not None and (request is None or request.path is None):
+                path = str(recording.folder / layout.PROFILE)
+                request = ProfileRequest(path, strict=settings.yaml_strict)
+            self._profile_sink = self._profile_sink_for(request, info)
+            sinks: list[Sink] = []
+            if (sink := self._profile_sink) is not None:
+                if recording is None:
+                    sinks.append(LastReadingSink(lambda: sink.path, self.metrics))
+                sinks.append(sink)
+            sinks += (*self._process_sinks(), ForecastWarningSink())
+            if recording is not None:
+                sinks.append(recording)
+            recorder = Recorder(
+                info,
+                self._probes(settings),
+                (*sinks, *self._added_sinks),
+                self.metrics,
+                sample_interval=settings.sample_interval,
+                exact_peaks=settings.exact_peaks,
+                completed=completed,
+                described=described,
+            )
+            self.watch_exit()
+            return recorder
+        return _no_run()
+
+    def _recording_sink_for(self, settings: Settings, info: RunInfo) -> RecordingSink | None:
+        """Returns the sink of this process's recording: the same for all runs at one path."""
+        if settings.record is None:
+            return None
+        with FAULTS.kept_in("sink recording"):
+            asked, sink = self._recording
+            if asked != settings.record:
+                folder = choose_folder(
+                    Path(settings.record),
+                    is_ours=settings.launched,
+                    rank=info.rank,
+                    names_paths=settings.paths,
+                )
+                sink = None
+                if make_folder(folder, names_paths=settings.paths):
+                    sink = RecordingSink(
+                        folder,
+                        self._figures,
+                        lambda item: self._spans.ids_of(item) if self._spans is not None else None,
+                        takes_curve=not settings.launched,
+                        interval=settings.sample_interval,
+                    )
+                self._recording = settings.record, sink
+            return sink
+        return None
+
+    def _profile_sink_for(
+        self, request: ProfileRequest | None, info: RunInfo
+    ) -> QuarkYamlSink | None:
+        if request is not None:
+            with FAULTS.kept_in("sink quark_yaml"):
+                return QuarkYamlSink(
+                    self._path_of(request, info),
+                    self.metrics,
+                    strict=request.strict,
+                    makes_folders=request.makes_folders,
+                )
+        return None
+
+    @staticmethod
+    def _path_of(request: ProfileRequest, info: RunInfo) -> Path:
+        return profile_path(request, info.rank, PARENT.is_worker, quark_own_path())
+
+    def _be_first_at_exit(self) -> None:
+        """Has the run end before the program's providers shut themselves down.
+
+        At exit the last registered comes first, and providers register when they are
+        made: most likely before the first step, else this is called again.
+        """
+        atexit.unregister(self.at_process_end)
+        atexit.register(self.at_process_end)
+
+    def _probes(self, settings: Settings) -> Probes:
+        if not settings.gpu:
+            return Probes(tuple(resource for resource in RESOURCES if resource.name != "gpu"))
+        if self._gpu is None:
+            self._gpu = GpuProbe()  # one for all runs: opening the drivers is not cheap
+        return Probes(gpu=self._gpu)
+
+    def _process_sinks(self) -> tuple[Sink, ...]:
+        if self._sinks is None:
+            use = PROVIDERS.current
+            figures = self._figures
+            logs = LogsSink(RESOURCES, self.delivery.soon, self._context_of, use.logger, figures)
+            spans = self._spans = SpansSink(
+                RESOURCES, self._be_first_at_exit, logs.run_span_started, use.tracer, figures
+            )
+            self._sinks = (spans, self._metrics_sink(use.meter), logs)
+        return self._sinks
+
+    def _metrics_sink(self, provider: Any) -> MetricsSink:
+        key = self if provider is None else provider
+        known = self._metrics_sinks.get(key)
+        sink = known() if known is not None else None
+        if sink is None:
+            sink = MetricsSink(
+                RESOURCES, self._reading_now, self._context_of, provider, self._peaks_now
+            )
+            self._metrics_sinks[key] = ref(sink)
+        return sink
+
+    def _context_of(self, step: StepInfo | None) -> Context | None:
+        return self._spans.context_of(step) if self._spans is not None else None
+
+    def _peaks_now(self) -> Peaks | None:
+        recorder = self.latest_run
+        return recorder.peaks if recorder is not None else None
+
+    def _reading_now(self) -> Reading | None:
+        recorder = self.latest_run
+        if recorder is None:
+            return None
+        if not recorder.ended:
+            return recorder.reading_now()
+        # The run is over when its metrics are collected for the last time. For a run that
+        # is shorter than the interval of that, it is the first time as well.
+        return recorder.latest if self._exiting else None
+
+
+def _no_run() -> Recorder:
+    """Returns a recorder that records nothing."""
+    nothing = Recorder(RunInfo(id="", pid=os.getpid()), Probes(), ())
+    nothing.forget()
+    return nothing
+
+
+RUNTIME: Final = Runtime()
+"""The only one in this process."""
+
+PROVIDERS.changed = RUNTIME.change_providers
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=RUNTIME.delivery.before_fork,
+        after_in_parent=RUNTIME.delivery.after_fork_in_parent,
+        after_in_child=RUNTIME.after_fork_in_child,
+    )

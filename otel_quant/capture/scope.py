@@ -1,0 +1,261 @@
+"""``step``: makes a block or a function a step of the run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.recorder.open_step import Entered, OpenStep
+from otel_quant.capture.runtime import RUNTIME
+from otel_quant.capture.uncounted_frames import uncounted, wraps
+from otel_quant.schema.records import AttributeValue
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPENING_A_STEP: Final = "opening a step"
+"""Origin of a failure, for :meth:`Faults.kept_in`."""
+
+Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], OpenStep | None]
+"""Opens the step of one call, given its arguments; returns None if the call is not a step."""
+
+
+class Activation:
+    """Runs a block as an open step and closes the step."""
+
+    __slots__ = ("_entered", "step")
+
+    def __init__(self, step: OpenStep | None) -> None:
+        self.step = step
+        self._entered: Entered | None = None
+
+    def __enter__(self) -> OpenStep | None:
+        self.resume()
+        return self.step
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.suspend()
+        self.finish(error)
+
+    def resume(self) -> None:
+        """Makes the step the current one: its code is about to run in the calling context."""
+        if self.step is not None:
+            self._entered = self.step.enter()
+
+    def suspend(self) -> None:
+        """Undoes :meth:`resume`: its code has stopped running in the calling context."""
+        if self.step is not None and self._entered is not None:
+            self.step.leave(self._entered)
+            self._entered = None
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Runs a part of the step's code, such as one resumption of a generator."""
+        self.resume()
+        try:
+            yield
+        finally:
+            self.suspend()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Closes the step."""
+        if self.step is not None:
+            self.step.recorder.close(self.step, error if is_failure(error) else None)
+            RUNTIME.report_if_idle()
+
+
+class Scope:
+    """A context manager and decorator that opens steps. Made by :func:`step`."""
+
+    def __init__(
+        self,
+        kind: str,
+        label: str | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._label = label
+        self._attributes = attributes
+        self._activations: list[Activation] = []
+
+    def __enter__(self) -> OpenStep | None:
+        activation = Activation(self._open())
+        self._activations.append(activation)
+        return activation.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._activations:
+            self._activations.pop().__exit__(kind, error, traceback)
+
+    async def __aenter__(self) -> OpenStep | None:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: F) -> F:
+        """Makes every call of a function a step."""
+        name = qualified_name(function)
+        return as_step(function, lambda args, kwargs: self._open(name))
+
+    def _open(self, function: str | None = None) -> OpenStep | None:
+        return RUNTIME.recorder.open(
+            self._kind, label=self._label, function=function, attributes=self._attributes
+        )
+
+
+def step(
+    kind: str,
+    label: str | None = None,
+    *,
+    attributes: Mapping[str, AttributeValue] | None = None,
+) -> Scope:
+    """Makes a block or a function a step of the run.
+
+    As a context manager (``with otel_quant.step("Model Loading"):``, also ``async
+    with``) or as a decorator (``@otel_quant.step(ProfileStep.CALIBRATION)``) of a
+    function, a coroutine function, a generator or an asynchronous generator. The step of a
+    generator lasts from its first item to its last, and is the current step only while the
+    generator's own code runs.
+
+    Args:
+        kind: A ``ProfileStep`` constant, or any name.
+        label: Name of the step; the kind if None.
+        attributes: Attributes for its span.
+
+    Returns:
+        The scope. As a decorator it works for any number of calls; as a context manager, for
+        one block at a time.
+
+    Raises:
+        TypeError: It is used as ``@step``, without a name; or the attributes are not a mapping.
+    """
+    if callable(kind):
+        name = getattr(kind, "__qualname__", kind)
+        raise TypeError(f'step() is given {name}; expected a name: @step("Calibration")')
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise TypeError(
+            f"step() is given attributes={attributes!r}; expected a mapping of names to values"
+        )
+    return Scope(kind, label, attributes)
+
+
+def qualified_name(function: Callable[..., Any]) -> str:
+    """Returns a function's name with its module, for `code.function.name`."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{module}.{name}" if module else name
+
+
+def as_step(function: F, begin: Begin) -> F:
+    """Wraps a function so that each call is a step.
+
+    The wrapper is a plain function made as with ``functools.wraps``: it can be pickled by name, and
+    ``inspect`` reports the same kind of function.
+    """
+    wrapper: Any
+    if inspect.isasyncgenfunction(function):
+
+        @wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            generator = function(*args, **kwargs)
+            activation = _begun(begin, args, kwargs)
+            resume: Callable[[], Any] = functools.partial(anext, generator)
+            try:
+                while True:
+                    with activation.resumed():
+                        item = await resume()
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        with activation.resumed():
+                            await generator.aclose()
+                        raise
+                    except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
+                        resume = functools.partial(generator.athrow, thrown)
+                    else:
+                        resume = functools.partial(generator.asend, sent)
+            except StopAsyncIteration:
+                activation.finish()
+            except BaseException as error:
+                activation.finish(error)
+                raise
+
+    elif inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            return (yield from _drive(function(*args, **kwargs), _begun(begin, args, kwargs)))
+
+    elif inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with _begun(begin, args, kwargs):
+                return await function(*args, **kwargs)
+
+    else:
+
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with _begun(begin, args, kwargs):
+                return function(*args, **kwargs)
+
+    return cast(F, wrapper)
+
+
+def _begun(begin: Begin, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation:
+    with FAULTS.kept_in(OPENING_A_STEP):
+        return Activation(begin(args, kwargs))
+    return Activation(None)
+
+
+@uncounted
+def _drive(generator: Generator[Any, Any, Any], activation: Activation) -> Generator[Any, Any, Any]:
+    resume: Callable[[], Any] = functools.partial(next, generator)
+    try:
+        while True:
+            with activation.resumed():
+                item = resume()
+            try:
+                sent = yield item
+            except GeneratorExit:
+                with activation.resumed():
+                    generator.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - passed on, not swallowed
+                resume = functools.partial(generator.throw, thrown)
+            else:
+                resume = functools.partial(generator.send, sent)
+    except StopIteration as stop:
+        activation.finish()
+        return stop.value
+    except BaseException as error:
+        activation.finish(error)
+        raise
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Returns False for an early ``close`` of a generator and for ``sys.exit(0)``."""
+    if error is None or isinstance(error, GeneratorExit):
+        return False
+    return not (isinstance(error, SystemExit) and error.code in (None, 0))

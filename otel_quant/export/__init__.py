@@ -1,0 +1,1 @@
+"""What leaves a measured program: telemetry, the recording, Quark's file."""

@@ -1,0 +1,87 @@
+"""The sections ``run`` and ``run_end`` of the local file: what made the run, and how it went.
+
+Quark's file has neither, and what reads Quark's file ignores them. ``run`` stands before the
+records, so that the file of a killed run has it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.schema.records import Peaks, Reading, RunInfo, RunRecord
+from otel_quant.version import VERSION
+
+_MIB: Final = 1 << 20
+_SHARE_DIGITS: Final = 4
+
+
+def at_start(run: RunInfo, first: Reading) -> dict[str, object]:
+    """Returns the section ``run``."""
+    origin = run.origin
+    return _present(
+        {
+            "id": run.id,
+            "rank": run.rank,
+            "command": origin.command or None if origin else None,
+            "host": origin.host if origin else None,
+            "system": origin.system if origin else None,
+            "python": origin.python if origin else None,
+            "otel_quant": VERSION,
+            "memory_limit_mb": _mebibytes(run.limits.memory),
+            "memory_limit_source": run.limits.memory_source,
+            "gpus": [gpu.name or gpu.id for gpu in first.gpus] or None,
+        }
+    )
+
+
+def of_facts(facts: RunFacts) -> dict[str, object]:
+    """Returns what the steps say of the run, for either section."""
+    return _present(
+        {
+            "libraries": list(facts.libraries) or None,
+            "calibration_method": facts.calibration_method,
+            "calibration_samples": facts.calibration_samples,
+        }
+    )
+
+
+def at_end(record: RunRecord, facts: RunFacts) -> dict[str, object]:
+    """Returns the section ``run_end``."""
+    peaks, limit = record.run_peaks, record.info.limits.memory
+    memory = peaks.figures.get("memory")
+    return {
+        "ended": f"with {record.error}" if record.error else "without an exception",
+        **of_facts(facts),
+        **_present(
+            {
+                # Not before the end: a later step may turn out not to tell.
+                "calibration_items": facts.calibration_items or None,
+                "tree_peak_memory_mb": _mebibytes(memory),
+                "tree_peak_memory_source": peaks.sources.get("memory"),
+                "memory_limit_share": round(memory / limit, _SHARE_DIGITS)
+                if memory is not None and limit
+                else None,
+                "gpu_memory_limit_share": _highest_gpu_share(peaks, record.start),
+            }
+        ),
+    }
+
+
+def _highest_gpu_share(peaks: Peaks, first: Reading) -> float | None:
+    """Returns how much of its memory the fullest GPU has used."""
+    shares = [
+        used / gpu.limit
+        for gpu in first.gpus
+        if gpu.limit and (used := peaks.devices.get("gpu", {}).get(gpu.index, {}).get("memory"))
+    ]
+    return round(max(shares), _SHARE_DIGITS) if shares else None
+
+
+def _mebibytes(size: float | None) -> float | None:
+    return None if size is None else round(size / _MIB, 2)
+
+
+def _present(values: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in values.items() if value is not None}

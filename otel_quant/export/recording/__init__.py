@@ -1,0 +1,1 @@
+"""The folder that a run leaves: its files, and the sink that writes them."""

@@ -1,0 +1,106 @@
+"""The largest processes of the program: their names, and which of them have a series of their own."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from otel_quant.capture.probes.kernel_files import read_proc
+
+MOST: Final = 5
+"""Series of processes in a curve: each makes the file larger for the whole of the recording."""
+
+_LONGEST_NAME: Final = 60
+_INTERPRETERS: Final = ("python", "bash", "sh", "dash")
+
+SMALLEST_SHARE: Final = 0.05
+"""Part of the memory of all that a process must have to count as large."""
+
+
+class LargestProcesses:
+    """Names the largest processes, and gives the first :data:`MOST` of them a series.
+
+    A process gets one if it was among the largest at two looks in a row, so that short-lived ones
+    take no place of those that last; it keeps it. The program itself has the first. A program
+    without child processes has none: it would say what the whole says, in as much room.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._names: dict[int, str] = {}
+        self._named_at: dict[int, int] = {}  # the RSS that each had then
+        self._series: dict[int, str] = {}
+        self._seen: frozenset[int] = frozenset()
+
+    def look(self, processes: Mapping[int, int]) -> None:
+        """Finds the largest and their names; a program that calls ``exec`` changes its name."""
+        least = sum(processes.values()) * SMALLEST_SHARE
+        largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
+        for pid in {*largest, self._pid}:
+            self._find_name(pid, processes.get(pid, 0))
+        large = frozenset(pid for pid in largest if processes[pid] >= least and len(processes) > 1)
+        for pid in sorted(large & self._seen, key=lambda pid: (pid != self._pid, -processes[pid])):
+            if len(self._series) < MOST:
+                self._series.setdefault(pid, f"{self._name(pid)} ({pid})")
+        self._seen = large
+        self._names = {pid: name for pid, name in self._names.items() if pid in processes}
+        self._named_at = {pid: rss for pid, rss in self._named_at.items() if pid in processes}
+
+    def meet(self, processes: Mapping[int, int]) -> None:
+        """Names processes as they become large: one may be dead before the next look."""
+        least = sum(processes.values()) * SMALLEST_SHARE
+        for pid, rss in processes.items():
+            # With twice the memory it may have called `exec` since it was named.
+            if rss >= least and rss >= 2 * self._named_at.get(pid, 0):
+                self._find_name(pid, rss)
+
+    def series(self, processes: Mapping[int, int]) -> dict[str, int]:
+        """Returns RSS in bytes by name of series."""
+        return {name: processes[pid] for pid, name in self._series.items() if pid in processes}
+
+    def named(self, processes: Mapping[int, int]) -> tuple[tuple[str, int], ...]:
+        """Returns name and RSS in bytes of the largest, largest first."""
+        largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
+        return tuple((f"{self._name(pid)} ({pid})", processes[pid]) for pid in largest)
+
+    def _find_name(self, pid: int, rss: int) -> None:
+        name = name_of(pid)
+        if name is not None:
+            self._names[pid], self._named_at[pid] = name, rss
+
+    def _name(self, pid: int) -> str:
+        return self._names.get(pid, "process")
+
+
+def name_of(pid: int) -> str | None:
+    """Returns a process's name as a person would say it: ``python3 train.py``."""
+    try:
+        words = read_proc(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return short_name(words)
+
+
+def short_name(words: Sequence[str]) -> str | None:
+    """Returns the name of a process with this command line; None for an empty one."""
+    program = PurePath(words[0]).name
+    if not program:
+        return None
+    script = _script(words[1:]) if program.startswith(_INTERPRETERS) else None
+    return f"{program} {script}"[:_LONGEST_NAME] if script else program[:_LONGEST_NAME]
+
+
+def _script(arguments: Sequence[str]) -> str | None:
+    """Returns the script or module that an interpreter runs; what follows `-c` is not shown."""
+    for position, argument in enumerate(arguments):
+        if position and arguments[position - 1] in ("-W", "-X"):
+            continue  # the value of an option
+        if argument == "-m":
+            return " ".join(arguments[position : position + 2])
+        if argument == "-c":
+            return argument
+        if argument and not argument.startswith("-"):
+            return PurePath(argument).name
+    return None

@@ -1,0 +1,193 @@
+"""What differs between runs beside their figures, and which figures that changes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, TypeAlias
+
+from otel_quant.recordings.comparison.figures import FIGURES, Kind
+from otel_quant.recordings.comparison.runs import ComparedRun
+from otel_quant.schema import semconv
+from otel_quant.schema.records import AttributeValue
+
+Value: TypeAlias = str | int | float | bool
+
+_ALL: Final = frozenset(figure.kind for figure in FIGURES)
+_NOTHING: Final[frozenset[Kind]] = frozenset()
+_TIME: Final[frozenset[Kind]] = frozenset({"time"})
+_TIME_MEMORY: Final[frozenset[Kind]] = frozenset({"time", "memory"})
+_TIME_MEMORY_GPU: Final[frozenset[Kind]] = frozenset({"time", "memory", "gpu"})
+
+_NEARLY: Final = 0.01
+"""Two machines of one kind have a memory that differs by some pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that is known of a run."""
+
+    name: str  # What it is
+    attributes: tuple[str, ...]  # Names of the attributes that say so: of the run, and of its steps
+    changes: frozenset[Kind] = _NOTHING  # Kinds of figures that are not compared where it differs
+    unit: str = ""  # Unit of a number: ``By`` or nothing
+
+
+FACTS: Final[tuple[Fact, ...]] = (
+    Fact("command", (semconv.PROCESS_COMMAND_LINE,)),
+    Fact("library", (semconv.LIBRARY_NAME,)),
+    Fact("calibration method", (semconv.CALIBRATION_METHOD,)),
+    Fact("calibration samples", (semconv.CALIBRATION_SAMPLE_COUNT,)),
+    Fact("configuration", (semconv.CONFIG_NAME,)),
+    Fact("format", (semconv.FORMAT,)),
+    Fact("weight type", (semconv.WEIGHT_TYPE,)),
+    Fact("activation type", (semconv.ACTIVATION_TYPE,)),
+    Fact("per channel", (semconv.PER_CHANNEL,)),
+    Fact("bits", (semconv.BITS,)),
+    Fact("block size", (semconv.BLOCK_SIZE,)),
+    Fact("algorithms", (semconv.ALGORITHMS,)),
+    Fact("layers", (semconv.LAYER_COUNT,)),
+    Fact("model read", (semconv.INPUT_PATH,)),
+    Fact("model written", (semconv.OUTPUT_PATH,)),
+    Fact("SHA-256 of the float model", ("quant.model.float.sha256",)),
+    Fact("SHA-256 of the quantized model", ("quant.model.quantized.sha256",)),
+    Fact("processes of the launcher", (semconv.RUN_WORLD_SIZE,), _TIME_MEMORY_GPU),
+    Fact("machine", (semconv.HOST_NAME,)),
+    Fact("system", (semconv.OS_DESCRIPTION,), _TIME),
+    Fact("CPU", (semconv.CPU_MODEL,), _TIME),
+    Fact("CPUs", (semconv.CPU_COUNT,), _TIME_MEMORY),
+    Fact("limit of CPUs", (semconv.CPU_LIMIT,), _TIME_MEMORY),
+    Fact("limit of memory", (semconv.MEMORY_LIMIT,), _TIME_MEMORY, "By"),
+    Fact("limit of addresses", (semconv.ADDRESS_SPACE_LIMIT,), _TIME_MEMORY, "By"),
+    Fact("limit of file sizes", (semconv.FILE_SIZE_LIMIT,), _NOTHING, "By"),
+    Fact("GPUs", (semconv.GPU_NAMES,), _TIME_MEMORY_GPU),
+    Fact("GPU drivers", (semconv.GPU_DRIVERS,), _TIME_MEMORY_GPU),
+    Fact("Python", (semconv.PYTHON_VERSION,), _TIME_MEMORY),
+    Fact("otel-quant", (semconv.OTEL_QUANT_VERSION,), _TIME_MEMORY),
+    Fact("commit", (semconv.VCS_REVISION,)),
+    Fact("branch", (semconv.VCS_REF,)),
+    Fact("uncommitted changes", (semconv.VCS_DIRTY,)),
+)  # fmt: skip
+"""What may differ, in the order in which it is shown. RSS depends on the number of threads, which
+follows the processors; the processor's model and the system change how fast it is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactDifference:
+    """A fact in which sides differ."""
+
+    name: str  # What it is
+    # For each side the values of its runs, each once; empty for one that is not known
+    values: tuple[tuple[Value, ...], ...]
+    changes: frozenset[Kind]  # Kinds of figures that are not compared for it
+    unit: str = ""  # Unit of the values
+
+    def is_unlike(self, at: int) -> bool:
+        """Whether a side is known to differ from the base."""
+        base, new = self.values[0], self.values[at]
+        return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
+
+
+def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDifference]:
+    """Returns in what the runs of two or more sides differ.
+
+    A fact that is not known of a side is shown and changes nothing: the side may be alike.
+    """
+    facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
+        (Fact("script", (), _ALL), _script)
+    ]
+    facts += [(fact, _reader(fact)) for fact in FACTS]
+    libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
+    facts += [(Fact(name, (), _TIME_MEMORY_GPU), _version_of(name)) for name in libraries]
+    found = []
+    for fact, value_of in facts:
+        values = tuple(_distinct(map(value_of, side)) for side in sides)
+        known = [value for side in values for value in side]
+        if not all(_is_alike(value, known[0]) for value in known):
+            found.append(FactDifference(fact.name, values, fact.changes, fact.unit))
+        elif known and not all(values):
+            found.append(FactDifference(fact.name, values, _NOTHING, fact.unit))
+    return found
+
+
+def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun]) -> bool:
+    """Whether two sides have steps, and none of them in common."""
+    first, second = ({path for run in side for path in run.steps} for side in (base, new))
+    return bool(first) and bool(second) and first.isdisjoint(second)
+
+
+def _reader(fact: Fact) -> Callable[[ComparedRun], Value | None]:
+    return lambda run: _value(run, fact.attributes)
+
+
+def _version_of(library: str) -> Callable[[ComparedRun], Value | None]:
+    return lambda run: _libraries(run).get(library)
+
+
+def _value(run: ComparedRun, names: Iterable[str]) -> Value | None:
+    """Returns the values of attributes, wherever a recording has them, each once."""
+    recording = run.recording
+    sources: list[Mapping[str, AttributeValue]] = [
+        recording.origin,
+        *(each.attributes for each in recording.runs),
+        *(step.step.attributes for step in run.steps.values()),
+    ]
+    found = dict.fromkeys(
+        value if isinstance(value, str | int | float) else ", ".join(map(str, value))
+        for source in sources
+        for name in names
+        if (value := source.get(name)) is not None
+    )
+    if len(found) > 1:
+        return ", ".join(map(str, found))
+    return next(iter(found), None)
+
+
+def _script(run: ComparedRun) -> str | None:
+    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    return script_of(command) if isinstance(command, str) and command else None
+
+
+def script_of(command: str) -> str | None:
+    """Returns which program a command line runs."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # it has been cut
+        words = command.split()
+    for word in words:
+        if word.endswith((".py", ".sh", ".ipynb")):
+            return str(PurePath(word))
+    for option in ("-m", "-c"):
+        if option in words[1:-1]:
+            return f"{option} {words[words.index(option) + 1]}"
+    known = [word for word in words if word != "<path>"]
+    return PurePath(known[0]).name if len(known) == len(words) and known else None
+
+
+def _libraries(run: ComparedRun) -> Mapping[str, str]:
+    listed = run.recording.origin.get(semconv.LIBRARIES)
+    names = [listed] if isinstance(listed, str) else listed if isinstance(listed, tuple) else []
+    pairs = (str(each).rpartition(" ") for each in names)
+    return {name: version for name, _, version in pairs if name}
+
+
+def _distinct(values: Iterable[Value | None]) -> tuple[Value, ...]:
+    found: dict[Value, None] = {}
+    for value in values:
+        if value is not None and not any(_is_alike(value, other) for other in found):
+            found[value] = None
+    return tuple(found)
+
+
+def _are_among(values: Iterable[Value], others: Sequence[Value]) -> bool:
+    return all(any(_is_alike(value, other) for other in others) for value in values)
+
+
+def _is_alike(first: Value, second: Value) -> bool:
+    if isinstance(first, int) and isinstance(second, int) and first > 1 << 20:
+        return abs(first - second) <= _NEARLY * first
+    if isinstance(first, str) and isinstance(second, str) and "/" in (first[:1], second[:1]):
+        return PurePath(first).name == PurePath(second).name  # folders differ between checkouts
+    return first == second

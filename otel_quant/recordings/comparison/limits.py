@@ -1,0 +1,106 @@
+"""Limits of a gate: how much worse a figure may be, and what it may be at most."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from otel_quant.recordings.comparison.figures import BY_NAME, GPU_ALLOCATED, GPU_PEAK, Figure
+
+BINARY: Final = "iB"
+"""End of the units of which one is 1,024 of the next smaller."""
+
+_KIB: Final = 1 << 10
+
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "By": {
+        "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+        "KiB": _KIB, "MiB": _KIB**2, "GiB": _KIB**3, "TiB": _KIB**4,
+    },
+    "s": {"ms": 1e-3, "s": 1, "min": 60, "h": 3600},
+    "1": {"": 1, "%": 0.01},
+}  # fmt: skip
+"""What an amount of a figure may be written in, by the figure's unit."""
+
+_COUNTED: Final[Mapping[str, float]] = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+"""Likewise, of figures that count something."""
+
+_EXPRESSION: Final = re.compile(
+    r"\s*(?:(?P<step>.*\S)\s*:)?\s*(?P<figure>[\w.]+)\s*(?P<sign><=|>=|=)\s*(?P<amount>.*\S)\s*"
+)
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
+
+_GATED_BY: Final[Mapping[str, str]] = {GPU_PEAK: GPU_ALLOCATED}
+"""What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
+
+FORM: Final = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
+
+
+class LimitError(ValueError):
+    """A text is no limit; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit."""
+
+    text: str  # As it was written
+    # Name of the steps that it is for, or their path with ``>``; ``total`` for the whole, None
+    # for the whole and every step
+    step: str | None
+    figure: Figure  # The figure
+    sign: str  # ``=`` for how much worse it may become, ``<=`` and ``>=`` for a budget
+    amount: float  # How much: in the figure's unit, or as a share of the base
+    is_share: bool = False  # Whether it is a share of the base
+
+    @property
+    def is_budget(self) -> bool:
+        """Whether it limits the figure itself, whatever the base has."""
+        return self.sign != "="
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is a size in a binary unit, such as GiB."""
+        return self.text.rstrip().endswith(BINARY)
+
+
+def parse(text: str) -> Limit:
+    """Returns the limit that a text says."""
+    found = _EXPRESSION.fullmatch(text)
+    if found is None:
+        raise LimitError(f"{text!r} is no limit; expected {FORM}")
+    figure = _figure(text, found["figure"])
+    amount, unit = _amount(text, found["amount"])
+    is_share = found["sign"] == "=" and unit == "%"
+    units = {"%": 0.01} if is_share else UNITS.get(figure.unit, _COUNTED)
+    if unit not in units:
+        allowed = [each or "no unit" for each in units if each != "%"]
+        if found["sign"] == "=":
+            allowed.insert(0, "%")
+        raise LimitError(
+            f"{text!r}: {figure.name} cannot be given in {unit or 'a number without a unit'}; "
+            f"expected {', '.join(allowed)}"
+        )
+    return Limit(text, found["step"], figure, found["sign"], amount * units[unit], is_share)
+
+
+def _figure(text: str, name: str) -> Figure:
+    figure = BY_NAME.get(_GATED_BY.get(name, name))
+    if figure is not None:
+        return figure
+    near = difflib.get_close_matches(name, BY_NAME, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise LimitError(f"{text!r}: {name} is no figure; {meant}expected one of {', '.join(BY_NAME)}")
+
+
+def _amount(text: str, amount: str) -> tuple[float, str]:
+    found = _AMOUNT.fullmatch(amount)
+    if found is None:
+        raise LimitError(
+            f"{text!r}: {amount!r} is no amount; expected a number and its unit, such as 10%, "
+            "500MiB or 90 s"
+        )
+    return float(found[1]), found[2]

@@ -1,0 +1,78 @@
+"""Spans, log records and metrics of models at work, given to the exporters that are configured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import NonRecordingSpan
+
+from otel_quant.export.otel.inference import RunContext, names_of, report
+from otel_quant.export.otel.providers import Providers
+from otel_quant.export.otel.run_name import made_name
+from otel_quant.inference.measurement import Measurement
+from otel_quant.recordings.reader import read
+from otel_quant.recordings.sending.endpoint import configured_endpoint, send
+from otel_quant.recordings.sending.identifiers import Identifiers
+from otel_quant.recordings.sending.records import Kept
+from otel_quant.schema import semconv
+from otel_quant.schema.settings import Settings
+
+_SERVICE: Final = "otel-quant"
+_HEADERS: Final = ("traceparent", "tracestate", "baggage")
+
+
+def send_signals(measurement: Measurement, recording: Path | None, settings: Settings) -> None:
+    """Sends all three signals."""
+    endpoint = configured_endpoint()
+    resource = getattr(trace.get_tracer_provider(), "resource", None) or Resource.create()
+    if str(resource.attributes.get("service.name")).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": _SERVICE}))
+    belongs = _belonging(measurement, recording, settings, str(resource.attributes["service.name"]))
+
+    spans: list[Any] = []
+    records: list[Any] = []
+    kept_spans: Any = Kept(spans)
+    kept_records: Any = Kept(records)
+    points = InMemoryMetricReader()
+    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
+    loggers = LoggerProvider(resource, shutdown_on_exit=False)
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
+    meters = MeterProvider([points], resource, shutdown_on_exit=False)
+    report(measurement, belongs, Providers(tracers, meters, loggers))
+    with suppress_instrumentation():  # no spans for the requests
+        if spans:  # none of a trace that is sampled out
+            send(endpoint.spans, spans)
+        send(endpoint.records, records)
+        send(endpoint.points, points.get_metrics_data())
+
+
+def _belonging(
+    measurement: Measurement, recording: Path | None, settings: Settings, service: str
+) -> RunContext:
+    carrier = {name: os.environ.get(name.upper(), "") for name in _HEADERS}
+    context = propagate.extract({name: text for name, text in carrier.items() if text}, Context())
+    name = settings.run_name
+    recorded = None if recording is None else read(recording, in_brief=True)
+    if recorded is not None and recorded.runs:
+        run = recorded.runs[0]
+        name = name or str(run.attributes.get(semconv.RUN_NAME, ""))
+        if not trace.get_current_span(context).get_span_context().is_valid:
+            above = NonRecordingSpan(Identifiers(recorded).of_run(run))
+            context = trace.set_span_in_context(above, context)
+    if not name:
+        first = names_of(measurement, paths=settings.paths)[0] if settings.paths else None
+        name = made_name(first, measurement.began_ns, service)
+    return RunContext(context, name, settings.paths)

@@ -1,0 +1,341 @@
+"""Measurements: immutable records that probes make and sinks receive.
+
+``None`` (or an empty tuple) means that a figure could not be measured. It is never replaced by
+0, because a chart would show that as a measured value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
+
+PeakSource = Literal["kernel", "sampled"]
+Phase = Literal["start", "end", "point"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Resident memory of the process tree at one instant."""
+
+    rss: int  # RSS of this process, in bytes
+    # RSS of this process and all its descendants, in bytes; shared pages count once for each
+    # process that maps them, as in Quark's `cpu_memory_mb`
+    tree_rss: int
+    # Highest RSS of this process since it began or since the mark was reset (``VmHWM``), in
+    # bytes; None where the system has no such mark
+    high_water: int | None = None
+    # One (pid, rss, high_water) for each live descendant, in bytes
+    children: tuple[tuple[int, int, int | None], ...] = ()
+    # Highest RSS of any descendant that has exited and been waited for (``ru_maxrss`` of
+    # ``RUSAGE_CHILDREN``), in bytes; None unless it is above every other mark that was read since
+    # the run began
+    reaped_high_water: int | None = None
+    # Page faults of all descendants that have been waited for, if there is no descendant now;
+    # None if there is one, or if one could end unnoticed. If two successive readings have the
+    # same number, no descendant lived between them.
+    reaped_faults: int | None = None
+    # It was taken between two checkpoints and has only the memory in use
+    is_brief: bool = False
+
+    def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
+        """Returns the same memory with the marks of this process and of some others reset."""
+        return MemoryReading(
+            rss=self.rss,
+            tree_rss=self.tree_rss,
+            high_water=self.rss,
+            children=tuple(
+                (pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children
+            ),
+            reaped_high_water=self.reaped_high_water,
+            reaped_faults=self.reaped_faults,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReading:
+    """Cumulative I/O of the process tree, including exited descendants, in bytes."""
+
+    read: int  # Fetched from storage
+    write: int  # Sent to storage
+    read_chars: int | None = None  # Read through system calls, including page-cache hits
+    write_chars: int | None = None  # Written through system calls
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """Cumulative CPU time of the process tree, including exited descendants."""
+
+    user: float  # Seconds in user mode
+    system: float  # Seconds in the kernel
+    major_faults: int | None = None  # Page faults that waited for storage
+    # Seconds for which the main thread of the process, not of its descendants, was ready to run
+    # and waited for a processor; None where the system does not tell
+    wait: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuActivity:
+    """What one visible GPU does, at most a second ago. None for what it does not tell."""
+
+    # Share of the last moments in which it computed, 0 to 1; the driver says how long those are
+    utilization: float | None = None
+    power: float | None = None  # Electric power, in watts
+    temperature: float | None = None  # Of the chip, in degrees Celsius
+    clock: int | None = None  # Clock of the processors, in hertz
+    memory_clock: int | None = None  # Clock of the memory, in hertz
+    # What makes it slower than it could be, such as heat; None if not known
+    slowed_by: tuple[str, ...] | None = None
+    # Errors of its memory that could not be corrected, since the driver was loaded
+    memory_errors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """Memory of one visible GPU at one instant, in bytes, and what it does."""
+
+    index: int  # Position among the devices that this process can see, from 0
+    id: str  # Stable identifier: UUID (NVIDIA, MIG) or PCI address (AMD)
+    name: str | None  # Product name; None if the driver does not report it
+    used: int  # In use on the device, by all processes
+    limit: int | None = None  # Size of the device's memory
+    # In use by this process tree; None if the driver does not report it
+    process_used: int | None = None
+    torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
+    torch_reserved: int | None = None  # Reserved by torch's caching allocator
+    activity: GpuActivity | None = None  # What it does; None if it does not tell
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The resources in use at one instant."""
+
+    time_ns: int  # Wall clock, nanoseconds since the epoch; for timestamps
+    clock_ns: int  # Monotonic clock, nanoseconds; for durations
+    # The record of each probe, by name of the resource; a resource that could not be measured is
+    # not in it
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    # Position among the readings of memory in this process. Threads that read at the same time
+    # may finish in another order.
+    order: int = 0
+
+    @property
+    def memory(self) -> MemoryReading | None:
+        """Process memory."""
+        memory: MemoryReading | None = self.resources.get("memory")
+        return memory
+
+    @property
+    def gpus(self) -> tuple[GpuReading, ...]:
+        """One reading for each visible GPU, in order of index."""
+        gpus: tuple[GpuReading, ...] = self.resources.get("gpu", ())
+        return gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the process."""
+
+    # The cgroup's limit or physical memory, whichever is smaller, in bytes
+    memory: int | None = None
+    memory_source: Literal["cgroup", "physical"] | None = None  # Which of the two it is
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """A step, as known when it opens."""
+
+    index: int  # Position in the run, from 0, in order of opening
+    label: str  # Name of the step: its kind, or the user's message
+    kind: str  # The ``ProfileStep`` constant
+    parent: int | None = None  # Index of the enclosing step, None at the top
+    library: str | None = None  # Distribution that the code belongs to
+    library_version: str | None = None  # Its version
+    function: str | None = None  # Qualified name of the function that is the step
+    thread: int = 0  # Identifier of the thread that opened it
+    # Whether otel-quant reports the step and the library's own profiler does not
+    filled_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Highest figures of a step or a run."""
+
+    # By name of the figure: ``memory``, ``gpu.memory``, ``cache.disk``
+    figures: Mapping[str, int | float] = field(default_factory=dict)
+    # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
+    # high-water mark of a process without children, and it rose), else ``sampled``: the highest
+    # that was seen. Only memory has one.
+    sources: Mapping[str, PeakSource] = field(default_factory=dict)
+    # By name of the resource, index of the device and name of the figure
+    devices: Mapping[str, Mapping[int, Mapping[str, int | float]]] = field(default_factory=dict)
+    process_memory: int | None = None  # RSS of the main process alone, in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One reading at a step's boundary."""
+
+    sequence: int  # Position in the order in which checkpoints reach the sinks, from 0
+    name: str  # Its name: ``Start``, ``Calibration Start``, ..
+    phase: Phase  # Start or end of a step or of the run; ``point`` for any other checkpoint
+    reading: Reading  # The reading that was taken
+    baseline: Reading  # The run's first reading; cumulative figures are relative to it
+    step: StepInfo | None = None  # The step that it belongs to; None for the run
+    # Values of the program's own metrics, by name
+    custom: Mapping[str, object] = field(default_factory=dict)
+    error: str | None = None  # Class name of the exception that ended the step
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run's first checkpoint."""
+        return (self.reading.clock_ns - self.baseline.clock_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A finished step."""
+
+    info: StepInfo  # Its description
+    start: Reading  # Reading at its start
+    end: Reading  # Reading at its end
+    peaks: Peaks  # Highest figures between the two
+    # Attributes of its span, by name
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    samples: int | None = None  # Calibration samples consumed; None if none were counted
+    items: int | None = None  # Items in these samples; None if one of them did not tell
+    # Last values of custom metrics, by name
+    custom: Mapping[str, object] = field(default_factory=dict)
+    error: BaseException | None = None  # The exception that ended it; None for no error
+
+    @property
+    def duration(self) -> float:
+        """Seconds from start to end."""
+        return (self.end.clock_ns - self.start.clock_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthForecast:
+    """Memory that grows with the samples of a step."""
+
+    # ``memory`` of the process tree, or ``gpu``: all that is in use on one GPU
+    resource: Literal["memory", "gpu"]
+    at_end: int  # Estimate of what is in use after the last sample, in bytes
+    per_sample: int  # Growth with each sample, in bytes
+    limit: int  # What there is, in bytes
+    device: str | None = None  # Identifier of the GPU; None for memory
+    # Whether ``at_end`` is above the limit and enough has been seen to say so
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Where an open step will be at its end. All of it is estimated."""
+
+    time_left: float | None = None  # Seconds until the last sample; None before that can be told
+    # Memory that grows with the samples; empty for level memory
+    growths: tuple[GrowthForecast, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """A step that is open."""
+
+    info: StepInfo  # Its description
+    samples: int | None = None  # Calibration samples consumed so far; None if none were counted
+    expected_samples: int | None = None  # How many it will consume; None if that is not known
+    forecast: Forecast | None = None  # Where it will be after them; None without an expected number
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """What a run does and uses at a moment between two checkpoints."""
+
+    # The newest reading. It has only the resources that are read between checkpoints.
+    reading: Reading
+    baseline: Reading  # The run's first reading
+    peaks: Peaks  # Highest figures of the run so far
+    steps: tuple[StepProgress, ...]  # The open steps, in the order in which they opened
+
+
+@dataclass(frozen=True, slots=True)
+class CostedModel:
+    """The static cost of one ONNX model."""
+
+    # ``float`` for the model that a quantization read, ``quantized`` for the one that it wrote
+    role: Literal["float", "quantized"]
+    path: str | None  # Its file; None for a model in memory, or if paths are switched off
+    start_ns: int  # Wall clock when costing began
+    end_ns: int  # Wall clock when it ended
+    # Totals, by the last part of their attributes' names; empty if it could not be costed
+    figures: Mapping[str, AttributeValue]
+    heaviest: tuple[Mapping[str, str | int], ...] = ()  # The nodes with the most MACs
+    error: str | None = None  # Why it could not be costed
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What made a run: where and with what it was started."""
+
+    command: str  # The command line, on one line and without passwords or tokens; empty if unknown
+    host: str  # Name of the machine
+    system: str  # Operating system, its release and the architecture: ``Linux 6.1.0 x86_64``
+    python: str  # Version of Python
+    # Libraries that are loaded, each with its version: ``onnxruntime 1.20.1``
+    libraries: tuple[str, ...] = ()
+    cpu_model: str | None = None  # Name of the processor
+    cpu_count: int | None = None  # Processors of the machine
+    # Processors that the process may use: the fewer of those that it is bound to and the quota of
+    # the control group
+    cpu_limit: float | None = None
+    # Limit of the process's addresses (``RLIMIT_AS``), in bytes
+    address_space_limit: int | None = None
+    file_size_limit: int | None = None  # Limit of the size of a file (``RLIMIT_FSIZE``), in bytes
+    gpu_drivers: tuple[str, ...] = ()  # Each GPU driver with its version: ``nvidia 550.54.15``
+    revision: str | None = None  # Commit of the git repository that the current folder is in
+    ref: str | None = None  # Its branch
+    # What the CI system says, by the names of :mod:`otel_quant.capture.recorder.origin`
+    ci: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run, as known when it begins."""
+
+    id: str  # Identifier, 16 hexadecimal digits
+    pid: int  # Process
+    name: str = ""  # Name for people, the same in the processes of one run; empty before it begins
+    model: str | None = None  # Name of the float model, where the step that begins the run has one
+    method: str | None = None  # Calibration method, where that step has one
+    config: str | None = None  # Name of the configuration, where that step has one
+    # When the launcher that gave the rank was started, in nanoseconds since the epoch; None
+    # without a rank
+    launched_ns: int | None = None
+    limits: Limits = field(default_factory=Limits)  # Limits of the process
+    rank: int | None = None  # Rank given by a launcher such as torchrun
+    world_size: int | None = None  # Number of processes that the launcher started
+    # W3C trace context to continue, as header name and value
+    parent_carrier: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin | None = None  # What made it; None if it was not collected
+    paths: bool = True  # Whether paths of files, and texts that may name one, may leave the process
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A finished run."""
+
+    info: RunInfo  # Its description
+    start: Reading  # Its first reading
+    end: Reading  # Its last reading
+    peaks: Peaks  # Highest figures between the two
+    steps: int  # Number of steps that finished
+    failed_steps: int  # Number of steps that ended with an exception
+    # Values of the program's own metrics, by name: those of the whole run, and the last value of
+    # each checkpoint metric
+    custom: Mapping[str, object] = field(default_factory=dict)
+    error: str | None = None  # Class name of the exception that ended the run; None for no error
+    # Highest figures of the whole run. In a worker, the other fields cover only the time since
+    # the last report.
+    run_peaks: Peaks = field(default_factory=Peaks)

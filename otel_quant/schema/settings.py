@@ -1,0 +1,148 @@
+"""The settings of a run: each with its environment variable, its default and its words, once.
+
+From a field follow what :mod:`otel_quant.base.environment` reads, the documentation, and the option of
+``opentelemetry-instrument``. OpenTelemetry's SDK reads its own variables
+(`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, ...); they work as documented there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+Kind: TypeAlias = Literal[
+    "text",
+    "names",
+    "flag",
+    "milliseconds",
+    "presence",
+    "exporter",
+    "quark's switch",
+    "sdk's switch",
+]
+"""How the text of a variable is read."""
+
+# The names that other modules need: to set a variable, or to say which one is meant.
+QUARK_PROFILING: Final = "QUARK_PROFILING"
+OTEL_QUANT_ARGUMENTS: Final = "OTEL_QUANT_ARGUMENTS"
+OTEL_QUANT_LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
+OTEL_QUANT_LIBRARIES: Final = "OTEL_QUANT_LIBRARIES"
+OTEL_QUANT_OTLP_FILES: Final = "OTEL_QUANT_OTLP_FILES"
+OTEL_QUANT_RECORD: Final = "OTEL_QUANT_RECORD"
+OTEL_QUANT_SAMPLE_INTERVAL: Final = "OTEL_QUANT_SAMPLE_INTERVAL"
+OTEL_TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+
+EXPORTER: Final = "quark_yaml"
+"""The exporter of traces that requests the local profile."""
+
+_OTHER_EXPORTERS: Final = frozenset({"", "otlp", "console", "none"})
+"""The usual ones: for these, no similar name is searched."""
+
+_OUR_PREFIX: Final = "OTEL_Q"
+"""Shorter than ``OTEL_QUANT_``, for misspelt names; no variable of OpenTelemetry begins with it."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting besides its value."""
+
+    variable: str  # Name of its environment variable
+    kind: Kind
+    words: str  # Its effect, for the documentation
+    field: str = ""  # Name in :class:`Settings`
+    default: Any = None  # Value if the variable is unset
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a user would write it; empty for unset."""
+        match self.kind:
+            case "flag" | "sdk's switch":
+                return str(self.default).lower()
+            case "milliseconds":
+                return f"{1000 * self.default:g}"
+            case "quark's switch":
+                return "0"
+            case "exporter":
+                return "otlp"
+        return ""
+
+    @property
+    def is_option(self) -> bool:
+        """Whether ``opentelemetry-instrument`` has an option for it."""
+        return self.variable.startswith("OTEL_QUANT_") and self.kind != "presence"
+
+
+def _setting(variable: str, default: _T, kind: Kind, words: str) -> _T:
+    about = Setting(variable, kind, words)
+    return dataclasses.field(default=default, metadata={"setting": about})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a run. Times are in seconds, whatever a variable has."""
+
+    profile_path: str | None = _setting("OTEL_QUANT_PROFILE", None, "text", "Path of the local profile (`quark_profile.yaml`); missing folders are created. Setting it requests the file; where no endpoint and no exporter is configured (`OTEL_EXPORTER_OTLP_...`, `OTEL_TRACES_EXPORTER` and its like, `OTEL_CONFIG_FILE`), the file is all: nothing is sent. An existing file is kept as `quark_profile.1.yaml`, one that was kept before moves up to `.2`, and so on. The name gets the process id in a child process, and `.otel` if Quark's own profiler writes to the path.")  # fmt: skip
+    quark_profiling: bool = _setting(QUARK_PROFILING, False, "quark's switch", "`1` requests the local profile, as it does in Quark's own profiler.")  # fmt: skip
+    yaml_exporter: bool = _setting(OTEL_TRACES_EXPORTER, False, "exporter", "`quark_yaml` in this list requests the local profile, alone or with `otlp`. Alone, nothing is sent unless an endpoint or an exporter of metrics or log records is configured.")  # fmt: skip
+    sdk_disabled: bool = _setting("OTEL_SDK_DISABLED", False, "sdk's switch", "`true` switches the SDK off. Nothing is measured then, unless the local profile or a recording is requested.")  # fmt: skip
+    yaml_strict: bool = _setting("OTEL_QUANT_YAML_STRICT", False, "flag", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps).")  # fmt: skip
+    run_name: str = _setting("OTEL_QUANT_RUN_NAME", "", "text", "Name of the run in dashboards, on spans, log records and metrics. Unset, it is made of service, model and start time: `quantize resnet50 2026-11-22T09:30:00.123Z`. The model is that of the step that begins the run, and not in the name where that step has none or `OTEL_QUANT_PATHS` is off. Child processes and the ranks that one launcher starts on a host have the name of their run; set it for ranks on several hosts. Processes with the same name are shown as one run. It may have any characters; line breaks become spaces and backticks apostrophes, which queries cannot hold.")  # fmt: skip
+    sample_interval: float = _setting(OTEL_QUANT_SAMPLE_INTERVAL, 0.05, "milliseconds", "Milliseconds between two samples; `0` switches the sampler off: peaks are then those of the kernel and of the checkpoints, and the last reading of a run that is killed is that of its last checkpoint. The sampler slows down by itself to use about 0.5 % of a core, to two samples a second at least.")  # fmt: skip
+    exact_peaks: bool = _setting("OTEL_QUANT_EXACT_PEAKS", False, "flag", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected.")  # fmt: skip
+    gpu: bool = _setting("OTEL_QUANT_GPU", True, "flag", "`false` switches the reading of GPUs off.")  # fmt: skip
+    paths: bool = _setting("OTEL_QUANT_PATHS", True, "flag", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and of our log lines what an exception says; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record).")  # fmt: skip
+    cost: bool = _setting("OTEL_QUANT_COST", True, "flag", "`false` switches the static cost of ONNX models off.")  # fmt: skip
+    cost_timeout: float = _setting("OTEL_QUANT_COST_TIMEOUT", 10.0, "milliseconds", "Milliseconds that the static cost of one model may take.")  # fmt: skip
+    exit_timeout: float = _setting("OTEL_QUANT_EXIT_TIMEOUT", 5.0, "milliseconds", "Milliseconds for which undelivered telemetry may delay the program's exit; Ctrl-C ends the wait.")  # fmt: skip
+    libraries: frozenset[str] | None = _setting(OTEL_QUANT_LIBRARIES, None, "names", "Comma-separated libraries to instrument (`quark`, `onnxruntime`, ...); unset means all.")  # fmt: skip
+    otlp_files: bool = _setting(OTEL_QUANT_OTLP_FILES, False, "flag", "`true` adds traces, metrics and log records in files of OpenTelemetry's own JSON-lines exporter to the recording of `otel-quant run`, which sets it for `--otlp-files`.")  # fmt: skip
+    record: str | None = _setting(OTEL_QUANT_RECORD, None, "text", "Folder of the [recording](recording.md); missing folders are created. Setting it requests one, with the local profile in it unless that has a path. Processes that run at the same time share it; one that is there from an earlier run is kept, and the new one gets a number. `otel-quant run` sets it.")  # fmt: skip
+    arguments: bool = _setting(OTEL_QUANT_ARGUMENTS, True, "flag", "`false` keeps the arguments of the command line out of the telemetry, the local file and the recording; the program's name stays.")  # fmt: skip
+    hashes: bool = _setting("OTEL_QUANT_HASH", False, "flag", "`true` adds the SHA-256 of the files of ONNX models to their static cost. A gigabyte takes about a second.")  # fmt: skip
+    launched: bool = _setting(OTEL_QUANT_LAUNCHER_PID, False, "presence", "Process id of `otel-quant run`, which sets it: the launcher takes the curve of the recording.")  # fmt: skip
+
+    @property
+    def profile_wanted(self) -> bool:
+        """Whether the local profile is requested."""
+        return self.profile_path is not None or self.quark_profiling or self.yaml_exporter
+
+
+SETTINGS: Final[tuple[Setting, ...]] = tuple(
+    dataclasses.replace(field.metadata["setting"], field=field.name, default=field.default)
+    for field in dataclasses.fields(Settings)
+)
+"""Every setting, in the order of the documentation."""
+
+_OUR_NAMES: Final = tuple(
+    each.variable for each in SETTINGS if each.variable.startswith(_OUR_PREFIX)
+)
+
+
+def misspelt_names(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yields a line for each variable whose name is nearly one of ours."""
+    for name in environ:
+        if name.upper().startswith(_OUR_PREFIX) and name not in _OUR_NAMES:
+            near = _nearest(name.upper(), _OUR_NAMES, 0.8)
+            meant = f"did you mean {near}?" if near else f"expected one of {', '.join(_OUR_NAMES)}"
+            yield f"environment variable {name} is unknown and has no effect; {meant}"
+
+
+def misspelt_exporters(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yields a line for each exporter of traces whose name is nearly that of the local profile."""
+    for entry in environ.get(OTEL_TRACES_EXPORTER, "").split(","):
+        name = entry.strip()
+        if name not in (EXPORTER, *_OTHER_EXPORTERS) and _nearest(name.lower(), (EXPORTER,), 0.6):
+            yield (
+                f"environment variable {OTEL_TRACES_EXPORTER} names {name!r}, which is no exporter; "
+                f"did you mean {EXPORTER!r}?"
+            )
+
+
+def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
+    import difflib  # rarely needed, and this module is loaded in every instrumented program
+
+    return next(iter(difflib.get_close_matches(text, known, 1, similarity)), None)

@@ -1,0 +1,117 @@
+"""Figures as texts, with their units and as many digits as they deserve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Final
+
+MB: Final = 10**6
+GB: Final = 10**9
+
+WITHIN: Final = " > "
+"""Between the name of a step and that of one within it."""
+
+_SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_BINARY_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_IS_BINARY: Final = ContextVar("_IS_BINARY", default=False)
+_COUNTS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
+_DIGITS: Final = 3
+
+
+@contextmanager
+def binary_sizes(is_binary: bool) -> Iterator[None]:
+    """Makes sizes within it binary (``16.0 GiB``): what was asked in GiB is answered in GiB."""
+    token = _IS_BINARY.set(is_binary or _IS_BINARY.get())
+    try:
+        yield
+    finally:
+        _IS_BINARY.reset(token)
+
+
+def size(number: float) -> str:
+    """Returns bytes with a unit and three digits: ``7.53 GB``.
+
+    The unit is decimal, except within :func:`binary_sizes`.
+    """
+    names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
+    position, left = 0, abs(float(number))
+    while left >= 999.5 and position < len(names) - 1:
+        left, position = left / base, position + 1
+    digits = 0 if position == 0 or left >= 99.95 else 1 if left >= 9.995 else 2
+    return f"{'-' if number < 0 else ''}{left:.{digits}f} {names[position]}"
+
+
+def size_unit(largest: float) -> tuple[str, float, int]:
+    """Returns the unit in which all of some sizes are shown: its name, its bytes, digits."""
+    names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
+    if largest >= 10 * base**3:
+        return names[3], base**3, 2
+    power = 2 if largest >= base**2 else 1 if largest >= base else 0
+    return names[power], base**power, 1 if power else 0
+
+
+def count_text(value: float) -> str:
+    """Returns a number of things: ``25.6 M``."""
+    for unit, name in _COUNTS:
+        if abs(value) >= unit:
+            return f"{digits_text(value / unit)} {name}"
+    return f"{value:,.0f}"
+
+
+def digits_text(value: float) -> str:
+    """Returns a number with three digits, or all of those before the point: ``7.52``, ``1,024``."""
+    whole = len(str(int(abs(value))))
+    return f"{value:,.{max(0, _DIGITS - whole)}f}"
+
+
+def share_text(share: float) -> str:
+    """Returns a share: ``93.8 %``, ``0.41 %``."""
+    percent = 100 * share
+    return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.1f} %"
+
+
+def duration_text(seconds: float) -> str:
+    """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{digits_text(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
+    "By": size,
+    "s": duration_text,
+    "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
+    "1": share_text,
+}
+"""What says a figure, by its UCUM unit."""
+
+
+def clock_text(seconds: float) -> str:
+    """Returns a time since the beginning, as the axis of a chart has it: ``1:02:03``, ``2:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def moment_text(seconds: float, to: str = "seconds") -> str:
+    """Returns a moment in UTC, as ISO 8601 has it without the zone: ``2026-11-22 06:59``."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(" ", to)
+
+
+def counted(number: int, thing: str) -> str:
+    """Returns a number of things in words: ``1 step``, ``1,204 steps``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def cut(text: str, longest: int) -> str:
+    """Returns a text on one line; of a longer one its beginning and how much is left out."""
+    line = " ".join(text.split())
+    left_out = len(line) - longest
+    return line if left_out <= 0 else f"{line[:longest]}… ({left_out:,} more characters)"

@@ -1,0 +1,96 @@
+"""How a program ended, in words: for the launcher, `show` and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from otel_quant.recordings.model import Ending
+from otel_quant.schema.units import WITHIN, counted, cut, share_text, size
+from otel_quant.views.text import printable
+
+_LONGEST: Final = 300
+_LONGEST_NAME: Final = 80
+_MOST: Final = 8
+
+_CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
+
+
+def ending_lines(ending: Ending) -> list[str]:
+    """Returns what is to be said of an ending; nothing of a program that ended well."""
+    if not is_worth_telling(ending):
+        return []
+    facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
+    return [
+        printable(headline(ending)),
+        *(f"  {printable(f'{name}: {text}')}" for name, text in facts),
+    ]
+
+
+def is_worth_telling(ending: Ending) -> bool:
+    """Returns whether there is more to say than an exit code."""
+    return bool(ending.signal or ending.process or ending.open_steps or ending.error)
+
+
+def headline(ending: Ending) -> str:
+    """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
+    if ending.process is not None:
+        by = f" was killed by {ending.process_signal}" if ending.process_signal else " died"
+        what = f"{cut(ending.process, _LONGEST)}{by}; the program {_exit(ending)}"
+    elif ending.signal is None and ending.error is not None:
+        what = f"the program failed with {cut(ending.error, _LONGEST)}"
+    else:
+        what = f"the program {_exit(ending)}"
+    if ending.out_of_memory == "known":
+        what += ": out of memory"
+    elif ending.out_of_memory == "guessed":
+        what += ": out of memory, probably"
+    return what if ending.where is None else f"{what}, in {cut(ending.where, _LONGEST)}"
+
+
+def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
+    """Yields what is known beside that, each with its name, without the advice."""
+    if ending.evidence is not None:
+        name = _CERTAIN.get(ending.out_of_memory or "", "because")
+        yield name, cut(ending.evidence, _LONGEST)
+    if len(ending.open_steps) > 1:
+        yield (
+            "open steps",
+            _listed([cut(each, _LONGEST_NAME) for each in ending.open_steps], WITHIN),
+        )
+    if ending.memory is not None or ending.memory_limit is not None:
+        yield "memory", _memory(ending)
+    for name, sizes in (("largest", ending.processes), ("disk", ending.disk)):
+        if sizes:
+            yield (
+                name,
+                _listed([f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in sizes], ", "),
+            )
+
+
+def _advice(ending: Ending) -> Iterator[str]:
+    for advice in ending.advice:
+        yield f"{advice.text} [{advice.source}]"
+
+
+def _exit(ending: Ending) -> str:
+    if ending.signal is not None:
+        return f"was killed by {ending.signal}"
+    return f"ended with exit code {ending.exit_code}"
+
+
+def _memory(ending: Ending) -> str:
+    text = size(ending.memory) if ending.memory is not None else "unknown"
+    if ending.memory_limit:
+        source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
+        share = f"{share_text(ending.memory / ending.memory_limit)} of " if ending.memory else ""
+        text += f", {share}the limit of {size(ending.memory_limit)}{source}"
+    if ending.memory_per_sample:
+        text += f", {size(ending.memory_per_sample)} more with each sample"
+    return text
+
+
+def _listed(texts: Sequence[str], between: str) -> str:
+    more = len(texts) - _MOST
+    shown = between.join(texts[:_MOST])
+    return f"{shown} and {counted(more, 'more').removesuffix('s')}" if more > 0 else shown

@@ -1,0 +1,97 @@
+"""What a report is about: of the processes of a recording, those whose steps are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from otel_quant.recordings.attributes import number
+from otel_quant.recordings.model import RecordedRun, Recording, State
+from otel_quant.schema import semconv
+from otel_quant.views.report.bands import ShownStep, shown_steps
+
+_WORST_FIRST: Final[tuple[State, ...]] = ("failed", "killed", "lost", "running", "ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The process whose steps are shown, or several that ran one after another, with those steps."""
+
+    name: str  # The process in words: ``rank 3``, ``process 4711``
+    runs: tuple[RecordedRun, ...]  # Its runs, in the order of their starts
+    steps: tuple[ShownStep, ...]  # All of their steps, in order of time
+    why: str = ""  # Why it is shown rather than another; empty if there is no other
+
+
+def process_name(run: RecordedRun) -> str:
+    """Returns a run's process in words."""
+    return f"rank {run.rank}" if run.rank is not None else f"process {run.process}"
+
+
+def memory_limit(recording: Recording) -> float | None:
+    """Returns the limit of memory in force, in bytes; None if it is not known."""
+    if recording.ending is not None and recording.ending.memory_limit is not None:
+        return recording.ending.memory_limit
+    everywhere = (recording.origin, *(run.attributes for run in recording.runs))
+    known = (number(attributes, semconv.MEMORY_LIMIT) for attributes in everywhere)
+    return next((limit for limit in known if limit), None)
+
+
+def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
+    """Returns the runs of each process, in the order of their starts."""
+    processes: dict[str, list[RecordedRun]] = {}
+    for run in recording.runs:
+        processes.setdefault(run.process, []).append(run)
+    return processes
+
+
+def subject_of(recording: Recording) -> Subject | None:
+    """Returns the process whose steps tell most: the first that did not end well, else the longest.
+
+    Workers of another process that is recorded come after it. Processes that ran one after
+    another, as a shell script starts them, are shown as one: each has done a part of the work.
+    """
+    processes = by_process(recording)
+    if not processes:
+        return None
+    pids = {run.pid for run in recording.runs if run.pid is not None}
+    above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
+    if _one_after_another(above, recording.duration):
+        above = [[run for runs in above for run in runs]]
+    runs, why = _most_telling(above or list(processes.values()), recording.duration)
+    steps = shown_steps(runs, recording.duration)
+    return Subject(process_name(runs[0]), tuple(runs), tuple(steps), why if processes else "")
+
+
+def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
+    processes.sort(key=lambda runs: runs[0].start)
+    return all(_end(before, until) <= after[0].start for before, after in pairwise(processes))
+
+
+def _most_telling(
+    processes: Sequence[list[RecordedRun]], until: float
+) -> tuple[list[RecordedRun], str]:
+    if len(processes) == 1:
+        return processes[0], ""
+    for state in _WORST_FIRST[:-1]:
+        stopped = [runs for runs in processes if any(run.state == state for run in runs)]
+        if stopped and state != "running":
+            first = min(stopped, key=lambda runs: _end(runs, until))
+            return first, f"the first of {len(stopped):,} that {_SAID[state]}"
+        if stopped:
+            break
+    longest = max(processes, key=lambda runs: _end(runs, until) - runs[0].start)
+    return longest, f"the slowest of {len(processes):,}"
+
+
+_SAID: Final = {
+    "failed": "failed",
+    "killed": "were killed",
+    "lost": "are gone without having said why",
+}
+
+
+def _end(runs: Sequence[RecordedRun], until: float) -> float:
+    return max(until if run.end is None else run.end for run in runs)

@@ -70,10 +70,10 @@ def _limit(text: str) -> tuple[int, bool]:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError
-    from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
-    from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
-    from otel_quant.estimate.report import report
+    from otel_quant.cost.estimate import UnknownMethodError, estimate, extrapolated, methods, read
+    from otel_quant.cost.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.schema.units import binary_sizes
+    from otel_quant.views.estimate_report import report
 
     inputs, dims = model_shapes(options)
     try:

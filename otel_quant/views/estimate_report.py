@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from otel_quant.estimate.model import EstimatedModel
-from otel_quant.estimate.results import Estimate, Figure
+from otel_quant.cost.estimate import Estimate, EstimatedModel, Figure
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost_report import assumptions
 from otel_quant.views.former_document import Facts, Lines, Part, Table, as_markdown, as_text

@@ -1,21 +1,67 @@
-"""A real quantization with random inputs: the program of a probe, in a process of its own.
+"""Quantizes a model for real, with few samples, and reads how much memory that took.
 
-Reads a request as JSON from standard input, and writes the largest resident memory of its process
-to standard output; what the library prints goes to standard error.
+The quantization runs in a process of its own, whose program this module is too: it reads a request
+as JSON from standard input, and writes the largest resident memory of its process to standard
+output; what the library prints goes to standard error.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from otel_quant.cost.estimate import EstimatedModel, Method
+
+SAMPLES: Final = 2
+"""Samples of a probe: from the second run on, a session has all the memory that it will have."""
 
 
-def run(request: dict[str, Any]) -> int:
+class ProbeError(Exception):
+    """A probe failed."""
+
+
+def probe(model: EstimatedModel, method: Method, samples: int) -> int:
+    """Quantizes a model in a child process, with random inputs."""
+    request = {
+        "model": str(Path(model.cost.path).absolute()),
+        "library": method.library.name,
+        "method": method.name,
+        "samples": samples,
+        "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
+    }
+    folders = [Path(__file__).parents[3]]
+    folders += [Path(name) for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
+    # Quark writes notes into the working directory.
+    with tempfile.TemporaryDirectory() as working_directory:
+        done = subprocess.run(
+            [sys.executable, "-m", "otel_quant.cost.estimate.probe"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=working_directory,
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(str(each.absolute()) for each in folders)},
+            check=False,
+        )
+    if done.returncode < 0:
+        raise ProbeError(
+            f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "
+            "no memory left, the model does not fit with even these few samples"
+        )
+    if done.returncode or not done.stdout.strip().isdecimal():
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ProbeError(f"{method.title}: the probe failed: {said[-1]}")
+    return int(done.stdout)
+
+
+def _run(request: dict[str, Any]) -> int:
     """Quantizes a model."""
     import numpy as np
     from onnxruntime.quantization import QuantFormat, QuantType
@@ -74,5 +120,5 @@ def _found(library: str, name: str) -> tuple[Callable[..., None], Any]:
 if __name__ == "__main__":
     answer = os.dup(1)
     os.dup2(2, 1)
-    peak = run(json.load(sys.stdin))
+    peak = _run(json.load(sys.stdin))
     os.write(answer, f"{peak}\n".encode())

@@ -383,10 +383,11 @@ class Recorder:
         self._sinks.each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
 
     def _sample(self) -> None:
+        is_due = self._progress.is_due()
+        reading = self._probes.sample(totals=is_due)
         with self._lock:
-            is_due = self._progress.is_due()
-        reading = self._take(lambda: self._probes.sample(totals=is_due))
-        with self._lock:
+            if not self.ended:
+                self._figures.fold(reading)
             if self._ending:
                 return
             self._progress.add(reading)

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.recordings.quark_yaml import parse
+from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 

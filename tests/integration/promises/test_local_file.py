@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.recordings.quark_yaml import parse
+from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, run_script
 

@@ -13,7 +13,7 @@ import pytest
 
 from otel_quant.base import files
 from otel_quant.base.files import HeldFile, PageFile, is_held, open_apart
-from tests.fixtures.forked import child
+from tests.fixtures.programs import child
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files have any number")
 

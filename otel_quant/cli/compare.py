@@ -7,8 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, add_format
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable
 
@@ -111,8 +110,7 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 def _limits(options: argparse.Namespace) -> list[Limit]:
     from pathlib import Path
 
-    from otel_quant.recordings.comparison.limit_file import find, load
-    from otel_quant.recordings.comparison.limits import LimitError, parse
+    from otel_quant.recordings.comparison.limits import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
     try:
@@ -139,7 +137,7 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
 def _read(name: str) -> ComparedRun:
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.recordings.comparison.runs import compared_run
     from otel_quant.recordings.reader import read
 

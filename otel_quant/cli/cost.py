@@ -10,9 +10,16 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format, seconds, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.cli.model_shapes import add_model_shapes, misused
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    add_model_shapes,
+    misused,
+    seconds,
+    whole_number,
+)
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:

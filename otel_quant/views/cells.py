@@ -153,7 +153,7 @@ def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell]
         return "", _each(column)
     digits = column.digits
     if shown_in == ONE and unit == "By":
-        largest = max((abs(value) for value in _numbers(table, at)), default=0.0)
+        largest = max((abs(value) for value in values_like(table, at)), default=0.0)
         shown_in, scale, of_unit = size_unit(largest)
         digits = of_unit if digits is None else digits
     else:
@@ -163,10 +163,20 @@ def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell]
     return shown_in, _scaled(scale, digits, "+" if column.is_signed else "")
 
 
-def _numbers(table: Table, at: int) -> list[float]:
-    cells = (cells_of(row)[at] for row in table.rows if len(cells_of(row)) > at)
-    values = (cell.value if isinstance(cell, Quantity) else cell for cell in cells)
-    return [value for value in values if isinstance(value, int | float)]
+def values_like(table: Table, at: int) -> list[float]:
+    """Returns the numbers of a column; of one of a heat map those of all of it."""
+    columns = [at]
+    if table.columns[at].is_heat:
+        columns = [place for place, column in enumerate(table.columns) if column.is_heat]
+    rows = [cells_of(row) for row in table.rows]
+    cells = (row[place] for place in columns for row in rows if len(row) > place)
+    return [value for cell in cells if (value := value_of(cell)) is not None]
+
+
+def value_of(cell: Cell) -> float | None:
+    """Returns the number of a cell; None if it has none."""
+    value = cell.value if isinstance(cell, Quantity) else cell
+    return value if isinstance(value, int | float) else None
 
 
 def _each(column: Column[object]) -> Callable[[Cell], str]:

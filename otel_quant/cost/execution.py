@@ -95,10 +95,7 @@ class Run(NamedTuple):
 
 
 def executions(
-    ops: Iterable[Operation],
-    rules: RuleSet,
-    times: int | None = 1,
-    unknown: str | None = None,
+    ops: Iterable[Operation], rules: RuleSet, times: int | None = 1, unknown: str | None = None
 ) -> Iterator[Run]:
     """Yields operations in order of execution, bodies in place; of branches the taken or dearest."""
     for op in ops:

@@ -53,10 +53,7 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
     "Gemm": Fusion(many=2, weight=True, bias=2, result="either"),
     "ArgMax": Fusion(result="plain"),
     "MaxPool": Fusion(result="equal", since=12),
-    **dict.fromkeys(
-        ("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"),
-        Fusion(result="equal"),
-    ),
+    **dict.fromkeys(("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
     **dict.fromkeys(
         (
             "Expand",
@@ -447,9 +444,7 @@ def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:
 
 def _conversion(op: Operation, integers: Value) -> _Quantized:
     return _Quantized(
-        integers,
-        op.input(1) if op.has(1) else None,
-        op.input(2) if op.has(2) else None,
+        integers, op.input(1) if op.has(1) else None, op.input(2) if op.has(2) else None
     )
 
 

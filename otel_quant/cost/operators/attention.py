@@ -14,16 +14,15 @@ from typing import Final, NamedTuple, TypeAlias
 from otel_quant.cost.operation import Operation, Shape, UnknownError, known
 from otel_quant.cost.operators.record import (
     EXP,
-    LOG,
     MUL,
     SOFTMAX,
     T0,
     TANH,
     Formula,
     Operator,
-    ShapesOf,
-    Types,
+    added,
     agree,
+    present,
     scaled,
     total,
 )
@@ -47,7 +46,8 @@ class AttentionSizes(NamedTuple):
     @property
     def joined(self) -> Shape:
         """Shape of a result with the heads side by side."""
-        return (self.batch, self.queries, total_width(self.heads, self.value_size))
+        hidden = None if self.heads is None else scaled(self.value_size, self.heads)
+        return (self.batch, self.queries, hidden)
 
     @property
     def caches(self) -> tuple[Shape, Shape]:
@@ -64,17 +64,12 @@ class AttentionSizes(NamedTuple):
 SizesOf: TypeAlias = Callable[[Operation], AttentionSizes]
 
 
-def total_width(heads: Length, size: Length) -> Length:
-    """Returns the length of heads side by side."""
-    return None if heads is None or size is None else heads * size
-
-
 def per_head(length: Length, heads: Length) -> Length:
     """Returns the length of one of so many heads."""
     return None if heads is None else scaled(length, 1, heads)
 
 
-def head_counts(op: Operation) -> tuple[int, int]:
+def _head_counts(op: Operation) -> tuple[int, int]:
     """Returns the heads of ONNX's operators that have them as attributes."""
     heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
     if not heads or not kv_heads:
@@ -92,7 +87,7 @@ def _sizes(op: Operation) -> AttentionSizes:
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:
         batch, queries, keys = q[0], q[1], k[1]
-        heads, kv_heads = head_counts(op)
+        heads, kv_heads = _head_counts(op)
         size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
     if op.has(4):
         keys = total((keys, op.shape(4)[2]))
@@ -134,32 +129,32 @@ def score_macs(op: Operation, *masks: int) -> int:
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
-class StateSizes(NamedTuple):
+class _StateSizes(NamedTuple):
     """Lengths of an attention that keeps a state; None for one that is not known."""
 
-    rows: Shape  # Axes of the tokens
     batch: Length  # Sequences, each with a state of its own
+    queries: Length  # Positions that ask
     heads: Length  # Query heads
-    state_heads: Length  # Heads of the state, which are those of keys and values
+    state_heads: int  # Heads of the state, which are those of keys and values
+    results: int  # Heads of the result: the query's, or the state's where those are more
     size: Length  # Length of a query's or key's head
     value_size: Length  # Length of a value's head
 
-    @property
-    def results(self) -> Length:
-        """Heads of the result: the query's, or the state's where those are more."""
-        if self.heads is None or self.state_heads is None:
-            return None
-        return max(self.heads, self.state_heads)
 
-
-StateSizesOf: TypeAlias = Callable[[Operation], StateSizes]
-
-
-def _linear_sizes(op: Operation) -> StateSizes:
+def _state_sizes(op: Operation) -> _StateSizes:
     batch, length, hidden = op.shape(0, exactly=3)
-    heads, state_heads = head_counts(op)
-    value = per_head(op.shape(2, exactly=3)[2], state_heads)
-    return StateSizes((batch, length), batch, heads, state_heads, per_head(hidden, heads), value)
+    heads, state_heads = _head_counts(op)
+    size, value_size = per_head(hidden, heads), per_head(op.shape(2, exactly=3)[2], state_heads)
+    results = max(heads, state_heads)
+    return _StateSizes(batch, length, heads, state_heads, results, size, value_size)
+
+
+def _linear(op: Operation) -> Sequence[Shape]:
+    """The result and the state."""
+    found = _state_sizes(op)
+    state = (found.batch, found.state_heads, found.size, found.value_size)
+    hidden = scaled(found.value_size, found.results)
+    return [(found.batch, found.queries, hidden), _windowed(op, state)]
 
 
 def _windowed(op: Operation, state: Shape) -> Shape:
@@ -168,12 +163,37 @@ def _windowed(op: Operation, state: Shape) -> Shape:
     return (window, *state) if window else state
 
 
-def _linear(op: Operation) -> Sequence[Shape]:
-    """The result and the state."""
-    found = _linear_sizes(op)
-    state = (found.batch, found.state_heads, found.size, found.value_size)
-    hidden = total_width(found.results, found.value_size)
-    return [(*found.rows, hidden), _windowed(op, state)]
+_READS_STATE: Final = {"linear": 0, "gated": 0, "delta": 1, "gated_delta": 1}
+"""Update rule -> it takes what the state has for a key away from the value first."""
+
+_DECAYS: Final = {"linear": 0, "gated": 1, "delta": 0, "gated_delta": 1}
+"""Update rule -> the state is scaled before each token."""
+
+
+def _known_sizes(op: Operation) -> tuple[_StateSizes, int, int, int]:
+    """The sizes, tokens, and the lengths of both heads, all of them known."""
+    found = _state_sizes(op)
+    lengths = (found.batch, found.queries, found.size, found.value_size)
+    batch, queries, size, value_size = known(lengths, "the heads", op.input(0).unknown)
+    return found, batch * queries, size, value_size
+
+
+def _linear_products(op: Operation) -> int:
+    """Per token and head: key times value, state times query, state times key of a delta."""
+    found, tokens, size, value_size = _known_sizes(op)
+    reads = op.attr_choice("update_rule", "gated_delta", _READS_STATE)
+    return tokens * size * value_size * (found.state_heads * (1 + reads) + found.results)
+
+
+def _linear_rest(op: Operation) -> int:
+    """Decay of the state, the delta of the value, the scale of the result."""
+    found, tokens, size, value_size = _known_sizes(op)
+    values = tokens * found.state_heads * value_size
+    macs = op.out_size()
+    macs += 2 * op.attr_choice("update_rule", "gated_delta", _READS_STATE) * values
+    if op.attr_choice("update_rule", "gated_delta", _DECAYS):
+        macs += values * size + EXP * op.size(4)
+    return macs
 
 
 def _causal_conv(op: Operation) -> Sequence[Shape | None]:
@@ -189,58 +209,11 @@ def _causal_conv(op: Operation) -> Sequence[Shape | None]:
     return [shape, _windowed(op, (*shape[:2], kept))]
 
 
-_READS_STATE: Final = {"linear": 0, "gated": 0, "delta": 1, "gated_delta": 1}
-"""Update rule -> it takes what the state has for a key away from the value first."""
-
-_DECAYS: Final = {"linear": 0, "gated": 1, "delta": 0, "gated_delta": 1}
-"""Update rule -> the state is scaled before each token."""
-
 _ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}
-_GATES: Final = {"none": 0, "qwen": EXP + LOG + 4}
-_BETAS: Final = {"none": 0, "sigmoid": EXP}
 
 
-def state_attention(shapes: ShapesOf, types: Types, sizes: StateSizesOf) -> Operator:
-    """Attention that keeps a state in place of all keys."""
-
-    def lengths(op: Operation, *found: Length) -> int:
-        return prod(known(found, "the heads", op.input(0).unknown))
-
-    def products(op: Operation) -> int:
-        """Per token and head: key times value, state times query, state times key of a delta."""
-        found = sizes(op)
-        reads = op.attr_choice("update_rule", "gated_delta", _READS_STATE)
-        uses = lengths(op, found.state_heads) * (1 + reads) + lengths(op, found.results)
-        return lengths(op, *found.rows) * lengths(op, found.size, found.value_size) * uses
-
-    def rest(op: Operation) -> int:
-        """Decay of the state, the delta of the value, the scale of the result, activations."""
-        found = sizes(op)
-        tokens = lengths(op, *found.rows)
-        values = tokens * lengths(op, found.state_heads, found.value_size)
-        macs = op.out_size()
-        macs += 2 * op.attr_choice("update_rule", "gated_delta", _READS_STATE) * values
-        if op.attr_choice("update_rule", "gated_delta", _DECAYS):
-            gate = op.attr_choice("gate_activation", "none", _GATES)
-            macs += values * lengths(op, found.size) + (EXP + gate) * op.size(4)
-        if op.has(5):
-            macs += op.attr_choice("beta_activation", "none", _BETAS) * op.size(5)
-        if op.attr("qk_l2_norm", 0):
-            macs += 2 * 2 * tokens * lengths(op, found.heads, found.size)
-        return macs
-
-    words = "per token: key times value, state times query, of a delta also times key; decay"
-    return Operator(words, shapes, types, products, rest)
-
-
-def causal_conv(shapes: ShapesOf, bias: int) -> Operator:
-    """The convolution in front of such an attention."""
-
-    def rest(op: Operation) -> int:
-        activation = op.attr_choice("activation", "none", _ACTIVATIONS)
-        return ((1 if op.has(bias) else 0) + activation) * op.out_size()
-
-    return Operator("|y|*|W[1:]|, bias, activation", shapes, T0, conv_products(1), rest)
+def _activated(op: Operation) -> int:
+    return op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size()
 
 
 TABLE: Final[dict[str, Operator]] = {
@@ -251,8 +224,18 @@ TABLE: Final[dict[str, Operator]] = {
         attention_products(_sizes),
         lambda op: attention_scores(op, _sizes(op)) * score_macs(op, 3),
     ),
-    "LinearAttention": state_attention(
-        _linear, (*T0, lambda op: op.dtype(3 if op.has(3) else 0)), _linear_sizes
+    "LinearAttention": Operator(
+        "per token: key times value, state times query, of a delta also times key; decay",
+        _linear,
+        (*T0, lambda op: op.dtype(3 if op.has(3) else 0)),
+        _linear_products,
+        _linear_rest,
     ),
-    "CausalConvWithState": causal_conv(_causal_conv, 2),
+    "CausalConvWithState": Operator(
+        "|y|*|W[1:]|, bias, activation",
+        _causal_conv,
+        T0,
+        conv_products(1),
+        added(present(2), _activated),
+    ),
 }

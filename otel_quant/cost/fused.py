@@ -15,8 +15,7 @@ from math import nan
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.execution import executed
-from otel_quant.cost.operation import Operation, Value
+from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.results import InFloat
 
@@ -55,7 +54,7 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
     "MaxPool": Fusion(result="equal", since=12),
     **dict.fromkeys(("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
     **dict.fromkeys(
-        (
+        [
             "Expand",
             "Flatten",
             "Gather",
@@ -67,7 +66,7 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
             "Tile",
             "Transpose",
             "Unsqueeze",
-        ),
+        ],
         _MOVE,
     ),
 }

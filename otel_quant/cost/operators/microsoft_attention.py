@@ -8,8 +8,8 @@ from math import prod
 from typing import Final, TypeAlias
 
 from otel_quant.cost.operation import Operation, Shape, known
-from otel_quant.cost.operators import attention
-from otel_quant.cost.operators.attention import (
+from otel_quant.cost.operators import contraction
+from otel_quant.cost.operators.contraction import (
     AttentionSizes,
     Length,
     SizesOf,
@@ -313,6 +313,6 @@ TABLE: Final[dict[str, Operator]] = {
         _packed(_paged_widths, 5, 6),
         added(_packed_scores(5, 6), _heads_prepared(12)),
     ),
-    "LinearAttention": attention.TABLE["LinearAttention"],
-    "CausalConvWithState": attention.TABLE["CausalConvWithState"],
+    "LinearAttention": contraction.TABLE["LinearAttention"],
+    "CausalConvWithState": contraction.TABLE["CausalConvWithState"],
 }

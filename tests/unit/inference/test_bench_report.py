@@ -130,21 +130,6 @@ def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None
     assert line.split()[-2:] == ["-", "0.5"]
 
 
-def test_a_narrow_terminal_has_fewer_columns() -> None:
-    lines = _text(RESULT, "table", 80).splitlines()
-    assert lines[7:15] == [
-        "variant   median      speed-up     peak memory   ratio  on disk   SQNR",
-        "              ms                                                    dB",
-        "--------  ------  ------------  --------------  ------  -------  -----",
-        "fp32        20.1             -          600 MB       -  14.2 MB      -",
-        "int8        9.90        x 2.03          450 MB  x 0.75  3.63 MB   47.3",
-        "again       20.2  within noise          600 MB  x 1.00  14.2 MB  equal",
-        "on a GPU    1.00       x 20.10  2.24 GB of GPU       -        -      -",
-        "compiled       -             -               -       -        -      -  its first call failed: InductorError: no compiler",
-    ]
-    assert lines[15] == "(largest difference, IQR, to compile, to quantize: in a wider terminal)"
-
-
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
     assert _text(RESULT, "csv").splitlines() == [
         "variant,kind,median_seconds,iqr_seconds,noise,processes,speedup,process_peak_bytes,gpu_peak_bytes,"
@@ -167,15 +152,6 @@ def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
         "provider": "",
         "error_problem": "",
     }
-
-
-def test_markdown_is_a_table_too() -> None:
-    lines = _text(RESULT, "markdown").splitlines()
-    assert (
-        "| int8 | 9.90 | 0.2 | x 2.03 | 450 MB | x 0.75 | 3.63 MB | 3.25 | 12.50 | 47.3 | 0.0203 |  |"
-        in lines
-    )
-    assert lines[-1] == "to repeat: otel-quant bench models.py:variants --seconds 20"
 
 
 def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_of_their_texts(

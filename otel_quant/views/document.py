@@ -192,14 +192,34 @@ class Charts:
 
 
 @dataclass(frozen=True, slots=True)
+class Meters:
+    """Figures beside their limits, each drawn as a bar on a page."""
+
+    # Name, figure in bytes, and its limit; None if that is not known
+    rows: Sequence[tuple[str, float, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What something consists of: names with shares from 0 to 1, drawn as a bar on a page."""
+
+    title: str
+    rows: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """Parts under a heading."""
 
     title: str
     parts: Iterable[Part]
+    id: str = ""  # Identifier in a page
+    # How a page lays its parts out: ``answer``, first of all, ``facts`` or ``pairs``, side by side
+    # without a heading; else a class of the style sheet
+    layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Section
+Part: TypeAlias = Table | Facts | Lines | Charts | Meters | Shares | Section
 
 
 @dataclass(frozen=True, slots=True)

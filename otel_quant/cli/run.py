@@ -238,14 +238,16 @@ def _report(recording: Recording) -> str:
     from otel_quant.export.recording.layout import REPORT
 
     try:
-        from otel_quant.views.report.render import render
+        import jinja2  # noqa: F401  # the pages need it
+
+        from otel_quant.views.html import page_text, write_page
+        from otel_quant.views.report.render import document
     except ModuleNotFoundError as error:
         return f"\nreport:    none, the package {error.name} is missing"
-    from otel_quant.views.report.file import write
 
     path = recording.path / REPORT
     try:
-        write(path, render(recording))
+        write_page(path, page_text(document(recording)))
     except OSError as error:
         return f"\nreport:    none, {error}"
     return f"\nreport:    {printable(os.fspath(path))}"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import otel_quant
-from otel_quant.recordings.quark_yaml import parse
+from otel_quant.recordings.profile_reader import parse
 
 SCRIPT = """
 import os

@@ -37,7 +37,6 @@ ROOMS: Final = (
 FLOOR: Final = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
 NOT_YET: Final = {
-    ("export.quark_yaml.last_reading", "recordings"),
     ("export.recording.largest_processes", "capture"),
     ("export.recording.manifest", "recordings"),
     ("recordings.sending.cut", "views"),

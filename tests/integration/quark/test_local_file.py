@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.recordings.quark_yaml import parse
+from otel_quant.recordings.profile_reader import parse
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import checkpoints_of, onnx_operations
 from tests.integration.test_quark_file import shape

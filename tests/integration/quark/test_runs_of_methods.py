@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.figures import figures_of
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.summary import figures_of
 from tests.fixtures.launched import launcher
 from tests.integration.quark.conftest import PROGRAMS, TIMEOUT, FloatModels, clean_environment
 

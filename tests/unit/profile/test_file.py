@@ -18,7 +18,7 @@ import yaml
 
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.file import ProfileFile, create
-from otel_quant.recordings.quark_yaml import parse
+from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.forked import child
 
 

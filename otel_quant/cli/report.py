@@ -32,13 +32,13 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import REPORT
     from otel_quant.recordings.reader import read
-    from otel_quant.views.html import page_text, write_page
-    from otel_quant.views.report.render import document
+    from otel_quant.views.html import write_page
+    from otel_quant.views.report.render import render
 
     source = Path(options.recording)
     with user_errors(options.recording):
         recording = read(source)
-    html = page_text(document(recording))
+    html = render(recording)
     if options.output == "-":
         sys.stdout.write(html)
         return 0

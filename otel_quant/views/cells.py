@@ -16,7 +16,14 @@ from otel_quant.schema.units import (
     size_unit,
 )
 from otel_quant.views.document import (
-    ONE, Cell, Column, Meters, Quantity, Row, Shares, Table,
+    ONE,
+    Cell,
+    Column,
+    Meters,
+    Quantity,
+    Row,
+    Shares,
+    Table,
 )
 from otel_quant.views.text import shortened
 
@@ -91,7 +98,9 @@ def cell_text(cell: Cell, unit: str | None = None) -> str:
 
 def meter_rows(meters: Meters) -> list[tuple[str, str]]:
     """Returns figures with the words on their limits, by name."""
-    return [(name, f"{size(value)}, {of_limit(value, limit)}") for name, value, limit in meters.rows]
+    return [
+        (name, f"{size(value)}, {of_limit(value, limit)}") for name, value, limit in meters.rows
+    ]
 
 
 def of_limit(value: float, limit: float | None) -> str:

@@ -153,14 +153,13 @@ class Table:
             rows = [row(item, each) for item, each in zip(own, cells, strict=True)]
         return cls(columns, rows, **fields)
 
-    def first(self, most: int, thing: str) -> Table:
+    def first(self, most: int, thing: str, things: str = "") -> Table:
         """Returns the table with so many rows at most, and a note of how many more there are."""
-        from otel_quant.schema.units import counted
-
         rows = list(self.rows)
-        if len(rows) <= most:
+        left_out = len(rows) - most
+        if left_out <= 0:
             return self
-        note = f"{counted(len(rows) - most, f'more {thing}')} left out."
+        note = f"{left_out:,} {thing if left_out == 1 else things or f'{thing}s'} left out."
         return replace(self, rows=rows[:most], note=f"{self.note} {note}".lstrip())
 
 

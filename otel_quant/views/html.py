@@ -10,12 +10,13 @@ import base64
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_quant.schema.units import size
 from otel_quant.version import VERSION
 from otel_quant.views.cells import (
     Texts,
@@ -41,7 +42,6 @@ from otel_quant.views.document import (
     Shares,
     Table,
 )
-from otel_quant.schema.units import size
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
@@ -176,9 +176,7 @@ class _Parts:
     def _table(self, table: Table, heading: str) -> dict[str, Any]:
         """Returns a table with units in its headings, so that it can be sorted."""
         texts = Texts(table, one_unit=table.is_sortable)
-        heat = [
-            _heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)
-        ]
+        heat = [_heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)]
         columns = [
             {
                 "heading": _heading(name),

@@ -56,7 +56,7 @@ def _part(part: Part, level: int) -> Iterator[str]:
                 yield f"{'#' * level} {escaped(part.caption)}\n\n"
             yield from _table(part)
             if part.note:
-                yield f"\n{escaped(part.note)}\n"
+                yield "\n" + _lines(part.note.split("\n"), is_list=False)
         case Facts():
             if part.title:
                 yield f"**{escaped(part.title)}**\n\n"

@@ -51,8 +51,7 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
             if part.title:
                 yield f"{printable(part.title)}\n\n"
             yield from _table(part, width)
-            if part.note:
-                yield f"{printable(part.note)}\n"
+            yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
         case Facts():
             names = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []

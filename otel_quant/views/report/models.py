@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_quant.recordings.model import Recording, number
 from otel_quant.schema.units import counted, cut
-from otel_quant.views.report.attributes import value_text
 from otel_quant.views.document import Cell, Column, Lines, Quantity, Section, Shares, Table
+from otel_quant.views.report.attributes import value_text
 
 _ROLES: Final = ("float", "quantized")
 _PRECISION: Final = "precision."
@@ -89,8 +88,7 @@ def _mix(role: str, model: Mapping[str, Any]) -> Shares:
     found = [
         (cut(str(name).removeprefix(_PRECISION), 20), share)
         for name in _figures(model)
-        if str(name).startswith(_PRECISION)
-        and (share := number(_figures(model), name)) is not None
+        if str(name).startswith(_PRECISION) and (share := number(_figures(model), name)) is not None
     ]
     found.sort(key=lambda pair: -pair[1])
     return Shares(f"MACs of the {role} model by type", found)

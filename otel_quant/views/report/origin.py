@@ -7,9 +7,9 @@ from typing import Final
 from otel_quant.recordings.model import Recording
 from otel_quant.schema import semconv
 from otel_quant.schema.units import cut, size
+from otel_quant.views.document import Facts, Section
 from otel_quant.views.report.attributes import value_text
 from otel_quant.views.report.subject import Subject
-from otel_quant.views.document import Facts, Section
 
 _LONGEST: Final = 1_000
 _MOST_OTHERS: Final = 60

@@ -252,9 +252,9 @@ def _cost_facts(cost: Mapping[str, object]) -> Facts:
         elif key.startswith(_PRECISION):
             name, unit = f"contractions in {key.removeprefix(_PRECISION)}", "1"
         ratio = cost.get(key + _RATIO)
-        is_number = isinstance(value, int | float)
-        digits = 2 if unit == "1" else None
-        text = cell_text(Quantity(value, unit, digits=digits)) if is_number else listed(value)
+        text = listed(value)
+        if isinstance(value, int | float):
+            text = cell_text(Quantity(value, unit, digits=2 if unit == "1" else None))
         if isinstance(ratio, float):
             text = f"{text}, {share_text(ratio)} of the float model's"
         rows.append((name, text))

@@ -212,7 +212,8 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     from otel_quant.export.recording.layout import processes_in
     from otel_quant.launcher.start import why_no_step, why_nothing_sent
     from otel_quant.views.ending import ending_lines
-    from otel_quant.views.recording_data import report
+    from otel_quant.views.show import document
+    from otel_quant.views.terminal import terminal_text
     from otel_quant.views.text import printable, terminal_width
 
     folder = os.fspath(recording.path)
@@ -221,7 +222,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
         most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
-        lines = [report({folder: recording}, "table", most, terminal_width(sys.stderr))]
+        lines = [terminal_text(document({folder: recording}, most), terminal_width(sys.stderr))]
         if any(len(run.steps) > most for run in runs):
             lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:
@@ -243,15 +244,17 @@ def _report(recording: Recording) -> str:
     from otel_quant.export.recording.layout import REPORT
 
     try:
+        import jinja2  # noqa: F401  # the pages need it
+
+        from otel_quant.views.html import write_page
         from otel_quant.views.report.render import render
     except ModuleNotFoundError as error:
         return f"\nreport:    none, the package {error.name} is missing"
-    from otel_quant.views.report.file import write
     from otel_quant.views.text import printable
 
     path = recording.path / REPORT
     try:
-        write(path, render(recording))
+        write_page(path, render(recording))
     except OSError as error:
         return f"\nreport:    none, {error}"
     return f"\nreport:    {printable(os.fspath(path))}"

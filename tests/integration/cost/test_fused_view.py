@@ -12,15 +12,10 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_static,
-)
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from otel_quant.cost import analyze
-from otel_quant.cost.rules.fusions import FUSIONS
+from otel_quant.cost.fused import FUSIONS
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
     run_by_onnxruntime,

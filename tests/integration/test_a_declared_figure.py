@@ -136,7 +136,8 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "steps on dashboards": "span.quant.disk.copied" in boards,
         "show of the recording": "COPIED" in copy.otel_quant("show", "recorded"),
         "show of the file": "COPIED" in copy.otel_quant("show", "profile.yaml"),
-        "show as JSON": copied in values_named(copy.json("show", "recorded"), "disk_copied"),
+        "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb")
+        == [round(copied / (1 << 20), 2)],
         "report": "copied" in (tmp_path / "recorded" / "report.html").read_text().lower(),
         "compare": "disk.copied" in json.dumps(copy.json("compare", "recorded", "recorded")),
         "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%")

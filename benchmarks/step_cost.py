@@ -45,7 +45,6 @@ from quark.common.profiler import GlobalProfiler
 
 import otel_quant
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel.attributes import FigureAttributes
@@ -57,7 +56,7 @@ from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording.sink import RecordingSink
-from otel_quant.schema.settings import OTEL_QUANT_EXACT_PEAKS
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.sink import Sink
 
 IN_A_ROW: Final = 10
@@ -151,7 +150,7 @@ def compare(
     warm_ratios: dict[str, Ratios] = {}
     cold_ratios: dict[str, Ratios] = {}
     for name, children, threads, exact in VARIANTS:
-        os.environ[OTEL_QUANT_EXACT_PEAKS] = str(exact).lower()
+        os.environ["OTEL_QUANT_EXACT_PEAKS"] = str(exact).lower()
         with surroundings(children, threads), otel_quant.run(str(folder / "ours.yaml")):
             row: list[object] = [name]
             for measure, ratios, count in (

@@ -15,6 +15,7 @@ from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-de
     BaseInstrumentor,
 )
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.instruments import LIBRARIES
@@ -22,7 +23,7 @@ from otel_quant.capture.instruments.processes import PROCESSES
 from otel_quant.capture.instruments.shared.hooks import HOOKS
 from otel_quant.export.otel.providers import PROVIDERS, Providers
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
-from otel_quant.schema.settings import OTEL_QUANT_LIBRARIES, settings_from
+from otel_quant.schema.settings import OTEL_QUANT_LIBRARIES
 
 _PROVIDERS: Final = ("tracer_provider", "meter_provider", "logger_provider")
 """Arguments of ``instrument()``, in the order of :class:`Providers`."""

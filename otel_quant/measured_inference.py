@@ -10,15 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from otel_quant.base.environment import settings_from
 from otel_quant.export.otel.inference import RunContext
 from otel_quant.export.otel.inference import report as report_telemetry
 from otel_quant.inference.measurement import measurement_of
 from otel_quant.inference.options import Options
 from otel_quant.inference.pytorch.measure import measure_models
 from otel_quant.inference.results import InferenceResult
-from otel_quant.schema.settings import settings_from
-from otel_quant.views.document import as_text
-from otel_quant.views.html import as_html
+from otel_quant.views.former_document import as_html, as_text
 from otel_quant.views.inference_report import parts, report
 from otel_quant.views.report.file import write
 from otel_quant.views.report.inference_page import render

@@ -9,7 +9,7 @@ from otel_quant.export.otel.attributes import MOST_CUSTOM, MOST_OF_STEP
 from otel_quant.export.otel.delivery import RETRY, SPACING
 from otel_quant.export.otel.unsent import METRICS_COUNT_AS, MOST
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.settings import VARIABLES
+from otel_quant.schema.settings import SETTINGS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -145,9 +145,9 @@ def _each(entries: Iterable[tuple[str, list[str]]]) -> Iterator[str]:
 
 
 def _variables() -> Iterator[tuple[str, list[str]]]:
-    for variable in VARIABLES:
-        default = f"`{variable.default}`" if variable.default else "unset"
-        yield variable.name, [variable.brief, "", f"Default: {default}."]
+    for setting in SETTINGS:
+        default = f"`{setting.shown_default}`" if setting.shown_default else "unset"
+        yield setting.variable, [setting.words, "", f"Default: {default}."]
 
 
 def _events() -> Iterator[tuple[str, list[str]]]:

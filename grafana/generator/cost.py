@@ -6,6 +6,7 @@ from grafana_foundation_sdk.builders import dashboard as builders
 
 from grafana.generator import names, panels
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import MODEL_FIGURES
 
 FILE = "cost"
 
@@ -17,21 +18,10 @@ PRECISIONS = (
 )  # fmt: skip
 HEAVIEST = 8
 FIGURES = {
-    "size": ("File", "bytes"),
-    "params": ("Parameters", "short"),
-    "weight_bytes": ("Weights", "bytes"),
-    "macs": ("MACs", "short"),
-    "macs_contraction": ("Contraction MACs", "short"),
-    "memory": ("Weights and outputs", "bytes"),
-    "peak_activation_bytes": ("Peak activations", "bytes"),
-    "nodes": ("Nodes", "short"),
-    "qdq_nodes": ("Q/DQ nodes", "short"),
-    "integer_mac_share": ("Integer MACs", "percentunit"),
-    "max_memory_node": ("Heaviest node", None),
-    "uncosted_ops": ("Not costed", None),
-    "input_shapes": ("Shapes of inputs", None),
-    "assumed": ("Assumed lengths", None),
-}
+    each.name: (each.heading[:1].upper() + each.heading[1:], panels.UNITS.get(each.unit, "short") if each.unit else None)
+    for each in MODEL_FIGURES
+    if each.heading and each.name != "backward_macs"
+}  # fmt: skip
 
 
 def dashboard() -> builders.Dashboard:

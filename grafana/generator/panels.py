@@ -74,6 +74,10 @@ STATES = {
 }  # fmt: skip
 
 
+UNITS = {"By": "bytes", "s": "s", "W": "watt", "Cel": "celsius", "Hz": "hertz", "1": "percentunit"}
+"""What Grafana calls a unit."""
+
+
 def promql(expr: str, legend: str = "", ref: str = "A") -> prometheus.Dataquery:
     """Returns a query for a chart."""
     query = prometheus.Dataquery().expr(expr).range().ref_id(ref).datasource(PROMETHEUS)

@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models.dashboard import DashboardLinkType, VariableR
 from grafana.generator import names, panels
 from grafana.generator import run_figures as figures
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import QUANTITIES, RESOURCES
 
 FILE = "run"
 
@@ -52,6 +53,9 @@ def _open_steps(range_: str) -> str:
     )
 
 
+KNOWN = ("memory.peak", "gpu.memory.peak", "disk.read", "disk.write")
+"""Quantities with a column that is named below; any other with a heading has one by itself."""
+
 STEP_COLUMNS = {
     semconv.RUN_RANK: ("Rank", "none"),
     semconv.STEP_INDEX: ("Step", "none"),
@@ -67,6 +71,14 @@ STEP_COLUMNS = {
     semconv.CPU_SYSTEM: ("CPU system", "s"),
     semconv.MAJOR_FAULTS: ("Major faults", "short"),
     semconv.CALIBRATION_SAMPLE_COUNT: ("Batches", "short"),
+    **{
+        each.attributes[0]: (
+            each.heading[:1].upper() + each.heading[1:],
+            panels.UNITS.get(each.unit, "short"),
+        )
+        for each in QUANTITIES
+        if each.heading and len(each.attributes) == 1 and each.name not in KNOWN
+    },
     semconv.ERROR_TYPE: ("Error", None),
 }
 
@@ -107,8 +119,49 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_cpu())
         .with_panel(_trace())
         .with_panel(_log())
-        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks(), *_gpu_activity()))
+        .with_row(panels.row("GPUs", _gpu(), _gpu_peaks(), *_gpu_activity(), *_others("The run sees no GPU, or it does not tell", devices=True)))
+        .with_row(panels.row("Other resources", *_others("It is not measured here", devices=False)))
     )  # fmt: skip
+
+
+SHOWN = (
+    semconv.RUN_MEMORY_USAGE, semconv.RUN_DISK_IO, semconv.RUN_GPU_MEMORY_USAGE, semconv.RUN_GPU_MEMORY_LIMIT,
+    *(f"quant.run.gpu.{name}" for name in ("utilization", "power", "temperature", "clock")),
+)  # fmt: skip
+"""Metrics of resources that have a chart above; the schema's others have one made from it."""
+
+
+def _others(where_empty: str, *, devices: bool) -> list[panels.Panel]:
+    """Returns a chart for each figure of a resource, or of its devices, that no other panel shows."""
+    charts: dict[str, panels.Panel] = {}
+    for resource in RESOURCES:
+        for each in resource.device_figures if devices else resource.figures:
+            if each.live is None or each.live.metric.name in {*SHOWN, *charts}:
+                continue
+            metric = each.live.metric
+            by = ", ".join([*map(names.label, each.live.labels), *([DEVICE] if devices else [])])
+            series = names.series(metric.name)
+            if metric.instrument == "observable_counter":
+                series = f"rate({series}[$__rate_interval])"
+            charts[metric.name] = (
+                panels.chart(
+                    metric.name.removeprefix("quant.run.")
+                    .replace(".", " ")
+                    .replace("_", " ")
+                    .removesuffix(" usage")
+                    .capitalize()
+                    .replace("Gpu", "GPU"),
+                    f"{metric.brief} Empty where the system does not tell.",
+                    panels.UNITS.get(metric.unit, "short"),
+                    panels.promql(
+                        f"max{f' by ({by})' if by else ''} ({names.named(series)})",
+                        f"{{{{{by}}}}}" if by else each.name,
+                    ),
+                )
+                .span(12)
+                .no_value(where_empty)
+            )
+    return list(charts.values())  # fmt: skip
 
 
 def _checkpoints() -> panels.Marks:

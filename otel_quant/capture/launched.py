@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.schema.settings import settings_from
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec

@@ -14,8 +14,7 @@ from otel_quant.capture.scope import is_failure
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.recordings.quark_yaml import parse
 from otel_quant.schema.records import CostedModel
-from otel_quant.views.document import Lines, Part, as_text
-from otel_quant.views.html import as_html
+from otel_quant.views.former_document import Lines, Part, as_html, as_text
 from otel_quant.views.profile_document import parts_of
 
 

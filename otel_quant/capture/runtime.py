@@ -21,15 +21,13 @@ from weakref import WeakKeyDictionary, ref
 from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.base.threads import start_thread
 from otel_quant.capture.parent_process import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
-from otel_quant.capture.recorder.git_tree import GitTree
 from otel_quant.capture.recorder.kept_run import KeptRun
 from otel_quant.capture.recorder.open_step import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
@@ -57,8 +55,9 @@ from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.own_files import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Peaks, Reading, RunInfo, StepInfo
-from otel_quant.schema.settings import Settings, settings_from
+from otel_quant.schema.settings import Settings
 from otel_quant.schema.sink import Sink
 
 
@@ -299,14 +298,13 @@ class Runtime:
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
                 name_service(AUTOMATIC_PROVIDERS["traces"])
-            git = GitTree(Path.cwd())
             info = new_run_info(
                 os.environ,
                 PARENT.carrier,
                 name=PARENT.carrier.get(CARRIER_KEY) or settings.run_name,
                 paths=settings.paths,
                 arguments=settings.arguments,
-                git=git,
+                folder=Path.cwd(),
             )
             recording = self._recording_sink_for(settings, info)
             if recording is not None and (request is None or request.path is None):
@@ -328,11 +326,9 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                completed=lambda run: completed(run, git),
+                completed=completed,
                 described=described,
             )
-            if git.revision is not None:
-                start_thread(git.look, "otel-quant-git")
             self.watch_exit()
             return recorder
         return _no_run()

@@ -12,7 +12,7 @@ from typing import Final
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.version import VERSION
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 COMMANDS: Final = (
     "run",

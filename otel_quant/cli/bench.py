@@ -21,7 +21,7 @@ from otel_quant.cli.measured_models import (
     write_for,
 )
 from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.views.table import printable, terminal_width
+from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
     from otel_quant.inference.bench.results import BenchResult

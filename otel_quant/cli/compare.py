@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.schema.units import counted
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +155,7 @@ def _write_all(
     from pathlib import Path
 
     from otel_quant.views.comparison_document import parts_of
-    from otel_quant.views.document import as_markdown
+    from otel_quant.views.former_document import as_markdown
     from otel_quant.views.gate_reports import as_action_benchmark, as_bencher, as_junit
 
     text = _rendered(options.format, comparison, verdict)
@@ -177,7 +177,7 @@ def _write_all(
 def _rendered(form: str, comparison: Comparison, verdict: Verdict | None) -> str:
     from otel_quant.views.comparison_data import as_csv, as_json
     from otel_quant.views.comparison_document import parts_of
-    from otel_quant.views.document import as_markdown, as_text
+    from otel_quant.views.former_document import as_markdown, as_text
 
     match form:
         case "json":

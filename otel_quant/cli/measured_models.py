@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from otel_quant.cli.argument_types import add_format, whole_number
 from otel_quant.cli.command import MISUSED, UserError
 from otel_quant.cli.model_shapes import add_model_shapes
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.options import Options

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from otel_quant.cli.command import MISUSED, UserError
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.cost import CostError, InputSpec

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from otel_quant.cli.command import UserError
 from otel_quant.export.recording.event_file import EXPECTED
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from otel_quant.schema.settings import (
     OTEL_QUANT_OTLP_FILES,
     OTEL_QUANT_SAMPLE_INTERVAL,
 )
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import Ending, Recording
@@ -208,7 +208,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     from otel_quant.launcher.python_notes import why_no_step, why_nothing_sent
     from otel_quant.views.ending import ending_lines
     from otel_quant.views.profile_report import report
-    from otel_quant.views.table import terminal_width
+    from otel_quant.views.text import terminal_width
 
     folder = os.fspath(recording.path)
     if any(run.steps for run in recording.runs):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.argument_types import add_format
 from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,7 @@ def _text(
     from otel_quant.recordings.runs.fields import name_of
     from otel_quant.recordings.runs.pivot import pivot
     from otel_quant.views import runs_output as output
-    from otel_quant.views.table import terminal_width
+    from otel_quant.views.text import terminal_width
 
     is_pivot = any((options.rows, options.columns, options.value))
     if not is_pivot and options.format in ("table", "markdown"):

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from otel_quant.cli.command import Command, UserError
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cli.recording_errors import user_errors
     from otel_quant.recordings.reader import read
     from otel_quant.views.profile_report import report
-    from otel_quant.views.table import terminal_width
+    from otel_quant.views.text import terminal_width
 
     shown: dict[str, Profile | Recording] = {}
     for name in options.files:

@@ -11,7 +11,7 @@ from otel_quant.estimate.model import EstimatedModel
 from otel_quant.estimate.results import Estimate, Figure
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost_report import assumptions
-from otel_quant.views.document import Facts, Lines, Part, Table, as_markdown, as_text
+from otel_quant.views.former_document import Facts, Lines, Part, Table, as_markdown, as_text
 from otel_quant.views.spreadsheet import csv_lines
 
 SCHEMA: Final = 1

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.recorder.command_line import shown_command
+from otel_quant.capture.recorder.origin import git_head, shown_command
 from otel_quant.export.recording import manifest
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.send_ending import send_ending
 from otel_quant.recordings.model import Ending
 from otel_quant.schema import semconv
-from otel_quant.schema.settings import settings_from
+
+_GIT: Final = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks")
+_GIT_ENDS: Final = 2.0
+"""Seconds that git gets to answer, after the program has ended."""
 
 
 class LaunchedRecording:
@@ -40,6 +46,9 @@ class LaunchedRecording:
             shown = arguments if settings.arguments else arguments[:1]
             command = shown_command(shown, paths=settings.paths)
             manifest.create(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
+        self._git: subprocess.Popen[bytes] | None = None
+        with FAULTS.kept_in("git repository"):
+            self._git = _ask_git(Path.cwd(), environ)
         with FAULTS.kept_in("observer"):
             interval = settings.sample_interval or INTERVAL
             self._observer = Observer(folder, pid, interval, environ)
@@ -53,9 +62,40 @@ class LaunchedRecording:
             if self._observer is not None:
                 ending = fields["ending"] = self._observer.finish(ended)
                 fields["summary"] = self._observer.summary()
+        with FAULTS.kept_in("git repository"):
+            is_dirty = _answer_of(self._git) if self._git is not None else None
+            if is_dirty is not None:
+                fields["origin"] = {semconv.VCS_DIRTY: is_dirty}
         with FAULTS.kept_in("manifest"):
             manifest.complete(self._folder, **fields)
         with FAULTS.kept_in("end of the spans"):
             if ending is not None and (ending.signal or ending.process):
                 send_ending(self._folder, os.environ, self._exit_timeout)
         return ending
+
+
+def _ask_git(folder: Path, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+    """Asks git which files differ from the commit; None outside of a repository, or without git."""
+    if git_head(folder)[0] is None:
+        return None
+    try:
+        return subprocess.Popen(  # noqa: S603 - no word of it is the user's
+            [*_GIT, "status", "--porcelain", "--untracked-files=no"],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        return None
+
+
+def _answer_of(git: subprocess.Popen[bytes]) -> bool | None:
+    try:
+        changes, _ = git.communicate(timeout=_GIT_ENDS)
+    except subprocess.TimeoutExpired:
+        git.kill()
+        git.communicate()
+        return None
+    return bool(changes) if git.returncode == 0 else None

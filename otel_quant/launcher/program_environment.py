@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_quant.schema.settings import (
-    OTEL_QUANT_LAUNCHER_PID,
-    OTEL_QUANT_RECORD,
-    environment_at_start,
-)
+from otel_quant.base.environment import environment_at_start
+from otel_quant.schema.settings import OTEL_QUANT_LAUNCHER_PID, OTEL_QUANT_RECORD
 
 ON_PYTHONPATH: Final = str(Path(__file__).parents[1] / "capture" / "on_pythonpath")
 """The folder whose sitecustomize instruments a Python program."""

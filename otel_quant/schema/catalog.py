@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.schema import semconv
-from otel_quant.schema.resources import Figure, Metric, Part, Resource
+from otel_quant.schema.figures import RESOURCES, Figure, Metric, Part, Resource
 from otel_quant.schema.semconv import Attribute, Place
 
 _SENTENCES: Final[dict[Part, str]] = {
@@ -44,24 +43,8 @@ def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
     return (*semconv.METRICS, *made.values())
 
 
-def attribute_name(stem: str, figure: Figure, part: Part) -> str:
-    """Returns the attribute of one part of a figure."""
-    if part == "rate":  # a name must not be an attribute and a namespace
-        return f"{stem}{figure.name}_rate"
-    return stem + figure.name if _is_bare(figure) else f"{stem}{figure.name}.{part}"
-
-
-def device_stem(resource: Resource) -> str:
-    """Returns the beginning of the names of a resource's attributes of one device."""
-    return f"{semconv.PREFIX}{resource.name}.device."
-
-
-def _is_bare(figure: Figure) -> bool:
-    return figure.is_total or figure.parts == ("end",)
-
-
 def _attributes_of(resource: Resource) -> Iterator[Attribute]:
-    stem = device_stem(resource)
+    stem = resource.device_stem
     if resource.device_figures:
         yield Attribute(
             stem + semconv.DEVICE_INDEX,
@@ -111,9 +94,10 @@ def _labels_of(resources: Sequence[Resource]) -> Iterator[Attribute]:
 
 def _attribute(stem: str, figure: Figure, part: Part, places: tuple[Place, ...]) -> Attribute:
     is_float = part == "rate" or figure.unit == "s"
-    sentence = "{}." if _is_bare(figure) and part != "rate" else _SENTENCES[part]
+    name = figure.attribute(part, stem)
+    sentence = "{}." if name == stem + figure.name else _SENTENCES[part]
     return Attribute(
-        attribute_name(stem, figure, part),
+        name,
         "double" if is_float else "int",
         f"{figure.unit}/s" if part == "rate" else figure.unit,
         sentence.format(figure.brief),
@@ -134,3 +118,26 @@ METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
 def attributes_on(place: Place) -> Iterator[Attribute]:
     """Yields the attributes that are used at a place, in the order of the documentation."""
     return (attribute for attribute in ATTRIBUTES if place in attribute.places)
+
+
+def former_names(resources: Sequence[Resource] = RESOURCES) -> dict[str, str]:
+    """Returns the present name of each attribute that older recordings have under another."""
+    found = {old: each.name for each in semconv.ATTRIBUTES for old in each.former}
+    for resource in resources:
+        places = (
+            (semconv.PREFIX, resource.figures),
+            (resource.device_stem, resource.device_figures),
+        )
+        for stem, figures in places:
+            for figure in figures:
+                for old in figure.former:
+                    before = replace(figure, name=old)
+                    found |= {
+                        before.attribute(part, stem): figure.attribute(part, stem)
+                        for part in figure.parts
+                    }
+    return found
+
+
+FORMER: Final = former_names()
+"""The present name of each attribute that was renamed, by its former one."""

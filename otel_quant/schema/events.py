@@ -50,6 +50,7 @@ _PHASES: Final[Mapping[str, Phase]] = {
 
 Attributes = Mapping[str, AttributeValue]
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One event of a run."""

@@ -13,13 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from otel_quant.schema.resources import Metric
+from otel_quant.schema.figures import MODEL_FIGURES, Metric
+from otel_quant.schema.figures import PREFIX as PREFIX
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
 """Version of OpenTelemetry's semantic conventions whose names are used here."""
-
-PREFIX: Final = "quant."
-"""Beginning of every name of ours."""
 
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
@@ -45,6 +43,7 @@ class Attribute:
     # wrong in it, metric points
     places: tuple[Place, ...]
     example: str  # An example value
+    former: tuple[str, ...] = ()  # Names that it had in older recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +275,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GPU_DRIVERS, "string[]", "", "GPU drivers, each with its version.", ("run",), "nvidia 550.54.15"),
     Attribute(VCS_REVISION, "string", "", "Commit: that of the git repository of the current folder, else what the CI system says.", ("run",), "9d59409acf479dfa0df1aa568182e43e43df8bbe"),
     Attribute(VCS_REF, "string", "", "Branch or tag.", ("run",), "main"),
-    Attribute(VCS_DIRTY, "boolean", "", "Whether files of the repository differ from the commit. It is found out while the run goes on, and absent if it is not known by the end of the run.", ("run",), "false"),
+    Attribute(VCS_DIRTY, "boolean", "", "Whether files of the repository differ from the commit. `otel-quant run` asks `git` when it starts the program, and writes it into the recording.", ("run",), "false"),
     Attribute(VCS_REPOSITORY, "string", "", "Address of the repository, as the CI system says.", ("run",), "https://github.com/example/models"),
     Attribute(VCS_CHANGE, "string", "", "Number of the pull or merge request, as the CI system says.", ("run",), "17"),
     Attribute(CI_PIPELINE, "string", "", "Name of the CI pipeline or workflow.", ("run",), "nightly"),
@@ -312,23 +311,7 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(MODEL_ROLE, "string", "", "`float` or `quantized`. At work a model is quantized if it converts to or from integers, or multiplies numbers of 8 bits or fewer.", ("cost", "measured model", "operator", "finding", "metric"), "quantized"),
     Attribute(MODEL_PATH, "string", "", "File that was costed or measured. Absent when OTEL_QUANT_PATHS is off.", ("cost", "measured model"), "models/resnet50_int8.onnx"),
     Attribute(MODEL_NAME, "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off.", ("measured model", "operator", "finding", "metric"), "resnet50_int8"),
-    Attribute("quant.model.<role>.size", "int", "By", "Size of the model's file, external data included.", ("run", "cost"), "102400000"),
-    Attribute("quant.model.<role>.sha256", "string", "", "SHA-256 of the model's file, without external data, if OTEL_QUANT_HASH asks for it.", ("run", "cost"), "e3b0c44298fc1c14..."),
-    Attribute("quant.model.<role>.params", "int", "{element}", "Elements of the model's static tensors, each counted once.", ("run", "cost"), "25557032"),
-    Attribute("quant.model.<role>.macs", "int", "{mac}", "Forward MACs of all nodes.", ("run", "cost"), "4117000000"),
-    Attribute("quant.model.<role>.macs_contraction", "int", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", ("run", "cost"), "4089000000"),
-    Attribute("quant.model.<role>.backward_macs", "int", "{mac}", "Estimated MACs of one backward pass.", ("run", "cost"), "8178000000"),
-    Attribute("quant.model.<role>.weight_bytes", "int", "By", "Bytes of the weights as stored.", ("run", "cost"), "102228128"),
-    Attribute("quant.model.<role>.memory", "int", "By", "Weights plus every node's outputs, in the fused view: quantized operators as runtimes run them, see [cost](cost.md#two-views-of-memory).", ("run", "cost"), "210000000"),
-    Attribute("quant.model.<role>.peak_activation_bytes", "int", "By", "Largest total size of the tensors in memory at one time, in the fused view: see [cost](cost.md#two-views-of-memory).", ("run", "cost"), "9633792"),
-    Attribute("quant.model.<role>.nodes", "int", "{node}", "Nodes of the graph.", ("run", "cost"), "122"),
-    Attribute("quant.model.<role>.qdq_nodes", "int", "{node}", "QuantizeLinear and DequantizeLinear nodes.", ("run", "cost"), "343"),
-    Attribute("quant.model.<role>.integer_mac_share", "double", "1", "Share of contraction MACs that execute in int8 or narrower.", ("run", "cost"), "0.998"),
-    Attribute("quant.model.<role>.precision.<type>", "double", "1", "Share of contraction MACs that execute in that type.", ("run", "cost"), "0.998"),
-    Attribute("quant.model.<role>.input_shapes", "string[]", "", "Shapes of inputs that the figures are for, as the calibration's first sample has them; absent where there was no calibration, or its samples do not fit the model.", ("run", "cost"), "input=8x3x224x224"),
-    Attribute("quant.model.<role>.assumed", "string[]", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1; absent if there are none.", ("run", "cost"), "batch=1"),
-    Attribute("quant.model.<role>.uncosted_ops", "string[]", "", "Op types without a cost rule, each with its number of nodes.", ("run", "cost"), "Custom:2"),
-    Attribute("quant.model.<role>.max_memory_node", "string", "", "Node with the largest estimated memory.", ("run", "cost"), "/layer1/conv1/Conv"),
+    *(Attribute(f"quant.model.<role>.{each.name}", each.type, each.unit, each.brief, ("run", "cost"), each.example) for each in MODEL_FIGURES),
     Attribute(CHECKPOINT_NAME, "string", "", "Name of the checkpoint, as in the YAML file.", ("checkpoint",), "Calibration Start"),
     Attribute(CHECKPOINT_PHASE, "string", "", "`start` or `end` of a step or of the run; `point` for any other checkpoint.", ("checkpoint",), "start"),
     Attribute(CHECKPOINT_SEQUENCE, "int", "", "Position of the checkpoint in the run, from 0.", ("checkpoint",), "5"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Final
 
 MB: Final = 10**6
@@ -41,6 +42,15 @@ def size(number: float) -> str:
         left, position = left / base, position + 1
     digits = 0 if position == 0 or left >= 99.95 else 1 if left >= 9.995 else 2
     return f"{'-' if number < 0 else ''}{left:.{digits}f} {names[position]}"
+
+
+def size_unit(largest: float) -> tuple[str, float, int]:
+    """Returns the unit in which all of some sizes are shown: its name, its bytes, digits."""
+    names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
+    if largest >= 10 * base**3:
+        return names[3], base**3, 2
+    power = 2 if largest >= base**2 else 1 if largest >= base else 0
+    return names[power], base**power, 1 if power else 0
 
 
 def count_text(value: float) -> str:
@@ -88,6 +98,11 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def moment_text(seconds: float, to: str = "seconds") -> str:
+    """Returns a moment in UTC, as ISO 8601 has it without the zone: ``2026-11-22 06:59``."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(" ", to)
 
 
 def counted(number: int, thing: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_quant.inference.bench.results import BenchResult, CallTime, VariantResult
 from otel_quant.schema.units import counted, digits_text, share_text, size
-from otel_quant.views.document import Facts, Lines, Part, Table, as_markdown, as_text
+from otel_quant.views.former_document import Facts, Lines, Part, Table, as_markdown, as_text
 from otel_quant.views.inference_report import milliseconds
 from otel_quant.views.spreadsheet import csv_lines
 

@@ -30,7 +30,7 @@ from otel_quant.views.comparison_words import (
     ratio_text,
     sample_text,
 )
-from otel_quant.views.document import Facts, Lines, Part, Table
+from otel_quant.views.former_document import Facts, Lines, Part, Table
 
 _MOST_ROWS: Final = 60
 _MOST_CHECKS: Final = 40

@@ -21,8 +21,8 @@ from otel_quant.views.cost_rows import (
     GroupCost,
     counted,
 )
-from otel_quant.views.markdown import markdown_lines, markdown_text
-from otel_quant.views.table import printable, table_lines
+from otel_quant.views.former_table import markdown_lines, markdown_text, table_lines
+from otel_quant.views.text import printable
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""

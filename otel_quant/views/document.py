@@ -1,124 +1,211 @@
-"""What is printed of a run, as parts that each format lays out in its own way."""
+"""One document for every command, which five writers print.
+
+A command makes a :class:`Document` of parts and formats nothing. The parts are for people:
+
+- :class:`Table`: raw values (bytes, seconds, shares from 0 to 1) in rows, each :class:`Column` with the
+  unit of its values and how they are shown;
+- :class:`Facts`: names with values; :class:`Lines`: sentences, or the points of a list;
+- :class:`Charts`: curves over time, drawn on a page and summed up elsewhere;
+- :class:`Section`: parts under a heading.
+
+Programs get ``Document.sheet`` as CSV (one table, by default the first of the parts) and
+``Document.data`` as JSON (what the command documents). The writers:
+
+- :func:`otel_quant.views.terminal.terminal_lines` (leaves out spare columns of a narrow terminal)
+- :func:`otel_quant.views.markdown.markdown_lines_of`
+- :func:`otel_quant.views.csv.csv_text`
+- :func:`otel_quant.views.json.json_lines`
+- :func:`otel_quant.views.html.page_text`, and ``fragment`` for notebooks
+
+and :func:`otel_quant.views.writers.written` chooses one by the name of a format.
+
+A table of objects is made from columns that compute their cells::
+
+    COLUMNS = (
+        Column("model", value=lambda each: each.path),
+        Column("median", "s", lambda each: each.median, key="median_seconds", shown_in="ms"),
+        Column("peak", "By", lambda each: each.peak, key="peak_bytes", spare=1),
+    )
+    Table.of(COLUMNS, models, caption="Latency")
+
+A cell is a text, a number in its column's unit, or a :class:`Quantity` where it has a unit or words of
+its own: ``Quantity(855e6, "By", before="≥ ")``. What is not known is None, never 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from otel_quant.views.markdown import markdown_lines, markdown_text
-from otel_quant.views.table import printable, table
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import State
+    from otel_quant.views.report.bands import ShownStep
+    from otel_quant.views.report.charts import Chart
+
+ONE: Final = ""
+"""``Column.shown_in``: one unit for the column, that fits its largest value."""
+
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number with a unit of its own, or with words around it."""
+
+    value: float | None  # In the unit; None where only the words are known
+    unit: str | None = None  # As of a column; None for that of its column
+    before: str = ""  # What stands before the number: ``≥ ``
+    after: str = ""  # What stands behind it: `` ± 2 %``
+    digits: int | None = None  # As of a column
+
+
+Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
+"""Raw: bytes, seconds, a share from 0 to 1, a number of things, a text or texts. None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item_contra]):
+    """One column of a table."""
+
+    heading: str  # Its name; empty for one of remarks, or of shares beside their figure
+    # UCUM unit of its numbers: ``By``, ``s``, ``1`` for shares, ``{sample}/s``; ``x`` for ratios,
+    # ``time`` for moments in seconds since the epoch, empty for numbers of things; None: texts
+    unit: str | None = None
+    value: Callable[[Item_contra], Cell] | None = None  # Computes a cell, for :meth:`Table.of`
+    key: str = ""  # Its name in CSV and JSON; the heading if empty
+    # Unit of all its cells, which stands in the heading: ``MB``, ``ms``, ``%``; :data:`ONE`: that
+    # which fits the largest; None: each cell has its own (but on a page that can be sorted)
+    shown_in: str | None = None
+    digits: int | None = None  # Digits after the point; None: as many as the number deserves
+    is_signed: bool = False  # Whether a positive number has a plus
+    absent: str = ""  # What stands in a terminal and in Markdown for what is not known
+    longest: int = 0  # Characters of a text that are shown; 0: all
+    spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
+    title: str = ""  # What it means, where the heading does not say it
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its cells are texts."""
+        return self.unit is None
+
+    @property
+    def name(self) -> str:
+        """Its name for programs."""
+        return self.key or self.heading
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row that has more to it than its cells."""
+
+    cells: Sequence[Cell]  # As many as there are columns, or only the first, with ``said``
+    depth: int = 0  # How far its first cell is indented
+    state: State = "ended"  # How the thing stands that it is about; a page marks what is not ended
+    said: str = ""  # A remark behind the cells; on a page instead of those that are missing
+
+
+Rows: TypeAlias = Iterable[Row | Sequence[Cell]]
+"""Gone through more than once; made anew each time where they are many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; its first columns and its last one are texts, the others numbers."""
+    """A table of raw values."""
 
-    header: tuple[str, ...]  # Names of the columns
-    units: tuple[str, ...]  # Their units; empty for a column without one
-    rows: tuple[tuple[str, ...], ...]  # Cells, as many in each row as in the header
-    left: int = 1  # How many first columns are texts
-    # Columns that a narrow terminal does without, those that are left out first before others
-    spare: tuple[str, ...] = ()
+    columns: Sequence[Column[Any]]  # The first one names the rows
+    rows: Rows = ()
+    id: str = ""  # Identifier in a page, and name in JSON
+    title: str = ""  # A line above it, in every format
+    caption: str = ""  # What it shows, for the headings of Markdown and pages; the title if empty
+    note: str = ""  # What is left out, and what has to be known to read it
+    is_sortable: bool = True  # Whether the cells of a column can be compared with each other
+    is_verbatim: bool = False  # CSV has its texts as they are, also what a spreadsheet would run
 
-    def without(self, name: str) -> Table:
-        """Returns the table without a column."""
-        at = self.header.index(name)
-        header, units, *rows = (
-            row[:at] + row[at + 1 :] for row in (self.header, self.units, *self.rows)
-        )
-        left = self.left - (at < self.left)
-        return replace(self, header=header, units=units, rows=tuple(rows), left=left)
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[Column[Item]],
+        items: Iterable[Item],
+        *,
+        row: Callable[[Item, Sequence[Cell]], Row] | None = None,
+        known_only: bool = False,
+        **fields: Any,
+    ) -> Table:
+        """Returns a table with a row for each item; ``row`` adds depth, state and remarks.
 
-    @property
-    def header_with_units(self) -> list[str]:
-        """Names of the columns, each with its unit behind it."""
-        pairs = zip(self.header, self.units, strict=True)
-        return [f"{name} {unit}".rstrip() for name, unit in pairs]
+        With ``known_only`` columns are left out of which no cell is known.
+        """
+        own = list(items)
+        cells = [
+            tuple(column.value(item) if column.value else None for column in columns)
+            for item in own
+        ]
+        if known_only:
+            kept = [at for at in range(len(columns)) if any(each[at] is not None for each in cells)]
+            columns = [columns[at] for at in kept]
+            cells = [tuple(each[at] for at in kept) for each in cells]
+        rows: Rows = cells
+        if row is not None:
+            rows = [row(item, each) for item, each in zip(own, cells, strict=True)]
+        return cls(columns, rows, **fields)
+
+    def first(self, most: int, thing: str) -> Table:
+        """Returns the table with so many rows at most, and a note of how many more there are."""
+        from otel_quant.schema.units import counted
+
+        rows = list(self.rows)
+        if len(rows) <= most:
+            return self
+        note = f"{counted(len(rows) - most, f'more {thing}')} left out."
+        return replace(self, rows=rows[:most], note=f"{self.note} {note}".lstrip())
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Names with their values."""
 
-    rows: tuple[tuple[str, str], ...]  # Pairs of name and value
-    title: str = ""  # What they are about; may be empty
+    rows: Sequence[tuple[str, Cell]]
+    title: str = ""  # What they are about
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
     """Lines of text."""
 
-    lines: tuple[str, ...]
+    lines: Sequence[str]
+    is_list: bool = False  # Whether they are the points of a list
+    is_bad: bool = False  # Whether a page marks them as what went wrong
 
 
-Part: TypeAlias = Table | Facts | Lines
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """Charts on one axis of time. A terminal and Markdown have a sentence of each."""
+
+    charts: Sequence[Chart]
+    bands: Sequence[ShownStep]  # The steps behind them
+    until: float  # Where the axis ends, in seconds
 
 
-def as_text(parts: Iterable[Part], width: int | None = None) -> str:
-    """Lays out parts for a terminal, with an empty line between two."""
-    return "\n".join(_text(part, width) for part in parts)
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts under a heading."""
+
+    title: str
+    parts: Iterable[Part]
 
 
-def _fitting(part: Table, width: int) -> str:
-    """Returns a table as text, without as many of its spare columns as a width needs."""
-    text = _text(part, None)
-    rule = next(line for line in text.splitlines() if line.startswith("--"))
-    widths = dict(zip(part.header, map(len, rule.split("  ")), strict=False))
-    left_out = []
-    taken = len(rule)
-    for name in part.spare:
-        if taken <= width:
-            break
-        if name in widths:
-            left_out.append(name)
-            taken -= widths[name] + 2
-    if not left_out:
-        return text
-    for name in left_out:
-        part = part.without(name)
-    return f"{_text(part, None)}({', '.join(left_out)}: in a wider terminal)\n"
+Part: TypeAlias = Table | Facts | Lines | Charts | Section
 
 
-def _text(part: Part, width: int | None) -> str:
-    match part:
-        case Table() if width is not None:
-            return _fitting(part, width)
-        case Table():
-            units = part.units if any(part.units) else ()
-            return table(part.header, part.rows, units=units, left=part.left)
-        case Facts():
-            width = max((len(name) for name, _ in part.rows), default=0)
-            lines = [part.title] if part.title else []
-            lines += [f"{name:{width}}  {value}" for name, value in part.rows]
-        case Lines():
-            lines = list(part.lines)
-    return "".join(f"{printable(line)}\n" for line in lines)
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a command prints."""
 
-
-def as_markdown(parts: Iterable[Part]) -> str:
-    """Lays out parts as GitHub's Markdown, with an empty line between two."""
-    return "\n".join(map(_markdown, parts))
-
-
-def _markdown(part: Part) -> str:
-    match part:
-        case Table():
-            rows = [(_indented(first), *others) for first, *others in part.rows]
-            return "".join(markdown_lines(part.header_with_units, rows, left=part.left))
-        case Facts():
-            title = f"**{markdown_text(part.title)}**\n\n" if part.title else ""
-            return title + "".join(markdown_lines(("", ""), part.rows, left=2))
-        case Lines():
-            return _markdown_lines(part.lines)
-
-
-def _indented(text: str) -> str:
-    """Returns a text whose blanks at the beginning are shown in a cell of Markdown."""
-    rest = text.lstrip(" ")
-    return "\u00a0" * (len(text) - len(rest)) + rest
-
-
-def _markdown_lines(lines: Sequence[str]) -> str:
-    # A backslash at the end of a line is a line break.
-    return "\\\n".join(markdown_text(line.strip()) for line in lines) + "\n"
+    parts: Iterable[Part]
+    title: str = ""  # The page's heading; the other formats have it only within parts
+    over: str = ""  # What stands above that heading
+    is_bad: bool = False  # Whether the heading tells of something that went wrong
+    sheet: Table | None = None  # What CSV has; None: the first table of the parts
+    data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_quant.recordings.model import Ending
 from otel_quant.schema.units import WITHIN, counted, cut, share_text, size
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 _LONGEST: Final = 300
 _LONGEST_NAME: Final = 80

@@ -8,7 +8,7 @@ from typing import Any, Final
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.schema import semconv
 from otel_quant.schema.units import duration_text, size
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 _GROWTHS: Final = (
     ("memory", semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),

@@ -13,7 +13,7 @@ from otel_quant.recordings.comparison.noise import Sample
 from otel_quant.recordings.comparison.runs import path_text
 from otel_quant.recordings.comparison.side_by_side import Comparison
 from otel_quant.views.comparison_words import check_text, value_text
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 _UNITS = {"By": "B", "{sample}/s": "samples/s", "1": "share"}
 

@@ -16,9 +16,9 @@ from otel_quant.inference.results import (
     RanKernel,
 )
 from otel_quant.schema.units import counted, digits_text, share_text, size
-from otel_quant.views.document import Facts, Lines, Part, Table, as_markdown, as_text
+from otel_quant.views.former_document import Facts, Lines, Part, Table, as_markdown, as_text
 from otel_quant.views.spreadsheet import csv_lines
-from otel_quant.views.table import shortened
+from otel_quant.views.text import shortened
 
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20

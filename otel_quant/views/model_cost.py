@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from otel_quant.views.document import Facts
-from otel_quant.views.table import listed
+from otel_quant.views.former_document import Facts
+from otel_quant.views.text import listed
 
 _MIB: Final = 1 << 20
 _RATIO: Final = "_ratio"

@@ -15,7 +15,7 @@ from otel_quant.recordings.quark_yaml import Profile
 from otel_quant.views.model_cost import with_ratios
 from otel_quant.views.profile_document import run_facts
 from otel_quant.views.step_columns import COLUMNS, columns_of
-from otel_quant.views.table import listed, printable
+from otel_quant.views.text import listed, printable
 
 _NONE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_quant.recordings.profile_steps import Step, steps_of
 from otel_quant.recordings.quark_yaml import Profile, Record
-from otel_quant.views.document import Facts, Lines, Part, Table
+from otel_quant.views.former_document import Facts, Lines, Part, Table
 from otel_quant.views.model_cost import cost_facts, with_ratios
 from otel_quant.views.step_columns import (
     GPU,
@@ -21,7 +21,7 @@ from otel_quant.views.step_columns import (
     highest,
     number,
 )
-from otel_quant.views.table import listed, shortened
+from otel_quant.views.text import listed, shortened
 
 _UP_TO: Final = frozenset({"checkpoints", "last reading"})
 """Sources of a peak that may have been higher: what a run without an End has shown until then."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.quark_yaml import Profile
-from otel_quant.views.document import Lines, Part, as_markdown, as_text
+from otel_quant.views.former_document import Lines, Part, as_markdown, as_text
 from otel_quant.views.profile_data import as_csv, as_json
 from otel_quant.views.profile_document import parts_of
 from otel_quant.views.recorded_profile import profiles_of

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_quant.recordings.model import Recording
-from otel_quant.views.document import Facts, Lines, Part
 from otel_quant.views.ending import ending_lines
 from otel_quant.views.forecast import forecast_lines
+from otel_quant.views.former_document import Facts, Lines, Part
 
 _STATES: Final[Mapping[str, str]] = {
     "running": "is running",

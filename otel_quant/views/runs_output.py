@@ -16,17 +16,15 @@ from otel_quant.recordings.runs.fields import (
     Row,
     Value,
     is_least,
-    moment_text,
     text_of,
     unit_of,
 )
 from otel_quant.recordings.runs.finding import Unreadable
 from otel_quant.recordings.runs.pivot import Cell, Pivot
-from otel_quant.schema.units import counted
-from otel_quant.views.document import Table, as_text
-from otel_quant.views.markdown import markdown_lines
+from otel_quant.schema.units import counted, moment_text
+from otel_quant.views.former_document import Table, as_text
+from otel_quant.views.former_table import markdown_lines, table
 from otel_quant.views.spreadsheet import csv_lines
-from otel_quant.views.table import table
 
 _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final
 
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 
 # The start of a cell (after a comma, or a semicolon in some countries) and a character that makes
 # a spreadsheet read it as a formula; Japanese settings also accept the wide forms.

@@ -481,7 +481,16 @@ def test_every_panel_shows_data_or_says_why_not(shown: dict[str, dict[str, Shown
         ("Quantization run", "GPU peaks"): "The run sees no GPU",
         **{
             ("Quantization run", f"GPU {figure}"): "The run sees no GPU, or it does not tell"
-            for figure in ("utilization", "power", "temperature", "clock")
+            for figure in (
+                "utilization",
+                "power",
+                "temperature",
+                "clock",
+                "memory clock",
+                "process memory",
+                "torch allocated",
+                "torch reserved",
+            )
         },
         ("Quantization run", "Time left"): "no calibration is open, or the reader does not say",
     }

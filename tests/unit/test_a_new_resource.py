@@ -18,7 +18,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel import logs as logs_module
@@ -28,7 +27,7 @@ from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.schema import catalog
-from otel_quant.schema.resources import Column, Figure, Metric, Resource, Series
+from otel_quant.schema.figures import RESOURCES, Figure, Metric, Resource, Series, YamlColumn
 
 MIB: Final = 1 << 20
 STEP: Final = {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"}
@@ -55,7 +54,6 @@ class ExampleProbe:
 
 EXAMPLE: Final = Resource(
     name="example",
-    probe=ExampleProbe,
     figures=(
         Figure(
             "example.received",
@@ -72,7 +70,9 @@ EXAMPLE: Final = Resource(
                 ),
             ),
             live=Series(Metric("quant.run.example.io", "observable_counter", "By", "Bytes.")),
-            column=Column("example_received_mb", "Received since the first checkpoint, in MiB."),
+            column=YamlColumn(
+                "example_received_mb", "Received since the first checkpoint, in MiB."
+            ),
         ),
         Figure(
             "example.connections",
@@ -118,7 +118,9 @@ def run(path: Path, *, strict: bool) -> Recorder:
         MetricsSink(ALL, lambda: recorder.latest, spans.context_of),
         LogsSink(ALL, lambda: None, spans.context_of),
     ]
-    recorder = Recorder(new_run_info({}), Probes(ALL), sinks, shown, sample_interval=0)
+    recorder = Recorder(
+        new_run_info({}), Probes(ALL, example=ExampleProbe()), sinks, shown, sample_interval=0
+    )
     recorder.close(recorder.open("Calibration"))
     recorder.end()
     return recorder

@@ -17,7 +17,6 @@ from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.threads import start_thread
-from otel_quant.schema.resources import Figure, Metric, Resource, Series
 
 _INTERVAL: Final = 0.2
 """Seconds between two measurements of the thread."""
@@ -143,41 +142,3 @@ CACHE_DIRECTORIES: Final = CacheDirectories()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=CACHE_DIRECTORIES.forget)
-
-CACHE: Final = Resource(
-    name="cache",
-    probe=CACHE_DIRECTORIES.for_new_run,
-    is_sampled=True,
-    reads_proc=False,
-    figures=(
-        Figure(
-            "cache.disk",
-            "By",
-            "Growth on disk of the cache directory that has grown most since it was made",
-            lambda growth: growth,
-            ("peak",),
-            "306429952",
-            steps=(
-                Series(
-                    Metric(
-                        "quant.step.cache.disk.peak",
-                        "histogram",
-                        "By",
-                        "Largest growth of a cache directory during a step.",
-                        # 1 MiB to 2 TiB, by a factor of 4.
-                        buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
-                    ),
-                    "peak",
-                ),
-            ),
-            live=Series(
-                Metric(
-                    "quant.run.cache.disk.usage",
-                    "observable_gauge",
-                    "By",
-                    "Growth on disk of the cache directory that has grown most since it was made, now.",
-                )
-            ),
-        ),
-    ),
-)

@@ -15,7 +15,6 @@ from otel_quant.capture.probes.kernel_files import SELF, read_process
 from otel_quant.capture.probes.processor_waits import main_thread_wait
 from otel_quant.capture.probes.tree import descendants_now
 from otel_quant.schema.records import CpuReading
-from otel_quant.schema.resources import TOTAL, Figure, Metric, Resource, Series
 
 _LINUX = sys.platform == "linux"
 _MICROSECONDS: Final = 1_000_000
@@ -67,53 +66,3 @@ def _of_child(pid: int) -> Figures:
         (int(fields[_SYSTEM]) + int(fields[_CHILDREN_SYSTEM])) * _TICK,
         int(fields[_MAJOR_FAULTS]) + int(fields[_CHILDREN_MAJOR_FAULTS]),
     )
-
-
-_DURING_STEPS: Final = Metric(
-    "quant.step.cpu.time",
-    "counter",
-    "s",
-    "CPU time spent during steps.",
-)
-
-CPU: Final = Resource(
-    name="cpu",
-    probe=CpuProbe,
-    figures=(
-        Figure(
-            "cpu.user",
-            "s",
-            "CPU time of the process tree in user mode",
-            lambda cpu: cpu.user,
-            TOTAL,
-            "12.51",
-            steps=(Series(_DURING_STEPS, labels={"cpu.mode": "user"}),),
-        ),
-        Figure(
-            "cpu.system",
-            "s",
-            "CPU time of the process tree in the kernel",
-            lambda cpu: cpu.system,
-            TOTAL,
-            "0.73",
-            steps=(Series(_DURING_STEPS, labels={"cpu.mode": "system"}),),
-        ),
-        Figure(
-            "page_faults.major",
-            "{fault}",
-            "Page faults that had to wait for storage",
-            lambda cpu: cpu.major_faults,
-            TOTAL,
-            "3",
-        ),
-        Figure(
-            "cpu.wait",
-            "s",
-            "Time for which the main thread was ready to run and waited for a processor that other "
-            "threads or programs used",
-            lambda cpu: cpu.wait,
-            TOTAL,
-            "0.31",
-        ),
-    ),
-)

@@ -18,7 +18,6 @@ from otel_quant.capture.probes.cumulative import Cumulative, Figures
 from otel_quant.capture.probes.kernel_files import SELF, bytes_read, read_process
 from otel_quant.capture.probes.tree import descendants_now
 from otel_quant.schema.records import DiskReading
-from otel_quant.schema.resources import TOTAL, Column, Figure, Metric, Resource, Series
 
 _LINUX = sys.platform == "linux"
 _AVAILABLE: Final = _LINUX or hasattr(psutil.Process, "io_counters")
@@ -60,64 +59,3 @@ def _counters(pid: int) -> Figures:
         )
     counters_ = psutil.Process(pid or None).io_counters()
     return counters_.read_bytes, counters_.write_bytes
-
-
-_DURING_STEPS: Final = Metric(
-    "quant.step.disk.io",
-    "counter",
-    "By",
-    "Bytes moved to or from storage during steps.",
-)
-_SO_FAR: Final = Metric(
-    "quant.run.disk.io",
-    "observable_counter",
-    "By",
-    "Bytes that the process tree moved to or from storage since the run began.",
-)
-
-DISK: Final = Resource(
-    name="disk",
-    probe=DiskProbe,
-    figures=(
-        Figure(
-            "disk.read",
-            "By",
-            "Bytes that the process tree fetched from storage",
-            lambda disk: disk.read,
-            TOTAL,
-            "102400000",
-            checkpoint="disk_read",
-            steps=(Series(_DURING_STEPS, labels={"disk.io.direction": "read"}),),
-            live=Series(_SO_FAR, labels={"disk.io.direction": "read"}),
-            column=Column("disk_read_mb", in_quark=True),
-        ),
-        Figure(
-            "disk.write",
-            "By",
-            "Bytes that the process tree sent to storage",
-            lambda disk: disk.write,
-            TOTAL,
-            "26214400",
-            checkpoint="disk_write",
-            steps=(Series(_DURING_STEPS, labels={"disk.io.direction": "write"}),),
-            live=Series(_SO_FAR, labels={"disk.io.direction": "write"}),
-            column=Column("disk_write_mb", in_quark=True),
-        ),
-        Figure(
-            "disk.read_chars",
-            "By",
-            "Bytes read through system calls, including those that were in the page cache",
-            lambda disk: disk.read_chars,
-            TOTAL,
-            "204800000",
-        ),
-        Figure(
-            "disk.write_chars",
-            "By",
-            "Bytes written through system calls",
-            lambda disk: disk.write_chars,
-            TOTAL,
-            "26214400",
-        ),
-    ),
-)

@@ -18,7 +18,6 @@ from otel_quant.base.descriptors import open_apart
 from otel_quant.capture.probes.kernel_files import SELF, read_process
 from otel_quant.capture.probes.tree import descendants
 from otel_quant.schema.records import MemoryReading
-from otel_quant.schema.resources import LEVEL, Column, Figure, Metric, Resource, Series
 
 _LINUX = sys.platform == "linux"
 
@@ -178,51 +177,3 @@ def _reaped_faults() -> int | None:
     if descendants():
         return None
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
-
-
-_PEAKS: Final = Metric(
-    "quant.step.memory.peak",
-    "histogram",
-    "By",
-    "Highest RSS of the process tree during a step.",
-    # 64 MiB to 2 TiB, by doubling.
-    buckets=tuple(float(1 << power) for power in range(26, 42)),
-)
-_GROWTH: Final = Metric(
-    "quant.step.memory.growth",
-    "gauge",
-    "By",
-    "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
-)
-_USAGE: Final = Metric(
-    "quant.run.memory.usage", "observable_gauge", "By", "RSS of the process tree now."
-)
-
-MEMORY: Final = Resource(
-    name="memory",
-    probe=MemoryProbe,
-    is_sampled=True,
-    figures=(
-        Figure(
-            "memory",
-            "By",
-            "RSS of the process tree",
-            lambda memory: memory.tree_rss,
-            LEVEL,
-            "806092800",
-            checkpoint="memory",
-            steps=(Series(_PEAKS, "peak"), Series(_GROWTH)),
-            live=Series(_USAGE),
-            column=Column("cpu_memory_mb", in_quark=True),
-        ),
-        Figure(
-            "process_memory",
-            "By",
-            "RSS of the main process",
-            lambda memory: memory.rss,
-            (),
-            "806092800",
-            checkpoint="process_memory",
-        ),
-    ),
-)

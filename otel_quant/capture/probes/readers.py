@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS, Boundary
 from otel_quant.capture.probes.memory import reset_high_water
-from otel_quant.capture.probes.registry import RESOURCES
+from otel_quant.capture.probes.registry import PROBES, Probe
 from otel_quant.capture.probes.tree import descendants
+from otel_quant.schema.figures import RESOURCES, Resource
 from otel_quant.schema.records import Reading
-from otel_quant.schema.resources import Probe, Resource
 
 _LONGEST_GAP: Final = 20_000
 """Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""
@@ -70,7 +70,7 @@ class Probes:
         serial: list[_Source] = []
         concurrent: list[_Source] = []
         for resource in self.resources:
-            probe = instead.get(resource.name) or resource.probe()
+            probe = instead.get(resource.name) or PROBES[resource.name]()
             sample = getattr(probe, "sample", probe) if resource.is_sampled else None
             boundary = FAULTS.kept_in(f"probe {resource.name}")
             source = _Source(resource.name, boundary, probe, sample)

@@ -9,8 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import attribute_name, device_stem
-from otel_quant.schema.events import identity_of, present, run_ids_of
+from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.records import (
     AttributeValue,
     GrowthForecast,
@@ -19,7 +18,6 @@ from otel_quant.schema.records import (
     RunInfo,
     StepProgress,
 )
-from otel_quant.schema.resources import Figure, Number, Part, Resource
 from otel_quant.version import VERSION
 
 _Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
@@ -61,7 +59,7 @@ _OF_CI: Final = {
     "change": semconv.VCS_CHANGE,
     "repository": semconv.VCS_REPOSITORY,
 }
-"""The names of what :mod:`otel_quant.capture.recorder.ci` reads."""
+"""The names of what :mod:`otel_quant.capture.recorder.origin` reads."""
 
 
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
@@ -87,7 +85,6 @@ def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
             semconv.GPU_DRIVERS: origin.gpu_drivers or None,
             semconv.VCS_REVISION: origin.revision or ci.get(semconv.VCS_REVISION),
             semconv.VCS_REF: origin.ref or ci.get(semconv.VCS_REF),
-            semconv.VCS_DIRTY: origin.is_dirty,
             semconv.LIBRARIES: origin.libraries or None,
         }
     )
@@ -116,7 +113,7 @@ class FigureAttributes:
             (resource, stem, _rows(stem, resource.device_figures))
             for resource in resources
             if resource.device_figures
-            for stem in (device_stem(resource),)
+            for stem in (resource.device_stem,)
         )
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
         self._of_readings = _on_records(
@@ -252,7 +249,7 @@ def _since(
 
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
     return tuple(
-        (figure, tuple((part, attribute_name(stem, figure, part)) for part in figure.parts))
+        (figure, tuple((part, figure.attribute(part, stem)) for part in figure.parts))
         for figure in figures
         if figure.parts
     )

@@ -29,6 +29,7 @@ from otel_quant.schema.events import (
     present,
     run_ids_of,
 )
+from otel_quant.schema.figures import Resource
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
@@ -39,7 +40,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.resources import Resource
 
 _ORIGIN = "metrics of the program"
 

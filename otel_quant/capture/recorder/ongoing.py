@@ -15,6 +15,7 @@ from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
+from otel_quant.schema.figures import Resource
 from otel_quant.schema.records import (
     AttributeValue,
     GrowthForecast,
@@ -22,7 +23,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.resources import Resource
 
 _BETWEEN: Final = 1_000_000_000
 """Nanoseconds between two readings that the sinks are told of. With the sampler's longest pause the

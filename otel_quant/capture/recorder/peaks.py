@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from otel_quant.schema.figures import Figure, Number, Resource
 from otel_quant.schema.records import MemoryReading, Peaks, PeakSource, Reading
-from otel_quant.schema.resources import Figure, Number, Resource
 
 _MEMORY = "memory"
 

@@ -16,9 +16,7 @@ from typing import Final
 import psutil
 
 from otel_quant.capture.probes.limits import read_limits
-from otel_quant.capture.recorder.ci import ci_of
-from otel_quant.capture.recorder.command_line import shown_command
-from otel_quant.capture.recorder.git_tree import GitTree
+from otel_quant.capture.recorder.origin import ci_of, git_head, shown_command
 from otel_quant.schema.records import Origin, RunInfo
 
 LIBRARIES: Final[Mapping[str, str]] = {
@@ -54,7 +52,7 @@ def new_run_info(
     name: str = "",
     paths: bool = True,
     arguments: bool = True,
-    git: GitTree | None = None,
+    folder: Path | None = None,
 ) -> RunInfo:
     """Describes the run that is about to begin in this process."""
     rank = _integer(environ.get("RANK"))
@@ -73,19 +71,15 @@ def new_run_info(
             if environ.get(header.upper())
         },
         paths=paths,
-        origin=_origin(environ, paths, arguments, git),
+        origin=_origin(environ, paths, arguments, folder),
     )
 
 
-def completed(run: RunInfo, git: GitTree | None) -> RunInfo:
+def completed(run: RunInfo) -> RunInfo:
     """Returns a run with what made it as it is known at its end."""
     if run.origin is None:
         return run
-    origin = dataclasses.replace(
-        run.origin,
-        libraries=tuple(loaded_libraries()),
-        is_dirty=git.is_dirty if git is not None else None,
-    )
+    origin = dataclasses.replace(run.origin, libraries=tuple(loaded_libraries()))
     return dataclasses.replace(run, origin=origin)
 
 
@@ -105,9 +99,10 @@ def loaded_libraries() -> Iterator[str]:
 
 
 def _origin(
-    environ: Mapping[str, str], paths: bool, arguments: bool, git: GitTree | None
+    environ: Mapping[str, str], paths: bool, arguments: bool, folder: Path | None
 ) -> Origin:
     machine = platform.uname()
+    revision, ref = git_head(folder) if folder is not None else (None, None)
     return Origin(
         command=shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths),
         host=machine.node,
@@ -120,8 +115,8 @@ def _origin(
         address_space_limit=_resource_limit("RLIMIT_AS"),
         file_size_limit=_resource_limit("RLIMIT_FSIZE"),
         gpu_drivers=tuple(_gpu_drivers()),
-        revision=git.revision if git is not None else None,
-        ref=git.ref if git is not None else None,
+        revision=revision,
+        ref=ref,
         ci=ci_of(environ),
     )
 

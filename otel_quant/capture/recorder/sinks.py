@@ -64,7 +64,9 @@ class Sinks:
             with boundary:
                 sink.step_left(step, token)
 
-    def _set(self, sinks: Iterator[tuple[Sink, Boundary]] | Sequence[tuple[Sink, Boundary]]) -> None:
+    def _set(
+        self, sinks: Iterator[tuple[Sink, Boundary]] | Sequence[tuple[Sink, Boundary]]
+    ) -> None:
         self._sinks = tuple(sinks)
         self._receivers = {kind: self._receivers_of(kind) for kind in get_args(EventKind)}
         self._counters = self._that_override("samples_counted")
@@ -73,7 +75,9 @@ class Sinks:
             each for each in self._sinks if type(each[0]).step_entered is not Sink.step_entered
         )
 
-    def _receivers_of(self, kind: EventKind) -> tuple[tuple[Boundary, Callable[[Event], None]], ...]:
+    def _receivers_of(
+        self, kind: EventKind
+    ) -> tuple[tuple[Boundary, Callable[[Event], None]], ...]:
         name = method_of(kind)
         found = tuple(
             (boundary, sink.receive if takes_all else getattr(sink, name))

@@ -14,12 +14,12 @@ from typing import Any, Final
 from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
 
+from otel_quant.base.environment import environment_at_start, settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.default_exporters import (
     defaults_in,
     keep_from_sending,
 )
-from otel_quant.schema.settings import environment_at_start, settings_from
 
 AUTOMATIC_PROVIDERS: Final[dict[str, Any]] = {}
 """By signal; empty in a program that configures OpenTelemetry itself, and where none sends."""

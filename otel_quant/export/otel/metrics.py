@@ -15,10 +15,9 @@ from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Ob
 
 from otel_quant.export.otel.custom import CustomGauges
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.catalog import attribute_name, device_stem
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Event
+from otel_quant.schema.figures import Metric, Number, Resource
 from otel_quant.schema.records import Forecast, Reading, RunInfo, StepInfo
-from otel_quant.schema.resources import Metric, Number, Resource, Series
 from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS
 from otel_quant.version import VERSION
@@ -74,13 +73,13 @@ class MetricsSink(Sink):
     ) -> None:
         self._resources = resources
         self._of_steps = tuple(
-            (attribute_name(semconv.PREFIX, figure, series.part), series)
+            (figure.attribute(series.part), series)
             for resource in resources
             for figure in resource.figures
             for series in figure.steps
         )
         self._of_devices = tuple(
-            (attribute_name(device_stem(resource), figure, series.part), series)
+            (figure.attribute(series.part, resource.device_stem), series)
             for resource in resources
             for figure in resource.device_figures
             for series in figure.steps

@@ -10,8 +10,8 @@ from typing import Final
 import psutil
 
 from otel_quant.export.quark_yaml.metrics import MetricContext
+from otel_quant.schema.figures import Figure, Number
 from otel_quant.schema.records import Peaks, Reading
-from otel_quant.schema.resources import Figure, Number
 
 _MIB: Final = 1 << 20
 _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice

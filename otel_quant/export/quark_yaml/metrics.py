@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from otel_quant.schema.resources import Figure, Number
+from otel_quant.schema.figures import Figure, Number
 
 _MIB: Final = 1024 * 1024
 

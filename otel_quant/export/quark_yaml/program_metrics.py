@@ -16,8 +16,8 @@ from otel_quant.export.quark_yaml.metrics import (
     Metric,
     MetricContext,
 )
+from otel_quant.schema.figures import Resource
 from otel_quant.schema.records import Peaks, Reading
-from otel_quant.schema.resources import Resource
 from otel_quant.schema.step_names import ProfileStep
 
 BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))

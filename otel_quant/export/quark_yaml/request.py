@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.schema.settings import Settings, settings_from
+from otel_quant.schema.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from otel_quant.recordings.comparison.figures import (
@@ -21,7 +20,7 @@ from otel_quant.recordings.comparison.figures import (
 )
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.records import AttributeValue
-from otel_quant.schema.units import BY_UNIT, digits_text
+from otel_quant.schema.units import BY_UNIT, digits_text, moment_text
 
 Value: TypeAlias = AttributeValue
 
@@ -142,8 +141,3 @@ def text_of(value: Value | None, unit: str) -> str:
     if unit in BY_UNIT:
         return BY_UNIT[unit](value)
     return f"{value:,}" if isinstance(value, int) else digits_text(value)
-
-
-def moment_text(seconds: float, to: str = "seconds") -> str:
-    """Returns a moment in UTC, as ISO 8601 has it without the zone: ``2026-11-22 06:59``."""
-    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(" ", to)

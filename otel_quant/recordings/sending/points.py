@@ -26,13 +26,13 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.trace import SpanContext
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel.run_name import model_name
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.recordings.sending.identifiers import Identifiers
 from otel_quant.recordings.sending.source import SCOPE, resource_of
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import METRIC_BY_NAME, attribute_name
+from otel_quant.schema.catalog import METRIC_BY_NAME
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.step_names import ALL_STEPS
 
 _MOST: Final = 1000
@@ -41,7 +41,7 @@ _MOST: Final = 1000
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 _FIGURES: Final = tuple(
-    (attribute_name(semconv.PREFIX, figure, series.part), series)
+    (figure.attribute(series.part), series)
     for resource in RESOURCES
     for figure in resource.figures
     for series in figure.steps

@@ -11,7 +11,7 @@ from otel_quant.inference.results import InferenceResult, ModelResult
 from otel_quant.inference.results_reader import read_result
 from otel_quant.schema.units import counted
 from otel_quant.version import VERSION
-from otel_quant.views.document import Table
+from otel_quant.views.former_document import Table
 from otel_quant.views.inference_report import (
     Unit,
     accuracy_problems,

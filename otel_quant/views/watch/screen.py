@@ -14,7 +14,7 @@ from otel_quant.recordings.model import Recording, State
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, duration_text, size
 from otel_quant.views.forecast import exceeded, time_left
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 from otel_quant.views.watch import words
 from otel_quant.views.watch.figures import (
     StepLine,

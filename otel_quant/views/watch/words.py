@@ -6,7 +6,7 @@ from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import RecordedStep, Recording
 from otel_quant.schema import semconv
 from otel_quant.schema.units import duration_text, share_text, size
-from otel_quant.views.table import printable
+from otel_quant.views.text import printable
 from otel_quant.views.watch.figures import StepLine, Usage, place
 
 

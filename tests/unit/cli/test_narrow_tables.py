@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.views.document import Table, as_text
+from otel_quant.views.former_document import Table, as_text
 
 TABLE = Table(
     ("STEP", "START", "TIME", "READ", "STATUS"),

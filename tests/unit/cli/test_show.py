@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.views.table import printable, table
+from otel_quant.views.former_table import table
+from otel_quant.views.text import printable
 from tests.unit.cli.shown_profiles import (
     COMPLETE,
     COST,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.quark_yaml.metrics import CHECKPOINT_METRICS
 from otel_quant.schema import catalog
+from otel_quant.schema.figures import RESOURCES
 
 FIGURES = [figure for resource in RESOURCES for figure in resource.figures]
 NOT_MEASURED = {"step", "timestamp", "relative_time_secs"}

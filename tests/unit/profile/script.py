@@ -6,12 +6,10 @@ import dataclasses
 from pathlib import Path
 
 from otel_quant.base.failures import error_type
-from otel_quant.capture.probes.disk import DISK
-from otel_quant.capture.probes.gpu import GPU
-from otel_quant.capture.probes.memory import MEMORY
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import DISK, GPU, MEMORY
 from otel_quant.schema.records import (
     Checkpoint,
     DiskReading,

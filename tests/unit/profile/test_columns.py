@@ -10,9 +10,6 @@ import psutil
 import pytest
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.probes.disk import DISK
-from otel_quant.capture.probes.gpu import GPU
-from otel_quant.capture.probes.memory import MEMORY
 from otel_quant.export.quark_yaml.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.export.quark_yaml.metrics import (
     CHECKPOINT_METRICS,
@@ -26,6 +23,7 @@ from otel_quant.export.quark_yaml.metrics import (
     TotalTimeMetric,
 )
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.schema.figures import DISK, GPU, MEMORY
 from otel_quant.schema.records import (
     Checkpoint,
     DiskReading,

@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.probes.gpu import GPU
-from otel_quant.capture.probes.memory import MEMORY
 from otel_quant.export.quark_yaml.last_reading import last_reading_of
 from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.quark_yaml import Profile
+from otel_quant.schema.figures import GPU, MEMORY
 from otel_quant.schema.records import (
     Checkpoint,
     GpuReading,

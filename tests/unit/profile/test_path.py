@@ -51,7 +51,7 @@ def test_an_exact_path_is_used_unchanged() -> None:
     assert profile_path(request, 3, True, "mine.yaml") == Path("mine.yaml")
 
 
-ENVIRONMENT = Settings(profile_path="env.yaml", profile_wanted=True, yaml_strict=True)
+ENVIRONMENT = Settings(profile_path="env.yaml", yaml_strict=True)
 
 
 def test_without_a_request_there_is_no_file() -> None:

@@ -14,12 +14,12 @@ import yaml
 
 from otel_quant import quark
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.capture.recorder.period import Period
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.quark import GlobalProfiler
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import GpuReading, Reading, RunInfo
 from otel_quant.schema.step_names import ProfileStep
 from tests.fixtures.script import run_script

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.recorder.command_line import shown_command
+from otel_quant.capture.recorder.origin import shown_command
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.ongoing_figures import OngoingFigures
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import GpuReading, MemoryReading, Peaks, Reading
 
 MIB = 1 << 20

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from otel_quant.capture.recorder.ci import SYSTEMS, ci_of
-from otel_quant.capture.recorder.git_tree import GitTree
+from otel_quant.capture.recorder.origin import SYSTEMS, ci_of
 from otel_quant.capture.recorder.run_info import completed, new_run_info
 from otel_quant.export.otel.attributes import origin_of
 from otel_quant.schema import semconv
@@ -80,12 +79,13 @@ def test_arguments_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (with_arguments.command, without.command) == ("python x.py --mine 7", "python")
 
 
-def test_more_is_known_at_the_end_than_at_the_start() -> None:
-    git = GitTree(Path("/proc"))
-    run = new_run_info({}, git=git)
-    git.is_dirty = True
-    attributes = origin_of(completed(run, git), Reading(0, 0))
-    assert attributes[semconv.VCS_DIRTY] is True
+def test_more_is_known_at_the_end_than_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = new_run_info({})
+    monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(__version__="9.8"))
+    attributes = origin_of(completed(run), Reading(0, 0))
+    libraries = attributes[semconv.LIBRARIES]
+    assert isinstance(libraries, tuple)
+    assert "numpy 9.8" in libraries
     assert attributes[semconv.CPU_COUNT] == os.cpu_count()
     limit = attributes[semconv.CPU_LIMIT]
     assert isinstance(limit, float)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel.attributes import FigureAttributes
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema.figures import RESOURCES
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.telemetry.literal_run import LATER, PEAKS, START, send_run
 

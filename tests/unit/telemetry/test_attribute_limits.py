@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel import attributes as attributes_module
 from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Checkpoint, CostedModel, RunRecord, StepRecord
 from tests.unit.telemetry.literal_run import (
     BEGAN,

@@ -13,12 +13,12 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from otel_quant.base.threads import start_thread
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel import delivery
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import RESOURCES
 from tests.unit.recording.received import recorder_of
 
 THREADS = 4

@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
 from otel_quant.export.otel.attributes import FigureAttributes
 from otel_quant.export.otel.logs import LogsSink
@@ -23,6 +22,7 @@ from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.reader import read
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import (
     Checkpoint,
     Forecast,

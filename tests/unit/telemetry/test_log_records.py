@@ -8,9 +8,9 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
+from otel_quant.schema.figures import RESOURCES
 from tests.unit.telemetry.literal_run import (
     BEGAN,
     CUSTOM,

@@ -10,8 +10,8 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Checkpoint, Peaks, Reading, StepInfo
 from tests.unit.recording.received import recorder_of
 from tests.unit.telemetry.literal_run import (

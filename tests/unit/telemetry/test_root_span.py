@@ -13,10 +13,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema.figures import RESOURCES
 from tests.unit.recording.received import recorder_of
 
 THREADS = 8

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from otel_quant.capture.probes.registry import RESOURCES
 from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Checkpoint, Peaks, RunRecord
 from tests.unit.telemetry.literal_run import (
     BEGAN,

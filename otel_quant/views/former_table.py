@@ -1,37 +1,15 @@
-"""Tables in a terminal."""
+"""Tables of texts, until the last command makes a document."""
 
 from __future__ import annotations
 
-import os
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final, TextIO
+from typing import Final
 
-# Characters that move the cursor, change colours or reverse the text.
-_UNSAFE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
-
-
-def printable(text: str) -> str:
-    """Returns a text whose control characters are replaced by visible escapes."""
-    if text.isascii() and text.isprintable():
-        return text
-    return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
-
-
-def shortened(text: str, longest: int) -> str:
-    """Returns a text, or its beginning and an ellipsis if it has more than so many characters."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def listed(value: object) -> str:
-    """Returns a value as a text; the items of a list with commas between them."""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
+from otel_quant.views.text import printable
+from otel_quant.views.text import width_of as _width
 
 _ALIKE: Final = 1 << 14
 """Different rows that are kept in memory; the others are laid out again wherever they recur."""
@@ -92,21 +70,21 @@ def _pad(text: str, width: int, to_left: bool) -> str:
     return text + blanks if to_left else blanks + text
 
 
-def terminal_width(file: TextIO | None) -> int | None:
-    """Returns the columns of a terminal; None if it is none, or closed."""
-    if file is None:
-        return None
-    try:
-        return os.get_terminal_size(file.fileno()).columns or None
-    except (OSError, ValueError):
-        return None
+# Characters that end a cell, begin markup or HTML, or mention a person.
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|~#@!&$])")
 
 
-def _width(text: str) -> int:
-    """Returns a text's width in a terminal: 2 for each wide letter, 0 for each accent."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )  # fmt: skip
+def markdown_text(text: str) -> str:
+    """Returns a text that Markdown shows unchanged, on one line."""
+    return _SPECIAL.sub(r"\\\1", printable(text))
+
+
+def markdown_lines(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
+) -> Iterator[str]:
+    """Lays out a table of GitHub's Markdown, a line at a time."""
+    yield f"| {' | '.join(map(markdown_text, header))} |\n"
+    rule = ("---" if index < left else "---:" for index in range(len(header)))
+    yield f"| {' | '.join(rule)} |\n"
+    for row in rows:
+        yield f"| {' | '.join(map(markdown_text, row))} |\n"

@@ -1,0 +1,179 @@
+"""What made a run: its command line without secrets, the CI system, the commit and the branch.
+
+Of the environment nothing is read but a table. Of git nothing is started: that would give the program a
+child process that it does not know, which its own handlers and our figures would count.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+_LONGEST: Final = 1000
+"""Characters that are kept."""
+
+_HIDDEN: Final = "***"
+_PATH: Final = "<path>"
+
+_OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")
+_SECRET_WORDS: Final = frozenset(
+    {"apikey", "auth", "credential", "credentials", "key", "passphrase", "passwd", "password",
+     "secret", "token"}
+)  # fmt: skip
+"""Words of an option's name; ``--tokenizer`` and ``--max-tokens`` have none of them."""
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
+"""``user:password@`` in an address."""
+
+# A single word or a number cannot be a path with folders, nor a file's name with its suffix.
+_WORD_OR_NUMBER: Final = re.compile(r"[\w-]*|[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
+
+
+def shown_command(arguments: Sequence[str], *, paths: bool) -> str:
+    """Writes a command line as it would be typed."""
+    if not arguments:
+        return ""
+    shown = [shlex.quote(Path(arguments[0]).name), *_shown(arguments[1:], paths)]
+    line = " ".join(" ".join(shown).split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _shown(arguments: Sequence[str], paths: bool) -> Iterator[str]:
+    is_secret = False
+    for argument in arguments:
+        if is_secret and not argument.startswith("-"):
+            yield _HIDDEN
+            is_secret = False
+            continue
+        name, equals, value = argument.partition("=")
+        is_option = _OPTION.fullmatch(name) is not None
+        names_secret = is_option and not _SECRET_WORDS.isdisjoint(re.split("[-_]", name.lower()))
+        is_secret = names_secret and not equals
+        if not is_option:
+            yield _value(argument, paths)
+        elif equals:
+            yield f"{name}={_HIDDEN if names_secret else _value(value, paths)}"
+        else:
+            yield argument
+
+
+def _value(text: str, paths: bool) -> str:
+    if paths:
+        return _CREDENTIALS.sub(f"{_HIDDEN}@", shlex.quote(text))
+    is_plain = _WORD_OR_NUMBER.fullmatch(text) and len(text) < 64 and not Path(text).exists()
+    return shlex.quote(text) if is_plain else _PATH
+
+
+SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
+    "GITHUB_ACTIONS": {
+        "pipeline": "{GITHUB_WORKFLOW}",
+        "run": "{GITHUB_RUN_ID}",
+        "run_url": "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
+        "task": "{GITHUB_JOB}",
+        "worker": "{RUNNER_NAME}",
+        "revision": "{GITHUB_SHA}",
+        "ref": "{GITHUB_REF_NAME}",
+        "repository": "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}",
+    },
+    "GITLAB_CI": {
+        "pipeline": "{CI_PROJECT_PATH}",
+        "run": "{CI_PIPELINE_ID}",
+        "run_url": "{CI_PIPELINE_URL}",
+        "task": "{CI_JOB_NAME}",
+        "task_run": "{CI_JOB_ID}",
+        "worker": "{CI_RUNNER_DESCRIPTION}",
+        "revision": "{CI_COMMIT_SHA}",
+        "ref": "{CI_COMMIT_REF_NAME}",
+        "change": "{CI_MERGE_REQUEST_IID}",
+        "repository": "{CI_PROJECT_URL}",
+    },
+    "JENKINS_URL": {
+        "pipeline": "{JOB_NAME}",
+        "run": "{BUILD_NUMBER}",
+        "run_url": "{BUILD_URL}",
+        "task": "{STAGE_NAME}",
+        "worker": "{NODE_NAME}",
+        "revision": "{GIT_COMMIT}",
+        "ref": "{GIT_BRANCH}",
+        "change": "{CHANGE_ID}",
+        "repository": "{GIT_URL}",
+    },
+    "TF_BUILD": {
+        "pipeline": "{BUILD_DEFINITIONNAME}",
+        "run": "{BUILD_BUILDID}",
+        "run_url": "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results"
+        "?buildId={BUILD_BUILDID}",
+        "task": "{SYSTEM_JOBDISPLAYNAME}",
+        "task_run": "{SYSTEM_JOBID}",
+        "worker": "{AGENT_NAME}",
+        "revision": "{BUILD_SOURCEVERSION}",
+        "ref": "{BUILD_SOURCEBRANCHNAME}",
+        "change": "{SYSTEM_PULLREQUEST_PULLREQUESTID}",
+        "repository": "{BUILD_REPOSITORY_URI}",
+    },
+    "BUILDKITE": {
+        "pipeline": "{BUILDKITE_PIPELINE_SLUG}",
+        "run": "{BUILDKITE_BUILD_ID}",
+        "run_url": "{BUILDKITE_BUILD_URL}",
+        "task": "{BUILDKITE_LABEL}",
+        "task_run": "{BUILDKITE_JOB_ID}",
+        "worker": "{BUILDKITE_AGENT_NAME}",
+        "revision": "{BUILDKITE_COMMIT}",
+        "ref": "{BUILDKITE_BRANCH}",
+        "repository": "{BUILDKITE_REPO}",
+    },
+}
+"""By the variable that says which system it is, the fields. A field is left out if one of the
+variables in braces is unset. They are those that the systems document: GitHub Actions ("Variables
+reference"), GitLab ("Predefined CI/CD variables reference"), Jenkins ("Using environment variables"),
+Azure Pipelines ("Predefined variables"), Buildkite ("Environment variables")."""
+
+_VARIABLE: Final = re.compile(r"\{(\w+)\}")
+
+
+def ci_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns what the CI system says of the run."""
+    system = next((name for name in SYSTEMS if environ.get(name)), None)
+    if system is None:
+        return {}
+    found = {}
+    for field, template in SYSTEMS[system].items():
+        if all(environ.get(name) for name in _VARIABLE.findall(template)):
+            value = _VARIABLE.sub(lambda match: environ[match[1]], template)
+            found[field] = _CREDENTIALS.sub("", value)
+    return found
+
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def git_head(folder: Path) -> tuple[str | None, str | None]:
+    """Returns commit and branch of the git repository that a folder is in: gitrepository-layout(5)."""
+    work_tree = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+    if work_tree is None:
+        return None, None
+    git = work_tree / ".git"
+    if not git.is_dir():  # a work tree beside the first has a file that names its folder
+        git = work_tree / _text(git).removeprefix("gitdir: ")
+    head = _text(git / "HEAD")
+    if not head.startswith("ref: "):
+        return (head if _COMMIT.fullmatch(head) else None), None
+    name = head.removeprefix("ref: ")
+    # The folder of a further work tree names the one that it shares with the others.
+    shared = git / _text(git / "commondir")
+    commit = _text(git / name) or _text(shared / name) or _packed(shared / "packed-refs", name)
+    return (commit if _COMMIT.fullmatch(commit) else None), name.removeprefix("refs/heads/")
+
+
+def _packed(path: Path, name: str) -> str:
+    lines = (line.partition(" ") for line in _text(path).splitlines())
+    return next((commit for commit, _, packed in lines if packed == name), "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

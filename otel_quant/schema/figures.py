@@ -1,0 +1,582 @@
+"""Every figure that is measured or computed, spelled out once.
+
+A :class:`Figure` says how it is read from a probe's record, how it is summed over steps and
+processes, what it is a measure of, when a difference of it matters, and under which names it is
+shown and sent. Made from it: attributes of spans and log records, metrics, columns of Quark's file,
+series of curves, columns of tables, what `otel-quant compare` and `runs` know, the documentation.
+To add a figure, add it to the table of its resource; to rename one, write the former name into
+`former`, and old recordings are read under the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final, Literal, TypeAlias
+
+Number: TypeAlias = int | float
+
+Part: TypeAlias = Literal["start", "end", "delta", "peak", "rate"]
+"""Part of a figure on a step: its value at the step's start and at its end, the difference, the
+highest value in between, and the difference per second."""
+
+Instrument: TypeAlias = Literal[
+    "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
+]
+"""No up-down counter: it has a time at which it began, and Prometheus with
+``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
+
+Kind: TypeAlias = Literal["time", "memory", "gpu", "disk", "cost", "accuracy", "activity"]
+"""What a figure is a measure of. It decides which differences of machines change the figure."""
+
+Over: TypeAlias = Literal["sum", "highest"]
+"""How several values become one: they are added up, or the highest counts."""
+
+LEVEL: tuple[Part, ...] = ("start", "end", "delta", "peak")
+"""The parts of a figure that rises and falls."""
+
+TOTAL: tuple[Part, ...] = ("delta",)
+"""The part of a figure that only rises: the amount that the step has added."""
+
+PREFIX: Final = "quant."
+"""Beginning of every name of ours."""
+
+MATTERS: Final[Mapping[str, float]] = {"s": 0.25, "By": 8 << 20}
+"""By unit, the smallest difference that matters: identical runs differ by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    instrument: Instrument
+    unit: str  # UCUM unit
+    brief: str  # Description
+    # Keys of the points' attributes. A resource leaves them out: they follow from the labels of the
+    # series that show its figures.
+    attributes: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()  # Boundaries of a histogram's buckets, in ``unit``
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric that shows a figure. Several figures may share one if their labels differ."""
+
+    metric: Metric
+    part: Part = "delta"  # The part that a step's metric records
+    labels: Mapping[str, str] = field(default_factory=dict)  # Attributes of the points
+
+
+@dataclass(frozen=True, slots=True)
+class YamlColumn:
+    """The key of a figure in the local file."""
+
+    key: str  # At each checkpoint, for example ``network_received_mb``
+    definition: str = ""  # What it is and in which unit, for the comment that ends the file
+    scale: int = 1 << 20  # Divisor of the figure: bytes are written in MiB
+    # Whether Quark's own profile has the key. If so, the class of that name in
+    # :mod:`otel_quant.export.quark_yaml.metrics` writes it, in strict mode too. Strict mode leaves
+    # all other columns out.
+    in_quark: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a resource.
+
+    Raises:
+        ValueError: A metric of steps shows a part that the figure does not have.
+    """
+
+    # Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``, ``.delta``,
+    # ``.peak`` and the rate ``quant.memory_rate``. A figure with one part only, or of which the
+    # difference is what counts, has an attribute of its own name: ``quant.disk.read``.
+    name: str
+    unit: str  # UCUM unit
+    brief: str  # Description without a full stop: "RSS of the process tree"
+    of: Callable[[Any], Number | None]  # Takes it from the probe's record; None if that lacks it
+    parts: tuple[Part, ...]  # The parts that spans have; empty for none
+    example: str
+    # Attribute of checkpoint records, below ``quant.checkpoint.``; empty for none. For a figure that
+    # only rises, it is the amount since the run began.
+    checkpoint: str = ""
+    steps: tuple[Series, ...] = ()  # Metrics that are recorded when a step ends
+    live: Series | None = None  # Metric that shows it during a run
+    column: YamlColumn | None = None  # Of the local file
+    kind: Kind = "activity"
+    heading: str = (
+        ""  # Above its columns in tables; empty for a figure that only its name brings up
+    )
+    curve: str = ""  # Its series in a curve; of a device figure, what follows ``gpu.<index>.``
+    over_processes: Over | None = None  # None: totals are added up, of levels the highest counts
+    is_smaller_better: bool = True
+    matters: float | None = None  # Smallest difference that does; None for that of the unit
+    former: tuple[str, ...] = ()  # Names that it had in older recordings
+    is_total: bool = field(init=False)  # It only rises: only its differences have a meaning
+
+    def __post_init__(self) -> None:
+        for series in self.steps:
+            if series.part not in self.parts:
+                raise ValueError(
+                    f"figure {self.name!r}: metric {series.metric.name!r} shows the part "
+                    f"{series.part!r}; expected one of {', '.join(self.parts) or 'none'}: add it "
+                    "to the figure's parts"
+                )
+        object.__setattr__(self, "is_total", "end" not in self.parts and "delta" in self.parts)
+
+    def value(self, record: Any) -> Number | None:
+        """Returns the figure of a probe's record; None if it was not measured."""
+        return None if record is None else self.of(record)
+
+    def between(
+        self, first: Any, last: Any, peak: Number | None, seconds: float
+    ) -> dict[Part, Number | None]:
+        """Returns the parts of the figure between two readings; None for an unknown part."""
+        before = None if first is None else self.of(first)
+        after = None if last is None else self.of(last)
+        delta = None if before is None or after is None else after - before
+        if self.parts == TOTAL:
+            return {"delta": delta}
+        rate = None if delta is None or seconds <= 0 else delta / seconds
+        return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
+
+    def since(self, first: Any, record: Any) -> Number | None:
+        """Returns the figure; if it only rises, the amount since the run's first record."""
+        value = self.value(record)
+        if value is None or not self.is_total:
+            return value
+        before = self.value(first)
+        return None if before is None else value - before
+
+    def attribute(self, part: Part, stem: str = PREFIX) -> str:
+        """Returns the name of the attribute that has a part; `stem` differs for devices."""
+        if part == "rate":  # a name must not be an attribute and a namespace
+            return f"{stem}{self.name}_rate"
+        is_bare = self.is_total or self.parts == ("end",)
+        return stem + self.name if is_bare else f"{stem}{self.name}.{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What one probe reads. `capture/probes/registry.py` has the probe of each, by its name."""
+
+    name: str  # Its name in readings, for example ``disk``
+    figures: tuple[Figure, ...]
+    # The figures of each device, if the probe returns a tuple of devices with an ``index``, an ``id``
+    # and a ``name``. They are on no span, because a host may have many devices and a span keeps a
+    # limited number of attributes. They are on metrics by ``hw.id``, and on one log record for each
+    # device and step: ``memory`` gives ``quant.gpu.device.memory.start``.
+    device_figures: tuple[Figure, ...] = ()
+    is_sampled: bool = False  # It is also read between checkpoints, for peaks
+    # Its probe reads ``/proc``. One thread at a time reads such probes, so that the disk probe can
+    # subtract the bytes that we have read there.
+    reads_proc: bool = True
+
+    @property
+    def device_stem(self) -> str:
+        """The beginning of the names of attributes of one device."""
+        return f"{PREFIX}{self.name}.device."
+
+    def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields each device's records at two readings, by index; None where one lacks it."""
+        if not first and not last:
+            return
+        before, after = ({device.index: device for device in each or ()} for each in (first, last))
+        for index in sorted(before.keys() | after.keys()):
+            yield before.get(index), after.get(index)
+
+
+# --- process memory -----------------------------------------------------------------------
+
+MEMORY: Final = Resource(
+    "memory",
+    (
+        Figure(
+            "memory", "By", "RSS of the process tree", lambda memory: memory.tree_rss,
+            LEVEL, "806092800",
+            checkpoint="memory",
+            steps=(
+                Series(
+                    Metric(
+                        "quant.step.memory.peak", "histogram", "By",
+                        "Highest RSS of the process tree during a step.",
+                        # 64 MiB to 2 TiB, by doubling.
+                        buckets=tuple(float(1 << power) for power in range(26, 42)),
+                    ),
+                    "peak",
+                ),
+                Series(
+                    Metric(
+                        "quant.step.memory.growth", "gauge", "By",
+                        "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
+                    )
+                ),
+            ),
+            live=Series(
+                Metric(
+                    "quant.run.memory.usage", "observable_gauge", "By",
+                    "RSS of the process tree now.",
+                )
+            ),
+            column=YamlColumn("cpu_memory_mb", in_quark=True),
+            kind="memory", heading="MEM", curve="memory",
+        ),
+        Figure(
+            "process_memory", "By", "RSS of the main process", lambda memory: memory.rss,
+            (), "806092800",
+            checkpoint="process_memory", kind="memory",
+        ),
+    ),
+    is_sampled=True,
+)  # fmt: skip
+
+# --- GPUs ---------------------------------------------------------------------------------
+
+
+def _of_device(
+    name: str,
+    unit: str,
+    brief: str,
+    of: Callable[[Any], Number | None],
+    parts: tuple[Part, ...],
+    example: str,
+    live: tuple[str, str],
+    peak: Metric | None = None,
+    curve: str = "",
+) -> Figure:
+    """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
+    return Figure(
+        name, unit, brief, of, parts, example,
+        steps=() if peak is None else (Series(peak, "peak"),),
+        live=Series(Metric(f"quant.run.gpu.{live[0]}", "observable_gauge", unit, live[1])),
+        kind="gpu" if unit == "By" else "activity",
+        curve=curve,
+    )  # fmt: skip
+
+
+def _activity(name: str, unit: str, brief: str, example: str) -> Figure:
+    """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
+    return _of_device(
+        name, unit, brief, lambda gpu: getattr(gpu.activity, name, None),
+        ("peak",), example, (name, f"{brief}."),
+    )  # fmt: skip
+
+
+GPU: Final = Resource(
+    "gpu",
+    (
+        Figure(
+            "gpu.memory", "By", "Memory in use on all visible GPUs, by all processes",
+            lambda gpus: sum(gpu.used for gpu in gpus),
+            LEVEL, "2147483648",
+            checkpoint="gpu_memory",
+            column=YamlColumn("gpu_memory_mb", in_quark=True),
+            kind="gpu", heading="GPU",
+        ),
+    ),
+    (
+        _of_device(
+            "memory", "By", "Memory in use on the device, by all processes",
+            lambda gpu: gpu.used, LEVEL, "2147483648",
+            ("memory.usage", "Memory in use on a visible GPU, by all processes."),
+            Metric(
+                "quant.step.gpu.memory.peak", "gauge", "By",
+                "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
+            ),
+            "used",
+        ),
+        _of_device(
+            "memory.limit", "By", "Size of the device's memory",
+            lambda gpu: gpu.limit, ("end",), "150754820096",
+            ("memory.limit", "Size of the memory of a visible GPU."),
+        ),
+        _of_device(
+            "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
+            lambda gpu: gpu.process_used, LEVEL, "1610612736",
+            ("process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
+            curve="process_used",
+        ),
+        _of_device(
+            "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
+            lambda gpu: gpu.torch_allocated, LEVEL, "536870912",
+            ("torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
+        ),
+        _of_device(
+            "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
+            lambda gpu: gpu.torch_reserved, LEVEL, "1073741824",
+            ("torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
+        ),
+        _activity("utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
+        _activity("power", "W", "Electric power of the GPU", "612.4"),
+        _activity("temperature", "Cel", "Temperature of the GPU's chip", "71"),
+        _activity("clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        _activity("memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
+    ),
+    is_sampled=True,
+    reads_proc=False,
+)  # fmt: skip
+
+# --- disk ---------------------------------------------------------------------------------
+
+
+def _transfer(way: str, verb: str, example: str, heading: str) -> Figure:
+    """Returns the bytes that the process tree moved to or from storage."""
+    labels = {"disk.io.direction": way}
+    during = Metric(
+        "quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps."
+    )
+    so_far = Metric(
+        "quant.run.disk.io",
+        "observable_counter",
+        "By",
+        "Bytes that the process tree moved to or from storage since the run began.",
+    )
+    return Figure(
+        f"disk.{way}", "By", f"Bytes that the process tree {verb} storage",
+        lambda disk: getattr(disk, way), TOTAL, example,
+        checkpoint=f"disk_{way}",
+        steps=(Series(during, labels=labels),),
+        live=Series(so_far, labels=labels),
+        column=YamlColumn(f"disk_{way}_mb", in_quark=True),
+        kind="disk", heading=heading, curve=f"disk.{way}",
+    )  # fmt: skip
+
+
+DISK: Final = Resource(
+    "disk",
+    (
+        _transfer("read", "fetched from", "102400000", "READ"),
+        _transfer("write", "sent to", "26214400", "WRITTEN"),
+        Figure(
+            "disk.read_chars", "By",
+            "Bytes read through system calls, including those that were in the page cache",
+            lambda disk: disk.read_chars, TOTAL, "204800000", kind="disk",
+        ),
+        Figure(
+            "disk.write_chars", "By", "Bytes written through system calls",
+            lambda disk: disk.write_chars, TOTAL, "26214400", kind="disk",
+        ),
+    ),
+)  # fmt: skip
+
+# --- processors ---------------------------------------------------------------------------
+
+_CPU_TIME = Metric("quant.step.cpu.time", "counter", "s", "CPU time spent during steps.")
+
+CPU: Final = Resource(
+    "cpu",
+    (
+        Figure(
+            "cpu.user", "s", "CPU time of the process tree in user mode",
+            lambda cpu: cpu.user, TOTAL, "12.51",
+            steps=(Series(_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
+        ),
+        Figure(
+            "cpu.system", "s", "CPU time of the process tree in the kernel",
+            lambda cpu: cpu.system, TOTAL, "0.73",
+            steps=(Series(_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
+        ),
+        Figure(
+            "page_faults.major", "{fault}", "Page faults that had to wait for storage",
+            lambda cpu: cpu.major_faults, TOTAL, "3", kind="disk", matters=1000,
+        ),
+        Figure(
+            "cpu.wait", "s",
+            "Time for which the main thread was ready to run and waited for a processor that other "
+            "threads or programs used",
+            lambda cpu: cpu.wait, TOTAL, "0.31",
+            kind="time", curve="cpu.wait", over_processes="highest",
+        ),
+    ),
+)  # fmt: skip
+
+# --- cache directories --------------------------------------------------------------------
+
+CACHE: Final = Resource(
+    "cache",
+    (
+        Figure(
+            "cache.disk", "By",
+            "Growth on disk of the cache directory that has grown most since it was made",
+            lambda growth: growth, ("peak",), "306429952",
+            steps=(
+                Series(
+                    Metric(
+                        "quant.step.cache.disk.peak", "histogram", "By",
+                        "Largest growth of a cache directory during a step.",
+                        # 1 MiB to 2 TiB, by a factor of 4.
+                        buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
+                    ),
+                    "peak",
+                ),
+            ),
+            live=Series(
+                Metric(
+                    "quant.run.cache.disk.usage", "observable_gauge", "By",
+                    "Growth on disk of the cache directory that has grown most since it was made, now.",
+                )
+            ),
+            kind="disk", curve="cache",
+        ),
+    ),
+    is_sampled=True,
+    reads_proc=False,
+)  # fmt: skip
+
+RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
+"""In the order of the documentation."""
+
+# --- costed models ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigure:
+    """One number, or list of texts, of a costed model: ``quant.model.<role>.<name>``."""
+
+    name: str
+    unit: str  # UCUM unit; empty for texts
+    brief: str
+    example: str
+    type: Literal["int", "double", "string", "string[]"] = "int"
+    heading: str = ""  # In tables; empty for a figure that only its name brings up
+    compared: str = ""  # What `compare` calls it; empty if it does not compare it
+    is_smaller_better: bool = True
+
+
+_VIEW = "in the fused view: quantized operators as runtimes run them, see [cost](cost.md#two-views-of-memory)"
+
+MODEL_FIGURES: Final = (
+    ModelFigure("size", "By", "Size of the model's file, external data included.", "102400000", heading="file and external data", compared="size of the file, external data included"),
+    ModelFigure("sha256", "", "SHA-256 of the model's file, without external data, if OTEL_QUANT_HASH asks for it.", "e3b0c44298fc1c14...", "string"),
+    ModelFigure("params", "{element}", "Elements of the model's static tensors, each counted once.", "25557032", heading="parameters", compared="elements of the static tensors"),
+    ModelFigure("macs", "{mac}", "Forward MACs of all nodes.", "4117000000", heading="MACs", compared="forward MACs"),
+    ModelFigure("macs_contraction", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", "4089000000", heading="MACs of contractions"),
+    ModelFigure("backward_macs", "{mac}", "Estimated MACs of one backward pass.", "8178000000", heading="backward MACs"),
+    ModelFigure("weight_bytes", "By", "Bytes of the weights as stored.", "102228128", heading="weights", compared="bytes of the weights as stored"),
+    ModelFigure("memory", "By", f"Weights plus every node's outputs, {_VIEW}.", "210000000", heading="memory", compared="weights and the outputs of all nodes"),
+    ModelFigure("peak_activation_bytes", "By", "Largest total size of the tensors in memory at one time, in the fused view: see [cost](cost.md#two-views-of-memory).", "9633792", heading="peak of activations", compared="tensors in memory at one time"),
+    ModelFigure("nodes", "{node}", "Nodes of the graph.", "122", heading="nodes", compared="nodes"),
+    ModelFigure("qdq_nodes", "{node}", "QuantizeLinear and DequantizeLinear nodes.", "343", heading="(De)QuantizeLinear nodes"),
+    ModelFigure("max_memory_node", "", "Node with the largest estimated memory.", "/layer1/conv1/Conv", "string", heading="node with the most memory"),
+    ModelFigure("integer_mac_share", "1", "Share of contraction MACs that execute in int8 or narrower.", "0.998", "double", heading="contractions in integers", compared="share of MACs in int8 or narrower", is_smaller_better=False),
+    ModelFigure("precision.<type>", "1", "Share of contraction MACs that execute in that type.", "0.998", "double"),
+    ModelFigure("input_shapes", "", "Shapes of inputs that the figures are for, as the calibration's first sample has them; absent where there was no calibration, or its samples do not fit the model.", "input=8x3x224x224", "string[]", heading="shapes of inputs"),
+    ModelFigure("assumed", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1; absent if there are none.", "batch=1", "string[]", heading="assumed lengths"),
+    ModelFigure("uncosted_ops", "", "Op types without a cost rule, each with its number of nodes.", "Custom:2", "string[]", heading="nodes without known MACs"),
+)  # fmt: skip
+"""In the order of tables."""
+
+# --- what a person compares ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number of a whole recording, a process or a step, by which runs are compared.
+
+    `otel_quant.recordings.summary` computes it from all that a recording holds, as this says.
+    """
+
+    name: str  # ``memory.peak``
+    unit: str  # UCUM unit
+    kind: Kind
+    brief: str
+    heading: str = ""  # In tables; empty for a quantity that only its name brings up
+    attributes: tuple[str, ...] = ()  # Of spans; several are added up
+    device: str = ""  # Attribute of records of devices, added up over the devices
+    checkpoint: str = ""  # Attribute of checkpoints: the highest counts
+    reading: str = ""  # Attribute of the last reading
+    curve: str = ""  # Series of the launcher's curve, which counts for the whole program
+    over_processes: Over = "highest"
+    over_steps: Over = "highest"
+    is_smaller_better: bool = True
+    is_of_steps: bool = True  # Steps have it too
+    matters: float = 0.0  # Smallest difference that does
+    former: tuple[str, ...] = ()
+
+
+def _quantities(resources: tuple[Resource, ...]) -> Iterator[Quantity]:
+    """Yields the peak of each level and the amount of each total."""
+    for resource in resources:
+        for figure in resource.figures:
+            part: Part = "delta" if figure.is_total else "peak"
+            if part not in figure.parts:
+                continue
+            attribute = figure.attribute(part)
+            over: Over = "sum" if figure.is_total else "highest"
+            least = MATTERS.get(figure.unit, 0.0) if figure.matters is None else figure.matters
+            yield Quantity(
+                attribute.removeprefix(PREFIX),
+                figure.unit,
+                figure.kind,
+                figure.brief if figure.is_total else f"{figure.brief}: the highest",
+                f"{figure.heading} PEAK" if figure.heading and part == "peak" else figure.heading,
+                (attribute,),
+                reading=f"quant.reading.{figure.checkpoint}_peak"
+                if figure.checkpoint and part == "peak"
+                else "",
+                curve=figure.curve,
+                over_processes=figure.over_processes or over,
+                over_steps=over,
+                is_smaller_better=figure.is_smaller_better,
+                matters=least,
+                former=tuple(
+                    name if figure.is_total else f"{name}.{part}" for name in figure.former
+                ),
+            )
+
+
+def _of_models() -> Iterator[Quantity]:
+    for role in ("float", "quantized"):
+        for figure in MODEL_FIGURES:
+            if figure.compared:
+                name = f"model.{role}.{figure.name}"
+                yield Quantity(
+                    name, figure.unit, "cost", f"{role} model: {figure.compared}",
+                    attributes=(PREFIX + name,),
+                    is_smaller_better=figure.is_smaller_better,
+                    is_of_steps=False,
+                )  # fmt: skip
+
+
+def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, ...]:
+    """Returns every quantity, in the order of tables."""
+    made = {each.name: each for each in _quantities(resources)}
+    first = (
+        Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
+        Quantity(
+            "cpu.time", "s", "time", "CPU time of the process tree", "CPU",
+            ("quant.cpu.user", "quant.cpu.system"), curve="cpu",
+            over_processes="sum", over_steps="sum", matters=0.25,
+        ),
+        made.pop("cpu.wait"),
+        Quantity(
+            "cpu.waits", "s", "time", "Time for which threads waited for a processor, added up, at most",
+            curve="cpu.waits", over_processes="sum", over_steps="sum", matters=0.25,
+        ),
+        Quantity(
+            "calibration.sample_rate", "{sample}/s", "time", "Calibration samples per second",
+            attributes=("quant.calibration.sample_rate",), is_smaller_better=False,
+        ),
+        made.pop("memory.peak"),
+        Quantity(
+            "memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN",
+            checkpoint="quant.checkpoint.memory", matters=MATTERS["By"],
+        ),
+        Quantity(
+            "memory.process_peak", "By", "memory", "RSS of the main process alone: the highest",
+            attributes=("quant.memory.process_peak",), is_of_steps=False, matters=MATTERS["By"],
+        ),
+        made.pop("gpu.memory.peak"),
+        Quantity(
+            "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
+            device="quant.gpu.device.torch_allocated.peak", over_processes="sum",
+            matters=MATTERS["By"],
+        ),
+    )  # fmt: skip
+    return tuple(chain(first, made.values(), _of_models()))
+
+
+QUANTITIES: Final[tuple[Quantity, ...]] = quantities()
+"""Every quantity, in the order of tables."""

@@ -1,0 +1,197 @@
+"""Cells as people read them: numbers with their units, and as many digits as they deserve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from otel_quant.schema.units import (
+    count_text,
+    digits_text,
+    duration_text,
+    moment_text,
+    share_text,
+    size,
+    size_unit,
+)
+from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
+from otel_quant.views.text import shortened
+
+_IN: Final[Mapping[str, float]] = {
+    "kB": 1e3, "MB": 1e6, "GB": 1e9, "MiB": 1 << 20, "ms": 1e-3, "us": 1e-6, "%": 0.01,
+    "M": 1e6, "G": 1e9, "GMAC/s": 1e9,
+}  # fmt: skip
+"""What one of a unit in a heading is; of any other one it is 1."""
+
+_DIGITS: Final[Mapping[str, int]] = {"s": 2, "%": 1, "/s": 2}
+_ONE: Final[Mapping[str, str]] = {"s": "s", "1": "%", "{sample}/s": "/s"}
+"""The unit that fits the largest, of all but bytes."""
+
+_LARGEST: Final = 1 << 64
+"""A larger integer, as a hostile file may have it, does not fit into a float."""
+
+_EACH: Final[Mapping[str, Callable[[float], str]]] = {
+    "By": size,
+    "s": duration_text,
+    "1": share_text,
+    "{sample}/s": lambda value: f"{digits_text(value)}/s",
+    "time": lambda value: moment_text(value, "minutes"),
+    "M": count_text,
+}
+"""What writes a number with its unit. ``M``: a large number of things, as ``25.6 M``."""
+
+
+def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
+    """Returns a number with its own unit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not math.isfinite(value) if isinstance(value, float) else abs(value) >= _LARGEST:
+        return str(value) if isinstance(value, float) else f"{value:,}"
+    if unit == "x":
+        return f"x {value:.{2 if digits is None else digits}f}"
+    if digits is None and unit in _EACH:
+        return _EACH[unit](value)
+    plain = plain_text(value / _IN.get("%" if unit == "1" else unit, 1) if unit else value, digits)
+    return plain if unit in ("", "1") or unit.startswith("{") else f"{plain} {unit}"
+
+
+def plain_text(value: float, digits: int | None = None) -> str:
+    """Returns a number without a unit: ``1,024``, ``7.52``, ``0.0213``."""
+    if digits is not None:
+        return f"{value:,.{digits}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.3g}" if 0 < abs(value) < 1 else digits_text(value)
+
+
+def cell_text(cell: Cell, unit: str | None = None) -> str:
+    """Returns a cell by itself; an empty text for what is not known."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Quantity):
+        of = (
+            ""
+            if cell.value is None
+            else number_text(cell.value, cell.unit or unit or "", cell.digits)
+        )
+        return f"{cell.before}{of}{cell.after}"
+    if isinstance(cell, int | float):
+        return number_text(cell, unit or "")
+    return ", ".join(map(str, cell))
+
+
+class Texts:
+    """The cells of a table as texts, and the headings that go with them."""
+
+    def __init__(self, table: Table, *, one_unit: bool = False) -> None:
+        """Chooses the units; with ``one_unit`` every column of numbers has one."""
+        self.columns: Sequence[Column[object]] = table.columns
+        made = [_writer(table, at, one_unit) for at in range(len(self.columns))]
+        self.units = tuple(unit for unit, _ in made)
+        self._writers = [write for _, write in made]
+        # A column without a name has that of its unit.
+        self.headings = tuple(
+            each.heading or unit for each, unit in zip(self.columns, self.units, strict=True)
+        )
+        if not all(each.heading for each in self.columns):
+            self.units = tuple(
+                unit if each.heading else ""
+                for each, unit in zip(self.columns, self.units, strict=True)
+            )
+
+    @property
+    def headings_with_units(self) -> list[str]:
+        """Headings, each with its unit behind it."""
+        pairs = zip(self.headings, self.units, strict=True)
+        return [f"{name} {unit}".rstrip() for name, unit in pairs]
+
+    def of(self, cells: Sequence[Cell]) -> tuple[str, ...]:
+        """Returns the texts of a row, or of its first cells; empty ones for what is not known."""
+        return tuple(
+            "" if cell is None else write(cell)
+            for cell, write in zip(cells, self._writers, strict=False)
+        )
+
+    def whole(self, cells: Sequence[Cell]) -> tuple[str, ...]:
+        """Returns the texts of a row, with what stands for cells that are not known or not there."""
+        known = (*cells, *(None for _ in self.columns[len(cells) :]))
+        return tuple(
+            column.absent if cell is None else write(cell)
+            for cell, write, column in zip(known, self._writers, self.columns, strict=True)
+        )
+
+
+def row_of(row: Row | Sequence[Cell]) -> Row:
+    """Returns a row with what belongs to it."""
+    return row if isinstance(row, Row) else Row(row)
+
+
+def cells_of(row: Row | Sequence[Cell]) -> Sequence[Cell]:
+    """Returns the cells of a row."""
+    return row.cells if isinstance(row, Row) else row
+
+
+def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell], str]]:
+    """Returns the unit in the heading of a column, and what writes its cells."""
+    column: Column[object] = table.columns[at]
+    if column.unit is None:
+        longest = column.longest
+        if not longest:
+            return "", cell_text
+        return "", lambda cell: shortened(cell_text(cell), longest)
+    unit, shown_in = column.unit, column.shown_in
+    if shown_in is None and one_unit and unit in ("By", *_ONE):
+        shown_in = ONE
+    if shown_in is None:
+        return "", _each(column)
+    digits = column.digits
+    if shown_in == ONE and unit == "By":
+        largest = max((abs(value) for value in _numbers(table, at)), default=0.0)
+        shown_in, scale, of_unit = size_unit(largest)
+        digits = of_unit if digits is None else digits
+    else:
+        shown_in = shown_in or _ONE.get(unit, "")
+        scale = _IN.get(shown_in, 1)
+        digits = _DIGITS.get(shown_in) if digits is None else digits
+    return shown_in, _scaled(scale, digits, "+" if column.is_signed else "")
+
+
+def _numbers(table: Table, at: int) -> list[float]:
+    cells = (cells_of(row)[at] for row in table.rows if len(cells_of(row)) > at)
+    values = (cell.value if isinstance(cell, Quantity) else cell for cell in cells)
+    return [value for value in values if isinstance(value, int | float)]
+
+
+def _each(column: Column[object]) -> Callable[[Cell], str]:
+    """Returns what writes numbers of which each has its unit."""
+    unit, digits, sign = column.unit or "", column.digits, "+" if column.is_signed else ""
+
+    def write(cell: Cell) -> str:
+        if isinstance(cell, int | float):
+            return f"{sign if cell > 0 else ''}{number_text(cell, unit, digits)}"
+        return cell_text(cell, unit)
+
+    return write
+
+
+def _scaled(scale: float, digits: int | None, sign: str) -> Callable[[Cell], str]:
+    """Returns what writes numbers in the unit of the heading."""
+
+    def text(value: float) -> str:
+        if isinstance(value, int) and abs(value) >= _LARGEST:
+            return f"{value:,}"
+        return f"{sign if value > 0 else ''}{plain_text(value / scale if scale != 1 else value, digits)}"
+
+    def write(cell: Cell) -> str:
+        if isinstance(cell, int | float):
+            return text(cell)
+        if isinstance(cell, Quantity) and cell.unit is None:
+            return f"{cell.before}{'' if cell.value is None else text(cell.value)}{cell.after}"
+        return cell_text(cell)
+
+    return write

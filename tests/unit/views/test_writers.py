@@ -1,0 +1,306 @@
+"""One document in each of the five formats; what a command prints of one is tested there."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from otel_quant.schema.units import binary_sizes
+from otel_quant.views.csv import csv_text
+from otel_quant.views.document import (
+    ONE,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Quantity,
+    Row,
+    Section,
+    Table,
+)
+from otel_quant.views.html import fragment, page_text
+from otel_quant.views.json import json_text
+from otel_quant.views.markdown import markdown_text
+from otel_quant.views.terminal import terminal_text
+
+COLUMNS = (
+    Column("step", key="name"),
+    Column("time", "s", key="seconds"),
+    Column("median", "s", key="median_seconds", shown_in="ms", spare=1),
+    Column("peak", "By", key="peak_bytes", absent="-"),
+    Column("", "1", key="peak_share", shown_in="%", absent="-"),
+    Column("written", "By", key="written_bytes", shown_in=ONE, spare=2),
+    Column("speed-up", "x", key="speedup"),
+    Column("samples", "", key="samples", absent="?"),
+    Column("status"),
+)
+STEPS = Table(
+    COLUMNS,
+    (
+        ("Calibration", 125.2, 0.0213, 7_530_000_000, 0.938, 1.5e6, 1.5, 1204, "ok"),
+        Row(
+            ("Export", 0.012, 0.0125, Quantity(855e6, before="≥ "), None, 8.5e6, None, None, "=1"),
+            depth=1,
+            state="failed",
+        ),
+        Row(("Missing",), state="lost", said="the file is empty"),
+    ),
+    id="steps",
+    caption="Steps",
+    note="3 more left out.",
+)
+DOCUMENT = Document(
+    (
+        Facts(
+            (("run", "a|b"), ("limit", Quantity(25e9, "By", after=" (cgroup)"))), title="made by"
+        ),
+        Section("What ran", (Lines(("first line", "second <line>")), STEPS)),
+        Lines(("shorter", "longer"), is_list=True),
+    ),
+    title="A <run>",
+    over="Quantization",
+)
+
+
+def test_a_terminal_has_tables_with_units_in_cells_or_below_headings() -> None:
+    assert (
+        terminal_text(DOCUMENT)
+        == """\
+made by
+run    a|b
+limit  25.0 GB (cgroup)
+
+What ran
+first line
+second <line>
+
+step               time  median      peak     %  written  speed-up  samples  status
+                             ms                       MB
+-----------  ----------  ------  --------  ----  -------  --------  -------  ------
+Calibration  2 min 05 s    21.3   7.53 GB  93.8      1.5    x 1.50    1,204  ok
+  Export          12 ms    12.5  ≥ 855 MB     -      8.5                  ?  =1
+Missing                                 -     -                           ?          the file is empty
+3 more left out.
+
+- shorter
+- longer
+"""
+    )
+
+
+def test_a_narrow_terminal_leaves_out_spare_columns_until_the_table_fits() -> None:
+    table = Table(COLUMNS, list(STEPS.rows)[:2])
+    of_80 = terminal_text(Document((table,)), 80).splitlines()
+    assert (len(of_80[0]), of_80[-1]) == (75, "(median: in a wider terminal)")
+    of_10 = terminal_text(Document((table,)), 10).splitlines()
+    assert of_10[0].split() == ["step", "time", "peak", "%", "speed-up", "samples", "status"]
+    assert of_10[-1] == "(median, written: in a wider terminal)"
+    assert terminal_text(Document((table,)), 84) == terminal_text(Document((table,)))
+
+
+def test_control_characters_are_shown_and_wide_letters_take_two_columns() -> None:
+    table = Table((Column("name"), Column("n", "")), (("a\x1b[31m", 1), ("模型", 2)))
+    assert (
+        terminal_text(Document((table, Facts((("a\nb", "\x07"),), "t\r"))))
+        == """\
+name       n
+---------  -
+a\\x1b[31m  1
+模型       2
+
+t\\r
+a\\nb  \\x07
+"""
+    )
+
+
+def test_markdown_has_headings_units_behind_names_and_nothing_that_is_markup() -> None:
+    assert (
+        markdown_text(DOCUMENT)
+        == """\
+**made by**
+
+|  |  |
+| --- | --- |
+| run | a\\|b |
+| limit | 25.0 GB (cgroup) |
+
+## What ran
+
+first line\\
+second \\<line\\>
+
+### Steps
+
+| step | time | median ms | peak | % | written MB | speed-up | samples | status |  |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |
+| Calibration | 2 min 05 s | 21.3 | 7.53 GB | 93.8 | 1.5 | x 1.50 | 1,204 | ok |  |
+| \u00a0\u00a0Export | 12 ms | 12.5 | ≥ 855 MB | - | 8.5 |  | ? | =1 |  |
+| Missing |  |  | - | - |  |  | ? |  | the file is empty |
+
+3 more left out.
+
+- shorter
+- longer
+"""
+    )
+
+
+def test_csv_has_raw_values_and_no_formula_of_a_spreadsheet() -> None:
+    assert (
+        csv_text(DOCUMENT)
+        == """\
+name,seconds,median_seconds,peak_bytes,peak_share,written_bytes,speedup,samples,status
+Calibration,125.2,0.0213,7530000000,0.938,1500000,1.5,1204,ok
+Export,0.012,0.0125,855000000,,8500000,,,'=1
+Missing
+"""
+    )
+
+
+def test_csv_of_a_sheet_of_its_own_may_be_verbatim() -> None:
+    columns = (Column("text"), Column("at", "time"), Column("is", ""))
+    rows = (("a, -b", 0.0, True), ("@x", 1_700_000_000.5, 0.123456789))
+    sheet = Table(columns, rows)
+    assert csv_text(Document((), sheet=sheet)) == (
+        "text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123457\n"
+    )
+    verbatim = Table(columns, rows, is_verbatim=True)
+    assert csv_text(Document((), sheet=verbatim)) == (
+        'text,at,is\n"a, -b",1970-01-01T00:00:00Z,true\n@x,2023-11-14T22:13:20Z,0.123456789\n'
+    )
+
+
+def test_json_has_the_parts_by_name_without_what_is_not_known() -> None:
+    assert (
+        json_text(DOCUMENT)
+        == """\
+{
+  "made by": {
+    "run": "a|b",
+    "limit": 25000000000.0
+  },
+  "What ran": {
+    "steps": [
+      {
+        "name": "Calibration",
+        "seconds": 125.2,
+        "median_seconds": 0.0213,
+        "peak_bytes": 7530000000,
+        "peak_share": 0.938,
+        "written_bytes": 1500000.0,
+        "speedup": 1.5,
+        "samples": 1204,
+        "status": "ok"
+      },
+      {
+        "name": "Export",
+        "seconds": 0.012,
+        "median_seconds": 0.0125,
+        "peak_bytes": 855000000.0,
+        "written_bytes": 8500000.0,
+        "status": "=1"
+      },
+      {
+        "name": "Missing"
+      }
+    ]
+  }
+}
+"""
+    )
+
+
+def test_json_of_a_document_with_data_is_that_and_has_no_nan() -> None:
+    data = {
+        "schema": 1,
+        "rows": iter(()),
+        "list": map(str, ()),
+        "x": [{"y": {"z": {"n": math.nan}}}],
+    }
+    text = json_text(Document((), data=lambda: data))
+    assert '"n": "nan"' in text
+    assert '"list": []' in text
+
+
+def test_a_page_has_one_unit_a_column_and_marks_what_did_not_end_well() -> None:
+    page = page_text(DOCUMENT)
+    body = page[page.index("<header") : page.index("<footer")]
+    assert [line for line in body.splitlines() if line.strip()] == EXPECTED_PAGE.splitlines()
+    assert "<title>A &lt;run&gt;</title>" in page
+
+
+EXPECTED_PAGE = """\
+<header class="page">
+<p class="over">Quantization</p>
+<h1>A &lt;run&gt;</h1>
+</header>
+<main id="main">
+<h3>made by</h3>
+<dl>
+<div><dt>run</dt><dd>a|b</dd></div>
+<div><dt>limit</dt><dd>25.0 GB (cgroup)</dd></div>
+</dl>
+<section aria-labelledby="section-1">
+<h2 id="section-1">What ran</h2>
+<p class="note">first line</p>
+<p class="note">second &lt;line&gt;</p>
+<div class="scroll" role="region" aria-labelledby="steps-caption" tabindex="0">
+<table id="steps" class="sortable">
+<caption id="steps-caption">Steps</caption>
+<thead>
+<tr>
+<th scope="col" class="t">step</th>
+<th scope="col">time <small>s</small></th>
+<th scope="col">median <small>ms</small></th>
+<th scope="col">peak <small>MB</small></th>
+<th scope="col">%</th>
+<th scope="col">written <small>MB</small></th>
+<th scope="col">speed-up</th>
+<th scope="col">samples</th>
+<th scope="col" class="t">status</th>
+</tr>
+</thead>
+<tbody>
+<tr><th scope="row" class="t">Calibration</th><td>125.20</td><td>21.3</td><td>7,530.0</td><td>93.8</td><td>1.5</td><td>x 1.50</td><td>1,204</td><td class="t">ok</td></tr>
+<tr class="failed"><th scope="row" class="t d1">Export</th><td>0.01</td><td>12.5</td><td>≥ 855.0</td><td></td><td>8.5</td><td></td><td></td><td class="t">=1</td></tr>
+<tr class="lost"><th scope="row" class="t">Missing</th><td class="t" colspan="8">the file is empty</td></tr>
+</tbody>
+</table>
+</div>
+<p class="note">3 more left out.</p>
+</section>
+<ul>
+<li>shorter</li>
+<li>longer</li>
+</ul>
+</main>
+"""
+
+
+def test_a_notebook_has_a_piece_of_html() -> None:
+    assert fragment(Document((Facts((("a", "<b>"),)), Table((Column("n", ""),), ((1,),))))) == (
+        '<div><table><tbody><tr><th scope="row" style="text-align: left; white-space: pre-wrap">a</th>'
+        '<td style="text-align: left; white-space: pre-wrap">&lt;b&gt;</td></tr></tbody></table>'
+        '<table><thead><tr><th scope="col" style="text-align: right; font-variant-numeric: '
+        'tabular-nums; border-bottom: 1px solid">n</th></tr></thead><tbody><tr><td style="text-align: '
+        'right; font-variant-numeric: tabular-nums">1</td></tr></tbody></table></div>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "text"),
+    [(999, "B", "999"), (2e5, "kB", "200.0"), (9.9e9, "MB", "9,900.0"), (1e10, "GB", "10.00")],
+)
+def test_a_columns_unit_fits_its_largest_size(largest: float, unit: str, text: str) -> None:
+    table = Table((Column("name"), Column("size", "By", shown_in=ONE)), (("a", largest),))
+    assert terminal_text(Document((table,))).split() == [
+        "name", "size", unit, "----", "-" * max(len(text), 4), "a", text,
+    ]  # fmt: skip
+
+
+def test_what_is_asked_in_gib_is_answered_in_gib() -> None:
+    table = Table((Column("name"), Column("size", "By", shown_in=ONE)), (("a", 17 << 30),))
+    with binary_sizes(True):
+        assert "GiB" in terminal_text(Document((table,)))

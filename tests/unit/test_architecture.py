@@ -40,7 +40,6 @@ NOT_YET: Final = {
     ("export.quark_yaml.last_reading", "recordings"),
     ("export.recording.largest_processes", "capture"),
     ("export.recording.manifest", "recordings"),
-    ("recordings.sending.cut", "views"),
 }
 """Arrows that still point up. Nothing may be added."""
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
+from otel_quant.schema.figures import Figure, Number, Part, Resource
 from otel_quant.schema.records import (
     AttributeValue,
     GrowthForecast,

@@ -20,9 +20,10 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.capture.recorder.events import EventMaker, ProgramMetrics
+from otel_quant.capture.recorder.events import EventMaker, ProgramMetrics, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.schema.events import Event
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
@@ -99,6 +100,13 @@ class Recorder:
         """The run's first reading; None before it has begun."""
         whole = self._ongoing.whole
         return whole.start if whole is not None else None
+
+    def started(self) -> Event | None:
+        """Returns the event of the run's start, for a sink that is added later."""
+        baseline = self.baseline
+        if baseline is None:
+            return None
+        return self._events.run_started(Taken(ProfileStep.START, 0, baseline, {}, {}))
 
     @property
     def peaks(self) -> Peaks:

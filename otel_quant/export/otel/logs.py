@@ -109,6 +109,11 @@ class LogsSink(Sink):
         """Sends what the run used of each device, and ``End``."""
         self._emit_devices(event)
         self.checkpoint(event)
+        self._sent = None
+
+    def forget(self) -> None:
+        """Drops the parent's run."""
+        self._sent = None
 
     def checkpoint(self, event: Event) -> None:
         """Sends a checkpoint."""

@@ -162,7 +162,7 @@ class MetricsSink(Sink):
         for device in event.devices:
             for name, series in self._of_devices:
                 if name in device:
-                    labels = _labels_of(kind, error) | series.labels
+                    labels = {**_labels_of(kind, error), **series.labels}
                     labels[semconv.HW_ID] = str(device[semconv.HW_ID])
                     self._write[series.metric.name](device[name], labels, context)
         self.checkpoint(event)

@@ -165,7 +165,7 @@ class SpansSink(Sink):
                 span.set_attributes(present(found))
                 span.set_status(status)
                 span.end(end_time=max(event.time_ns, getattr(span, "start_time", 0)))
-        self._end_root(event, event.attributes)
+        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
         self._run = None
 
     def forget(self) -> None:
@@ -197,7 +197,7 @@ class SpansSink(Sink):
             trace.format_trace_id(made.trace_id),
             trace.format_span_id(made.span_id),
             trace.format_span_id(parent.span_id) if parent is not None else None,
-            getattr(getattr(span, "resource", None), "attributes", None) if item is None else None,
+            _resource_of(span) if item is None else None,
         )
 
     def carrier(self) -> dict[str, str]:
@@ -222,7 +222,8 @@ class SpansSink(Sink):
             span.set_attribute(semconv.ERROR_TYPE, event.error)
             span.set_status(StatusCode.ERROR, event.error_message or event.error)
         if _has_dropped(span):
-            span.set_attributes(_without_origin(self._run.attributes))
+            copied = {key: totals[key] for key in semconv.COPIED_TO_RUN if key in totals}
+            span.set_attributes({**_without_origin(self._run.attributes), **copied})
         span.end(end_time=event.ended_ns)
 
     def _root_for(self, event: Event) -> _RunSpan:
@@ -336,6 +337,11 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
             carrier["traceparent"],
         )
     return extracted
+
+
+def _resource_of(span: Span) -> Attributes | None:
+    resource = getattr(span, "resource", None)
+    return dict(resource.attributes) if resource is not None else None
 
 
 def _without_origin(attributes: Attributes) -> dict[str, AttributeValue]:

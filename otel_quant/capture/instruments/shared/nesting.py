@@ -11,7 +11,7 @@ from typing import Final
 from otel_quant.capture.instruments import LIBRARIES
 from otel_quant.capture.instruments.shared.library import Library
 from otel_quant.capture.instruments.shared.operations import is_within
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 
 _BUILT_ON: Final = {

@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from otel_quant.inference.profile_json import read_profile
+from otel_quant.inference.onnx_profile import read_profile
 
 LAYERS = 60
 

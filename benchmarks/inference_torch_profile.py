@@ -11,7 +11,7 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from otel_quant.inference.pytorch.events import RUN, events_of, runs_of
+from otel_quant.inference.torch_profile import RUN, events_of, runs_of
 
 RUNS = 10
 WITHIN_LINEAR = 10

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from otel_quant.capture.recorder.kept_run import RunFigures, RunStep
     from otel_quant.capture.scope import step
     from otel_quant.instrumentor import QuantInstrumentor
-    from otel_quant.measured_inference import MeasuredInference, measure_inference
+    from otel_quant.views.measured_inference import MeasuredInference, measure_inference
 
 __version__ = VERSION
 
@@ -60,12 +60,12 @@ __all__ = [
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
-    "MeasuredInference": "otel_quant.measured_inference",
+    "MeasuredInference": "otel_quant.views.measured_inference",
     "QuantInstrumentor": "otel_quant.instrumentor",
     "Run": "otel_quant.capture.measured_run",
     "RunFigures": "otel_quant.capture.recorder.kept_run",
     "RunStep": "otel_quant.capture.recorder.kept_run",
-    "measure_inference": "otel_quant.measured_inference",
+    "measure_inference": "otel_quant.views.measured_inference",
     "run": "otel_quant.capture.measured_run",
     "step": "otel_quant.capture.scope",
 }

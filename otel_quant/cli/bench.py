@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from otel_quant.cli.argument_types import seconds, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, model_shapes, seconds, whole_number
 from otel_quant.cli.measured_models import (
     FAILED,
     MOST_SECONDS,
     add_model_arguments,
     path_in_recording,
+    print_result,
+    send,
     session_options,
     write_for,
 )
-from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.views.text import printable, terminal_width
-
-if TYPE_CHECKING:
-    from otel_quant.inference.bench.results import BenchResult
+from otel_quant.views.text import printable
 
 _MOST_PROCESSES: Final = 1000
 
@@ -79,11 +76,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.export.recording.layout import BENCH
-    from otel_quant.inference.bench.entries import OnnxInputs
-    from otel_quant.inference.bench.measure import BenchOptions, bench
-    from otel_quant.inference.bench.measurement import measurement_of_bench
+    from otel_quant.inference.measure import bench
+    from otel_quant.inference.subjects import OnnxInputs
     from otel_quant.inference.variants import VariantsError
-    from otel_quant.recordings.sending.inference import send_inference
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):
@@ -96,26 +91,25 @@ def _run(options: argparse.Namespace) -> int:
             )
     recording = None if options.record is None else path_in_recording(options.record, BENCH)
     inputs, dims = model_shapes(options)
-    asked = BenchOptions(
-        options.baseline,
-        options.seconds,
-        options.processes,
-        options.one_by_one,
+    asked = replace(
         session_options(options),
-        OnnxInputs(inputs, dims, options.data),
+        seconds=options.seconds,
+        baseline=options.baseline,
+        processes=options.processes,
+        one_by_one=options.one_by_one,
     )
     began_ns = time.time_ns()
     try:
-        result = bench(options.variants, asked, _command(options))
+        fed = OnnxInputs(inputs, dims, options.data)
+        result = bench(options.variants, fed, asked, _command(options))
     except VariantsError as error:
         raise UserError(printable(str(error)), FAILED) from error
-    measurement = measurement_of_bench(result, began_ns, time.time_ns())
-    _print(result, options.format)
+    ended_ns = time.time_ns()
+    print_result(result, options.format)
     if recording is not None:
         write_for(recording, result.to_json(), "--record")
-    sys.stdout.flush()
-    send_inference(measurement, None if recording is None else recording.parent)
-    return FAILED if any(each.problem for each in result.variants) else 0
+    send(result, began_ns, ended_ns, recording)
+    return FAILED if any(each.problem for each in result.models) else 0
 
 
 def _command(options: argparse.Namespace) -> str:
@@ -138,17 +132,6 @@ def _command(options: argparse.Namespace) -> str:
 def _given(option: str, value: str) -> Sequence[str]:
     """Returns an option as the parser takes it: a value that looks like one is within its word."""
     return [f"{option}={value}"] if value.startswith("-") else [option, value]
-
-
-def _print(result: BenchResult, form: str) -> None:
-    if form == "html":
-        from otel_quant.views.report.bench_page import render
-
-        sys.stdout.write(render(result))
-        return
-    from otel_quant.views.bench_report import bench_report
-
-    sys.stdout.writelines(bench_report(result, form, terminal_width(sys.stdout)))
 
 
 COMMAND: Final = Command(

@@ -1,10 +1,16 @@
-"""The interface of a subcommand, and the error that it raises for its user."""
+"""What subcommands share: their interface, the errors of their users, and arguments of several."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_quant.views.text import printable
+
+if TYPE_CHECKING:
+    from otel_quant.cost import CostError, InputSpec
 
 MISUSED: Final = 2
 """Exit code: the command line makes no sense. argparse exits with the same."""
@@ -28,3 +34,106 @@ class Command(NamedTuple):
     run: Callable[[argparse.Namespace], int]
     description: str = ""  # First lines of its help; the brief if empty
     prints: bool = True  # Whether it cannot do without standard output
+
+
+@contextmanager
+def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
+    """Turns what reading a recording raises into an error for the user."""
+    from otel_quant.export.recording.event_file import EXPECTED
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # of standard output
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"{prefix}{printable(path)}: cannot be opened: {reason}; {EXPECTED}"
+        raise UserError(text, exit_code) from error
+    except ValueError as error:
+        raise UserError(f"{prefix}{printable(str(error))}", exit_code) from error
+
+
+_MOST_DIGITS: Final = 18
+"""Of a whole number without a limit of its own: it fits into 64 bits."""
+
+
+def whole_number(what: str, most: int | None = None) -> Callable[[str], int]:
+    """Returns what reads a whole number from 1 on, for ``type`` of an argument."""
+
+    def read(text: str) -> int:
+        longest = len(str(most)) if most is not None else _MOST_DIGITS
+        digits = text.isascii() and text.isdecimal() and len(text) <= longest
+        if not (digits and int(text) and (most is None or int(text) <= most)):
+            limit = f" to {most}" if most is not None else ""
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1{limit}")
+        return int(text)
+
+    return read
+
+
+def seconds(most: float) -> Callable[[str], float]:
+    """Returns what reads a time above 0, for ``type`` of an argument."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value <= most:  # not a number fails as well
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a number of seconds above 0, at most {most:.0f}"
+            )
+        return value
+
+    return read
+
+
+def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+    """Adds ``--format``, for what is printed."""
+    parser.add_argument(
+        "--format", choices=formats, default=formats[0], help="default: %(default)s"
+    )
+
+
+def add_model_shapes(
+    parser: argparse.ArgumentParser,
+    *,
+    of_inputs: str,
+    of_dims: str,
+    metavar: str = "NAME=SHAPE",
+) -> None:
+    """Adds the two arguments."""
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar=metavar,
+        dest="inputs",
+        help=f"shape of an input{of_inputs}; may be repeated",
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=LENGTH",
+        dest="dims",
+        help=f"length of a dimension that has a name{of_dims}; may be repeated",
+    )
+
+
+def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dict[str, int]]:
+    """Returns the shapes of inputs and the lengths of dimensions that the arguments give, by name."""
+    from otel_quant.cost import CostError, parse_dims, parse_inputs
+
+    option = "--input"
+    try:
+        inputs = parse_inputs(options.inputs, option=option)
+        option = "--dim"
+        return inputs, parse_dims(options.dims)
+    except CostError as error:
+        raise misused(option, error) from error
+
+
+def misused(option: str, error: CostError) -> UserError:
+    """Returns the error for an argument that makes no sense."""
+    return UserError(f"{option}: {printable(error.reason)}", MISUSED)

@@ -7,8 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, add_format
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable
 
@@ -74,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.recordings.comparison.gate import judge
     from otel_quant.recordings.comparison.side_by_side import side_by_side
-    from otel_quant.views.comparison_words import verdict_text
+    from otel_quant.views.compare import verdict_text
 
     names = _names(options)
     limits = _limits(options)
@@ -86,8 +85,7 @@ def _run(options: argparse.Namespace) -> int:
     if verdict is None:
         return 0
     if verdict.exit_code:
-        numbers = {side.name: at for at, side in enumerate(comparison.sides)}
-        print(f"otel-quant: {printable(verdict_text(verdict, numbers))}", file=sys.stderr)
+        print(f"otel-quant: {printable(verdict_text(comparison, verdict))}", file=sys.stderr)
     return verdict.exit_code
 
 
@@ -140,7 +138,7 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
 def _read(name: str) -> ComparedRun:
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.recordings.comparison.runs import compared_run
     from otel_quant.recordings.reader import read
 
@@ -154,11 +152,11 @@ def _write_all(
 ) -> None:
     from pathlib import Path
 
-    from otel_quant.views.comparison_document import parts_of
-    from otel_quant.views.former_document import as_markdown
-    from otel_quant.views.gate_reports import as_action_benchmark, as_bencher, as_junit
+    from otel_quant.views.compare import as_action_benchmark, as_bencher, as_junit, document
+    from otel_quant.views.writers import written
 
-    text = _rendered(options.format, comparison, verdict)
+    shown = document(comparison, verdict, with_curves=options.format == "html")
+    text = "".join(written(shown, options.format))
     if options.output is None:
         sys.stdout.write(text)
     else:
@@ -171,26 +169,8 @@ def _write_all(
         _write(Path(options.bencher), as_bencher(comparison))
     summary = os.environ.get(_SUMMARY)
     if summary:
-        _write(Path(summary), as_markdown(parts_of(comparison, verdict)), mode="a")
-
-
-def _rendered(form: str, comparison: Comparison, verdict: Verdict | None) -> str:
-    from otel_quant.views.comparison_data import as_csv, as_json
-    from otel_quant.views.comparison_document import parts_of
-    from otel_quant.views.former_document import as_markdown, as_text
-
-    match form:
-        case "json":
-            return as_json(comparison, verdict)
-        case "csv":
-            return as_csv(comparison)
-        case "html":
-            from otel_quant.views.report.comparison_page import render
-
-            return render(comparison, verdict)
-        case _:
-            lay_out = as_text if form == "table" else as_markdown
-            return lay_out(parts_of(comparison, verdict))
+        markdown = written(document(comparison, verdict), "markdown")
+        _write(Path(summary), "".join(markdown), mode="a")
 
 
 def _write(path: Path, text: str, mode: str = "w") -> None:

@@ -10,9 +10,16 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format, seconds, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.cli.model_shapes import add_model_shapes, misused
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    add_model_shapes,
+    misused,
+    seconds,
+    whole_number,
+)
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file; further ones, right behind it, are compared with the first",
     )
-    add_format(parser, "table", "json", "csv", "markdown")
+    add_format(parser, "table", "json", "csv", "markdown", "html")
     parser.add_argument(
         "--rules",
         choices=("corrected", "onnx_tool"),
@@ -129,7 +136,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError, parse_dims
-    from otel_quant.views.cost_report import Choices, all_assumptions, report
+    from otel_quant.views.cost import Choices, all_assumptions, document
+    from otel_quant.views.writers import written
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
     # a third of the time. The process ends with the command.
@@ -156,7 +164,7 @@ def _run(options: argparse.Namespace) -> int:
             costs = [cost._replace(tensors=None) for cost in costs]
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        pieces = report(costs, options.format, choices)
+        pieces = written(document(costs, choices), options.format)
         while text := "".join(islice(pieces, _PIECES)):
             sys.stdout.write(text)
         sys.stdout.flush()
@@ -286,7 +294,7 @@ def _of_no_model(
 
 
 def _refuse_unknown(costs: list[ModelCost]) -> None:
-    from otel_quant.views.cost_report import all_assumptions
+    from otel_quant.views.cost import all_assumptions
 
     problems = all_assumptions(costs)
     problems += [

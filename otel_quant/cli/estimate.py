@@ -7,9 +7,15 @@ import re
 import sys
 from typing import Final
 
-from otel_quant.cli.argument_types import add_format, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
-from otel_quant.cli.model_shapes import add_model_shapes, model_shapes
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    add_model_shapes,
+    model_shapes,
+    whole_number,
+)
 from otel_quant.views.text import printable
 
 FAILED: Final = 1
@@ -53,7 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="quantize the model with two samples of random values, for each method in a process "
         "of its own, and extrapolate from what that took",
     )
-    add_format(parser, "table", "markdown", "json", "csv")
+    add_format(parser, "table", "markdown", "json", "csv", "html")
 
 
 def _limit(text: str) -> tuple[int, bool]:
@@ -72,8 +78,10 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cost import CostError
     from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
     from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
-    from otel_quant.estimate.report import report
     from otel_quant.schema.units import binary_sizes
+    from otel_quant.views.estimate import document
+    from otel_quant.views.text import terminal_width
+    from otel_quant.views.writers import written
 
     inputs, dims = model_shapes(options)
     try:
@@ -103,7 +111,8 @@ def _run(options: argparse.Namespace) -> int:
                 ]
             except ProbeError as error:
                 raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
-        sys.stdout.write(report(model, estimates, limit, options.format))
+        shown = document(model, estimates, limit)
+        sys.stdout.writelines(written(shown, options.format, terminal_width(sys.stdout)))
     return 0
 
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import seconds, whole_number
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, model_shapes, seconds, whole_number
 from otel_quant.cli.measured_models import (
     FAILED,
     MOST_RUNS,
     MOST_SECONDS,
     add_model_arguments,
     path_in_recording,
+    print_result,
+    send,
     session_options,
     write_for,
 )
-from otel_quant.cli.model_shapes import model_shapes
-from otel_quant.views.text import printable, terminal_width
+from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.measure import Measured
-    from otel_quant.inference.options import Options
-    from otel_quant.inference.results import InferenceResult
+    from otel_quant.inference.subjects import Options
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,16 +95,54 @@ def _is_script(model: str) -> bool:
     return model.partition(":")[0].endswith(".py")
 
 
-def _run_script(options: argparse.Namespace) -> int:
-    import time
-    from importlib.util import find_spec
-
+def _run(options: argparse.Namespace) -> int:
+    # Only now: the other commands are not to wait for these.
     from otel_quant.export.recording.layout import INFERENCE
-    from otel_quant.inference.measurement import measurement_of
-    from otel_quant.inference.pytorch.script import measure_script
-    from otel_quant.inference.variants import VariantsError
-    from otel_quant.recordings.sending.inference import send_inference
 
+    script = any(map(_is_script, options.models))
+    if script:
+        _refuse_what_is_for_files(options)
+    for name, extra in (("torch", "torch"),) if script else (("onnxruntime", "inference"),):
+        if find_spec(name) is None:
+            called = "PyTorch" if script else name
+            raise UserError(f"{called} is not installed; expected: pip install otel-quant[{extra}]")
+    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
+    asked = replace(
+        session_options(options),
+        runs=options.runs,
+        seconds=options.seconds,
+        warmup=options.warmup,
+        layers=options.layers,
+        traces=options.chrome is not None,
+    )
+    began_ns = time.time_ns()
+    measured = _of_script(options.models[0], asked) if script else _of_files(options, asked)
+    result, unreadable = measured.result, measured.unreadable
+    problems = dict(unreadable)
+    if result is not None:
+        ended_ns = time.time_ns()
+        problems |= {each.path: each.problem for each in result.models if each.problem}
+        if any(not each.problem for each in result.models):
+            print_result(result, options.format, options.top)
+            if options.chrome is not None:
+                from otel_quant.inference.onnx_profile import chrome_trace
+
+                write_for(Path(options.chrome), chrome_trace(measured.traces), "--chrome")
+            if recording is not None:
+                write_for(recording, result.to_json(), "--record")
+        from otel_quant.inference.results import ModelResult
+
+        failed = tuple(ModelResult(path, why) for path, why in unreadable.items())
+        told = replace(result, models=(*result.models, *failed))
+        send(told, began_ns, ended_ns, recording)
+    if problems:
+        names = problems if script else dict.fromkeys(options.models)
+        lines = [f"{printable(name)}: {problems[name]}" for name in names if name in problems]
+        raise UserError("\notel-quant: ".join(lines), FAILED)
+    return 0
+
+
+def _refuse_what_is_for_files(options: argparse.Namespace) -> None:
     [script, *others] = sorted(options.models, key=_is_script, reverse=True)
     if others:
         raise UserError(
@@ -119,100 +157,25 @@ def _run_script(options: argparse.Namespace) -> int:
                 "function returns models and inputs",
                 MISUSED,
             )
-    if find_spec("torch") is None:
-        raise UserError("PyTorch is not installed; expected: pip install otel-quant[torch]")
-    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
-    began_ns = time.time_ns()
+
+
+def _of_script(script: str, asked: Options) -> Measured:
+    from otel_quant.inference.measure import Measured
+    from otel_quant.inference.torch_models import measure_script
+    from otel_quant.inference.variants import VariantsError
+
     try:
-        result = measure_script(script, _asked(options))
+        return Measured(measure_script(script, asked))
     except VariantsError as error:
         raise UserError(printable(str(error)), FAILED) from error
-    measurement = measurement_of(result, began_ns, time.time_ns(), library=result.runtime)
-    problems = [f"{each.path}: {each.problem}" for each in result.models if each.problem]
-    if len(problems) < len(result.models):
-        _print(result, options)
-        if recording is not None:
-            write_for(recording, result.to_json(), "--record")
-    sys.stdout.flush()
-    send_inference(measurement, None if recording is None else recording.parent)
-    if problems:
-        raise UserError("\notel-quant: ".join(problems), FAILED)
-    return 0
 
 
-def _run(options: argparse.Namespace) -> int:
-    if any(map(_is_script, options.models)):
-        return _run_script(options)
-    # Only now: the other commands are not to wait for these.
-    import time
-    from importlib.util import find_spec
-
-    from otel_quant.export.recording.layout import INFERENCE
-    from otel_quant.inference.chrome import chrome_trace
-    from otel_quant.inference.measure import measure
-    from otel_quant.inference.measurement import measurement_of
-    from otel_quant.recordings.sending.inference import send_inference
-
-    if find_spec("onnxruntime") is None:
-        raise UserError("onnxruntime is not installed; expected: pip install otel-quant[inference]")
-    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
-    asked = _asked(options)
-    models, problems = _models(options)
-    if models:
-        unreadable, began_ns = dict(problems), time.time_ns()
-        result = measure(models, asked)
-        measurement = measurement_of(result, began_ns, time.time_ns(), unreadable)
-        problems |= {each.path: each.problem for each in result.models if each.problem}
-        if any(not each.problem for each in result.models):
-            _print(result, options)
-            if options.chrome is not None:
-                write_for(Path(options.chrome), chrome_trace(models), "--chrome")
-            if recording is not None:
-                write_for(recording, result.to_json(), "--record")
-        sys.stdout.flush()
-        send_inference(measurement, None if recording is None else recording.parent)
-    if problems:
-        failed = [path for path in dict.fromkeys(options.models) if path in problems]
-        lines = [f"{printable(path)}: {problems[path]}" for path in failed]
-        raise UserError("\notel-quant: ".join(lines), FAILED)
-    return 0
-
-
-def _asked(options: argparse.Namespace) -> Options:
-    return replace(
-        session_options(options),
-        runs=options.runs,
-        seconds=options.seconds,
-        warmup=options.warmup,
-        layers=options.layers,
-    )
-
-
-def _models(options: argparse.Namespace) -> tuple[list[Measured], dict[str, str]]:
-    """Returns the models that can be read, and what is wrong with the others."""
-    from otel_quant.inference.subjects import UnreadableError, measured_model
+def _of_files(options: argparse.Namespace, asked: Options) -> Measured:
+    from otel_quant.inference.measure import measure_files
+    from otel_quant.inference.subjects import OnnxInputs
 
     inputs, dims = model_shapes(options)
-    models: list[Measured] = []
-    problems: dict[str, str] = {}
-    for path in options.models:
-        try:
-            models.append(measured_model(path, inputs, dims, options.data))
-        except UnreadableError as error:
-            problems[path] = printable(str(error).removeprefix(f"{path}: "))
-    return models, problems
-
-
-def _print(result: InferenceResult, options: argparse.Namespace) -> None:
-    if options.format == "html":
-        from otel_quant.views.report.inference_page import render
-
-        sys.stdout.write(render(result))
-        return
-    from otel_quant.views.inference_report import report
-
-    width = terminal_width(sys.stdout)
-    sys.stdout.writelines(report(result, options.format, options.top, width))
+    return measure_files(options.models, OnnxInputs(inputs, dims, options.data), asked)
 
 
 COMMAND: Final = Command(

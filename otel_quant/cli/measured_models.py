@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format, whole_number
-from otel_quant.cli.command import MISUSED, UserError
-from otel_quant.cli.model_shapes import add_model_shapes
-from otel_quant.views.text import printable
+from otel_quant.cli.command import MISUSED, UserError, add_format, add_model_shapes, whole_number
+from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
-    from otel_quant.inference.options import Options
+    from otel_quant.inference.results import InferenceResult
+    from otel_quant.inference.subjects import Options
 
 FAILED: Final = 1
 """A model could not be measured."""
@@ -75,7 +75,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def session_options(options: argparse.Namespace) -> Options:
     """Returns how sessions are made, of the options of :func:`add_model_arguments`."""
-    from otel_quant.inference.options import Options
+    from otel_quant.inference.subjects import Options
 
     return Options(
         providers=tuple(_provider(text) for text in options.providers),
@@ -123,3 +123,22 @@ def write_for(path: Path, text: str, option: str) -> None:
         write(path, text)
     except OSError as error:
         raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error
+
+
+def print_result(result: InferenceResult, form: str, top: int = 0) -> None:
+    """Prints a result in the form that is asked for."""
+    from otel_quant.views.inference_report import report
+    from otel_quant.views.report.inference_page import render
+
+    if form == "html":
+        sys.stdout.write(render(result))
+        return
+    sys.stdout.writelines(report(result, form, top, terminal_width(sys.stdout)))
+
+
+def send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:
+    """Sends a result as telemetry; the last thing that a command does."""
+    from otel_quant.recordings.sending.inference import send_inference
+
+    sys.stdout.flush()
+    send_inference(result, began_ns, ended_ns, None if recording is None else recording.parent)

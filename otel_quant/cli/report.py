@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import REPORT
     from otel_quant.recordings.reader import read
     from otel_quant.views.report.file import write

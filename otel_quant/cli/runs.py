@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import MISUSED, Command, UserError, add_format
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from otel_quant.recordings.runs.fields import Row
     from otel_quant.recordings.runs.finding import Unreadable
+    from otel_quant.views.document import Document
 
 _ROWS: Final = "model"
 _COLUMNS: Final = "calibration.method"
@@ -55,7 +55,9 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.recordings.runs.fields import STATUS, name_of
     from otel_quant.recordings.runs.reading import read_all
     from otel_quant.schema.units import binary_sizes
-    from otel_quant.views.runs_output import unreadable_text
+    from otel_quant.views.runs import unreadable_lines
+    from otel_quant.views.text import terminal_width
+    from otel_quant.views.writers import written
 
     try:
         conditions = [parse(text) for text in options.where]
@@ -72,7 +74,8 @@ def _run(options: argparse.Namespace) -> int:
         chosen = _sorted(select(rows, conditions), options)
         any_status = any(condition.name == STATUS for condition in conditions)
         with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
-            text = _text(chosen, unreadable, names, any_status, options)
+            shown = _document(chosen, unreadable, names, any_status, options)
+            text = "".join(written(shown, options.format, terminal_width(sys.stdout)))
     except ConditionError as error:
         raise UserError(printable(str(error)), MISUSED) from error
     except OSError as error:
@@ -83,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
     sys.stdout.write(text)
     if unreadable:
         sys.stdout.flush()
-        for line in unreadable_text(unreadable).splitlines():
+        for line in unreadable_lines(unreadable):
             print(f"otel-quant: {printable(line)}", file=sys.stderr)
     return 0
 
@@ -103,28 +106,24 @@ def _sorted(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
     return known + [row for row in rows if name not in row]
 
 
-def _text(
+def _document(
     rows: Sequence[Row],
     unreadable: Sequence[Unreadable],
     names: Sequence[str],
     any_status: bool,
     options: argparse.Namespace,
-) -> str:
+) -> Document:
     from otel_quant.recordings.runs.fields import name_of
     from otel_quant.recordings.runs.pivot import pivot
-    from otel_quant.views import runs_output as output
-    from otel_quant.views.text import terminal_width
+    from otel_quant.views import runs
+    from otel_quant.views.document import Document, Lines
 
-    is_pivot = any((options.rows, options.columns, options.value))
-    if not is_pivot and options.format in ("table", "markdown"):
-        if not rows:
+    is_page = options.format == "html"
+    if not is_page and not any((options.rows, options.columns, options.value)):
+        if not rows and options.format in ("table", "markdown"):
             chosen = f" with {' and '.join(options.where)}" if options.where else ""
-            return printable(f"no run below {', '.join(options.folders)}{chosen}") + "\n"
-        return output.list_text(rows, names, options.format, terminal_width(sys.stdout))
-    if not is_pivot and options.format == "json":
-        return output.list_json(rows, unreadable)
-    if not is_pivot and options.format == "csv":
-        return output.list_csv(rows, names)
+            return Document((Lines((f"no run below {', '.join(options.folders)}{chosen}",)),))
+        return runs.list_document(rows, names, unreadable)
     table = pivot(
         rows,
         name_of(options.rows or _ROWS),
@@ -132,15 +131,9 @@ def _text(
         name_of(options.value or _VALUE),
         any_status=any_status,
     )
-    if options.format == "html":
-        from otel_quant.views.runs_page import render
-
-        return render(rows, names, table, unreadable, options.folders, options.where)
-    if options.format == "json":
-        return output.pivot_json(table, unreadable)
-    if options.format == "csv":
-        return output.pivot_csv(table)
-    return output.pivot_text(table, options.format)
+    if is_page:
+        return runs.page_document(rows, names, table, unreadable, options.folders, options.where)
+    return runs.pivot_document(table, unreadable)
 
 
 COMMAND: Final = Command(

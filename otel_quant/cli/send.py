@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     from importlib.util import find_spec
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.recordings.reader import read
 
     source, shown = Path(options.recording), printable(options.recording)

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.argument_types import add_format
-from otel_quant.cli.command import Command
+from otel_quant.cli.command import Command, add_format
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.recordings.reader import read
     from otel_quant.views.profile_report import report
     from otel_quant.views.text import terminal_width

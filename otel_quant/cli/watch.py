@@ -17,7 +17,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from otel_quant.cli.recording_errors import user_errors
+    from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import newest_in
     from otel_quant.views.watch.follow import LiveView
 

@@ -1,30 +1,58 @@
-"""How far the outputs of a model are off from the first one's."""
+"""What a model takes and returns as arrays, and how far its outputs are off from the first one's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 from otel_quant.inference.results import Accuracy, OutputError, TensorError
 
-Saved: TypeAlias = Path | BinaryIO
-"""A file that the process of a model has saved."""
+
+def arrays_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields the tensors within a value as arrays of numpy, each with the way to it."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from arrays_in(each, f"{name}.{key}")
+    elif isinstance(value, tuple | list):
+        for place, each in enumerate(value):
+            yield from arrays_in(each, f"{name}.{place}")
+    elif hasattr(value, "dtype") and hasattr(value, "shape"):
+        yield name, as_array(value)
 
 
-def compared(first: tuple[Sequence[str], Saved], other: tuple[Sequence[str], Saved]) -> Accuracy:
-    """Compares outputs, by their places if no name is the same."""
+def as_array(tensor: Any) -> Any:
+    """Returns a tensor of torch, or an array, as an array of numpy.
+
+    What is quantized is dequantized, and a type that numpy does not have becomes float32.
+    """
     import numpy as np
 
-    with np.load(first[1]) as expected, np.load(other[1]) as actual:
-        return compared_arrays(_named(first[0], expected), _named(other[0], actual))
+    if not hasattr(tensor, "detach"):
+        return np.asarray(tensor)
+    import torch
+
+    plain = tensor.detach()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float64):
+        plain = plain.float()
+    return plain.numpy(force=True)
 
 
-def _named(names: Sequence[str], arrays: Any) -> Mapping[str, Any]:
-    return {name: arrays.get(f"a{i}") for i, name in enumerate(names)}
+Arrays: TypeAlias = Mapping[str, Any]
+"""Arrays of numpy by the names of inputs or outputs; None for what is no array of numbers."""
 
 
-def compared_arrays(first: Mapping[str, Any], other: Mapping[str, Any]) -> Accuracy:
+def saved_arrays(names: Sequence[str], path: Path) -> Arrays:
+    """Returns the outputs that the process of a model has saved as ``a0``, ``a1`` and so on."""
+    import numpy as np
+
+    with np.load(path) as file:
+        return {name: file.get(f"a{i}") for i, name in enumerate(names)}
+
+
+def compared_outputs(first: Arrays, other: Arrays) -> Accuracy:
     """Compares outputs, by their places if no name is the same."""
     import numpy as np
 

@@ -1,270 +1,182 @@
-"""Measures models: starts their processes, has them run in turn, and reads what they leave."""
+"""Measures models beside each other in processes of their own: ``inference`` in detail, ``bench`` side by side."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final
 
 from otel_quant.cost.graph import printable
-from otel_quant.inference.accuracy import compared, tensor_errors
-from otel_quant.inference.feeds import tensor_text
-from otel_quant.inference.file_graph import FileGraph, contents_of
-from otel_quant.inference.findings.record import Evidence
-from otel_quant.inference.findings.table import findings
-from otel_quant.inference.join import Kernel, joined
-from otel_quant.inference.measurement import is_quantized
-from otel_quant.inference.options import Options, Subject
-from otel_quant.inference.profile_json import Profile, read_profile
-from otel_quant.inference.ran_graph import ran_graph
+from otel_quant.inference.accuracy import compared_outputs, tensor_errors
+from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
+from otel_quant.inference.onnx_findings import FINDINGS, Evidence
+from otel_quant.inference.onnx_kernels import by_operator
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
     MemoryUse,
     ModelResult,
-    OperatorTime,
+    OutputError,
     Ran,
-    RanKernel,
+    runtime_of,
 )
-from otel_quant.inference.rounds import Timed, in_turn, latency, usual
-from otel_quant.inference.worker import ModelProcess
+from otel_quant.inference.rounds import (
+    ROUNDS,
+    latency,
+    latency_of_processes,
+    planned,
+    take_turns,
+    until_settled,
+)
+from otel_quant.inference.subjects import (
+    InProcess,
+    OnnxInputs,
+    OnnxModel,
+    OnnxVariant,
+    Options,
+    TorchVariant,
+    UnreadableError,
+    script_process,
+)
+from otel_quant.inference.variants import VariantsError
 
-_FEWEST_RUNS: Final = 2
-"""Runs of the profiled session after its first one."""
+ROUND: Final = 0.2
+"""Seconds of a variant in a round; torch's own default of a range."""
 
-_LONGEST: Final = 120
-"""Characters of a name in a result."""
+PROCESSES: Final = 5
+"""Processes of a variant, unless the user asks for more or fewer: single ones of the same model differ
+by up to 5 %, the means of the middle ones of five by less than 3 %."""
 
-_MOST_TENSORS: Final = 16
-"""Operands or results of a kernel in a result."""
-
-
-class Measured(ModelProcess):
-    """One model while it is measured."""
-
-    def __init__(self, subject: Subject, file: FileGraph) -> None:
-        super().__init__()
-        self.subject, self.file = subject, file
-        self.profile: Profile | None = None
-        self.kernels: list[Kernel] = []
-        self.loaded: Mapping[str, Any] = {}
-        self.rounds: list[list[int]] = []
-        self.peak: int | None = None
-        self.outputs: tuple[list[str], Path] | None = None
-        self.profiled: float | None = None
-        self.assigned: Mapping[str, int] | None = None
-        self.weights_in_memory: int | None = None
-        self.accuracy: Accuracy | None = None
+LONG: Final = 60.0
+"""Seconds to make a variant beyond which it has only one process, unless the user asks for more."""
 
 
-def measure(models: Sequence[Measured], options: Options) -> InferenceResult:
-    """Measures models beside each other."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What ``otel-quant inference`` has measured."""
+
+    result: InferenceResult | None  # None where no file could be read
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # Files that could not, and why
+    # The profiler's events by model, if they are wanted
+    traces: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+def measure_files(paths: Sequence[str], given: OnnxInputs, options: Options) -> Measured:
+    """Measures ONNX files beside each other, and looks at what ran and what went wrong."""
+    models: list[OnnxModel] = []
+    unreadable: dict[str, str] = {}
+    for path in paths:
+        model = OnnxModel(path, given, options)
+        try:
+            model.read()
+        except UnreadableError as error:
+            unreadable[path] = printable(str(error).removeprefix(f"{path}: "))
+        else:
+            models.append(model)
+    if not models:
+        return Measured(None, unreadable)
     load = os.getloadavg()[0]
-    try:
+    with _closed_at_the_end([model.process for model in models]):
         for model in models:
-            model.loaded = (
-                model.ask(
-                    "load",
-                    path=model.subject.path,
-                    options=asdict(options_of(model, options)),
-                    subject=asdict(model.subject),
-                )
-                or {}
-            )
-        _run(models, options)
+            model.prepare()
+        loaded = [model for model in models if not model.problem]
+        take_turns(loaded, planned(loaded, options.runs, options.seconds))
         for model in models:
-            _look_at(model, options)
-        _compare(models, options)
-    finally:
-        for model in models:
-            model.close()
-    first = models[0]
-    version = next((each.loaded["version"] for each in models if each.loaded), "")
-    return InferenceResult(
-        tuple(_result(model, None if model is first else first, options) for model in models),
-        version,
+            if not model.problem:
+                model.finish()
+        for model in models[1:]:
+            if not model.problem:
+                _compare(model, models[0])
+    result = InferenceResult(
+        tuple(_result(model, None if model is models[0] else models[0]) for model in models),
+        next((each.loaded["version"] for each in models if each.loaded), ""),
         _settings(options),
         load,
         len(os.sched_getaffinity(0)),
     )
+    return Measured(result, unreadable, {each.path: each.trace for each in models})
 
 
-def options_of(model: Measured, options: Options) -> Options:
-    """Returns a model's options: Quark's library takes 700 MB, which others need not have."""
-    if any(op.kind.startswith("com.amd.quark:") for op in model.file.ops):
-        return options
-    return replace(
-        options, custom_ops=tuple(each for each in options.custom_ops if each != "quark")
-    )
+@contextmanager
+def _closed_at_the_end(processes: Sequence[ModelProcess]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.close()
 
 
-def _run(models: Sequence[Measured], options: Options) -> None:
-    """Runs all models in rounds."""
-    warm = {i: each.loaded["warm"] for i, each in enumerate(models) if not each.problem}
-    for i, count in in_turn(options, warm):
-        if not models[i].problem and (times := models[i].ask("run", times=count)):
-            models[i].rounds.append(times)
-    for model in models:
-        found = model.ask("memory")
-        if found is not None and model.loaded["mark_reset"]:
-            model.peak = found["peak"]
-
-
-def _look_at(model: Measured, options: Options) -> None:
-    """Has a model's profiled session run, and joins what it leaves."""
-    path = model.folder / "outputs.npz" if not model.problem else Path()
-    names = model.ask("outputs", path=str(path))
-    found = model.ask(
-        "profile", runs=_profiled_runs(model, options), saves_graph=model.subject.saves_graph
-    )
-    if names is None or found is None:
+def _compare(model: OnnxModel, first: OnnxModel) -> None:
+    found = model.accuracy = _accuracy(model, first, "the first model")
+    if not model.options.layers or first.problem or model.fed != first.fed:
         return
-    model.outputs = names, path
-    profile = read_profile(Path(found["file"]))
-    if not profile.runs:
-        model.problem = "onnxruntime left no profile of its runs"
-        model.close()
+    try:
+        layers = model.process.ask("layers", first=first.path)
+    except ModelError as error:  # what was measured before stands
+        model.accuracy = replace(found, problem=f"--layers: {error}")
         return
-    ran = ran_graph(found["graph"])
-    model.weights_in_memory = None if ran is None else ran.weight_bytes
-    model.profile, model.kernels = profile, joined(profile, model.file, ran)
-    model.profiled = usual(found["profiled"]) / usual(found["plain"])
-    if found["assigned"] is not None:
-        model.assigned = dict(Counter(provider for provider, _, _ in found["assigned"]))
-
-
-def _profiled_runs(model: Measured, options: Options) -> int:
-    fitting = int(options.seconds * 1e9 / model.loaded["warm"]) if model.loaded else 0
-    return max(_FEWEST_RUNS, min(model.subject.profiled_runs, fitting))
-
-
-def _compare(models: Sequence[Measured], options: Options) -> None:
-    first, *others = models
-    for other in others:
-        if other.outputs is None:
-            continue
-        if first.outputs is None:
-            other.accuracy = Accuracy(problem="the first model was not measured")
-            continue
-        if first.loaded["inputs"] != other.loaded["inputs"]:
-            other.accuracy = Accuracy(problem="its inputs are not those of the first model")
-            continue
-        other.accuracy = compared(first.outputs, other.outputs)
-        if options.layers:
-            _compare_layers(first, other, other.accuracy)
-
-
-def _compare_layers(first: Measured, other: Measured, outputs: Accuracy) -> None:
-    found = other.ask("layers", first=first.subject.path)
-    if found is None:  # what was measured before stands
-        problem, other.problem = other.problem, ""
-        other.accuracy = replace(outputs, problem=f"--layers: {problem}")
-    elif not found:
-        why = "--layers: no tensor of the model is quantized and dequantized again"
-        other.accuracy = replace(outputs, problem=why)
+    if layers:
+        model.accuracy = replace(found, layers=tensor_errors(layers))
     else:
-        other.accuracy = replace(outputs, layers=tensor_errors(found))
+        why = "--layers: no tensor of the model is quantized and dequantized again"
+        model.accuracy = replace(found, problem=why)
 
 
-def _result(model: Measured, first: Measured | None, options: Options) -> ModelResult:
-    result = ModelResult(model.subject.path, model.problem, assumed=model.subject.assumed)
+def _accuracy(own: InProcess, base: InProcess, called: str) -> Accuracy:
+    """Compares the outputs of a model with those of the one that it is compared with."""
+    if base.problem:
+        return Accuracy(problem=f"{called} was not measured")
+    if own.fed != base.fed:
+        return Accuracy(problem=f"its inputs are not those of {called}")
+    for each in (base, own):
+        if each.outputs is None:
+            return Accuracy(problem=f"there are no outputs of {each.name}: {each.no_outputs}")
+    assert base.outputs is not None
+    assert own.outputs is not None
+    return compared_outputs(base.outputs, own.outputs)
+
+
+def _result(model: OnnxModel, first: OnnxModel | None) -> ModelResult:
+    result = ModelResult(model.path, model.problem, assumed=model.assumed)
     if model.problem or model.profile is None:
         return result
-    evidence = Evidence(
-        model.file,
-        model.kernels,
-        [name for name, _ in options.providers],
-        options.level,
-        bool(_open_lengths(model.file)),
-    )
-    beside = first if first is not None and not first.problem else None
-    loaded = model.loaded
+    profile, kernels = model.profile, [each.ran for each in model.kernels]
+    asked = [name for name, _ in model.options.providers]
+    evidence = Evidence(model.file, model.kernels, asked, model.options.level)
+    whole = sum(kernel.micros for kernel in kernels)
     return replace(
         result,
-        inputs={
-            printable(name, _LONGEST): tensor_text(dtype, shape)
-            for name, (dtype, *shape) in loaded["inputs"].items()
-        },
-        providers=tuple(loaded["providers"]),
+        inputs=model.inputs,
+        providers=tuple(model.loaded["providers"]),
         assigned=model.assigned,
-        latency=latency(_timed(model), None if beside is None else _timed(beside), model.profiled),
+        latency=latency(model, None if first is None or first.problem else first, model.profiled),
         memory=MemoryUse(
-            model.peak,
-            loaded["load_peak"],
-            loaded["grown"],
-            model.profile.arena_held,
-            model.profile.arena_used,
-            contents_of(model.file)[0],
+            model.marks[1]["process"],
+            model.marks[0]["process"],
+            model.loaded["grown"],
+            profile.arena_held,
+            profile.arena_used,
+            model.disk,
             model.weights_in_memory,
         ),
-        ran=_ran(model.profile, model.kernels),
-        findings=tuple(findings(evidence)),
-        accuracy=model.accuracy,
-        is_quantized=is_quantized(model.file),
-    )
-
-
-def _timed(model: Measured) -> Timed:
-    return Timed(model.loaded["first"] * 1e-9, model.rounds)
-
-
-def _open_lengths(file: FileGraph) -> list[str]:
-    return [
-        info.name
-        for info in file.model.graph.inputs
-        if info.name in file.bound.values
-        and (info.type.shape is None or not all(isinstance(each, int) for each in info.type.shape))
-    ]
-
-
-def _ran(profile: Profile, kernels: Sequence[Kernel]) -> Ran:
-    runs = len(profile.runs)
-    groups: dict[tuple[str, str], list[Kernel]] = {}
-    for kernel in kernels:
-        key = kernel.profiled.op_type, kernel.profiled.provider
-        groups.setdefault(key, []).append(kernel)
-    operators = [_operator(*key, found) for key, found in groups.items()]
-    return Ran(
-        runs,
-        profile.run_micros,
-        profile.kernel_micros,
-        max(0.0, profile.run_micros - profile.kernel_micros),
-        tuple(
-            _ran_kernel(kernel, runs) for kernel in sorted(kernels, key=lambda each: -each.micros)
+        ran=Ran(
+            len(profile.runs),
+            profile.run_micros,
+            whole,
+            max(0.0, profile.run_micros - whole),
+            tuple(sorted(kernels, key=lambda each: -each.micros)),
+            0,
+            0.0,
+            tuple(by_operator(kernels)),
         ),
-        0,
-        0.0,
-        tuple(sorted(operators, key=lambda each: -each.micros)),
-    )
-
-
-def _operator(op_type: str, provider: str, kernels: Sequence[Kernel]) -> OperatorTime:
-    micros = sum(kernel.micros for kernel in kernels)
-    known = [kernel.macs for kernel in kernels if kernel.macs is not None]
-    macs = sum(known) if known else None
-    rate = 1e6 * macs / micros if macs and micros else None
-    share = sum(kernel.share for kernel in kernels)
-    return OperatorTime(op_type, provider, len(kernels), micros, share, macs, rate)
-
-
-def _ran_kernel(kernel: Kernel, runs: int) -> RanKernel:
-    profiled, node = kernel.profiled, kernel.node
-    return RanKernel(
-        name=printable(profiled.name, _LONGEST),
-        op_type=profiled.op_type,
-        node=None if node is None else printable(node.name, _LONGEST),
-        nodes=len(kernel.nodes),
-        provider=profiled.provider,
-        micros=kernel.micros,
-        share=kernel.share,
-        calls=profiled.calls / runs,
-        inputs=tuple(map(str, profiled.inputs[:_MOST_TENSORS])),
-        outputs=tuple(map(str, profiled.outputs[:_MOST_TENSORS])),
-        macs=kernel.macs,
-        macs_per_second=kernel.macs_per_second,
+        findings=FINDINGS.of(evidence, whole),
+        accuracy=model.accuracy,
+        is_quantized=model.is_quantized,
     )
 
 
@@ -278,3 +190,183 @@ def _settings(options: Options) -> Mapping[str, str]:
     for name, more in options.providers:
         found |= {f"{name}.{key}": value for key, value in more.items()}
     return found
+
+
+def bench(
+    references: Sequence[str], given: OnnxInputs, options: Options, command: str
+) -> InferenceResult:
+    """Measures variants side by side: makes them, has them run in turn, compares with the baseline."""
+    load = os.getloadavg()[0]
+    processes: list[ModelProcess] = []
+    with _closed_at_the_end(processes):
+        variants = _variants(references, given, options, processes)
+        processes += [variant.process for variant in variants]
+        base = _baseline(variants, options.baseline)
+        for together in [[each] for each in variants] if options.one_by_one else [variants]:
+            _measure(together, options)
+    settings = _variant_settings(variants, options)
+    runtime, version = runtime_of(settings)
+    return InferenceResult(
+        tuple(_variant_result(variant, base) for variant in variants),
+        version,
+        settings,
+        load,
+        len(os.sched_getaffinity(0)),
+        runtime,
+        base.name,
+        command,
+    )
+
+
+def _variants(
+    references: Sequence[str],
+    given: OnnxInputs,
+    options: Options,
+    processes: list[ModelProcess],
+) -> Sequence[InProcess]:
+    """Returns the variants; the process of a script becomes that of its first one."""
+    paths = {each: each for each in references if each.endswith(".onnx")}
+    scripts = [each for each in references if each not in paths]
+    if len(scripts) > 1:
+        raise VariantsError(f"{scripts[1]} is a second script; expected one")
+    found: Mapping[str, str | None] = {}
+    fed: Sequence[str] = ()
+    script: ModelProcess | None = None
+    loading = 0.0
+    for reference in scripts:
+        script = script_process()
+        processes.append(script)
+        began = time.perf_counter()
+        try:
+            loaded = script.ask("load", reference=reference)
+        except ModelError as error:
+            raise VariantsError(str(error)) from error
+        loading = time.perf_counter() - began
+        found, fed = loaded["onnx"], loaded["fed"]
+    names = Counter([*found, *(each for each in references if each in paths)])
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise VariantsError(f"{twice[0]!r} stands for two variants; expected each name once")
+    variants: list[InProcess] = []
+    free = script
+    for name, path in {**found, **paths}.items():
+        if path is None:
+            variants.append(TorchVariant(name, scripts[0], options.threads, free, fed))
+            if free is not None:
+                variants[-1].loading, free = loading, None
+            continue
+        variant = OnnxVariant(name, path, given, options)
+        processes.append(variant.process)
+        if script is not None:
+            variant.take_inputs(script, fed)
+        variants.append(variant)
+    if free is not None:
+        free.close()
+    return variants
+
+
+def _baseline(variants: Sequence[InProcess], name: str | None) -> InProcess:
+    found = [each for each in variants if name is None or each.name == name]
+    if not found:
+        names = ", ".join(each.name for each in variants)
+        raise VariantsError(f"--baseline {name!r} is none of the variants; expected one of {names}")
+    return found[0]
+
+
+def _measure(variants: Sequence[InProcess], options: Options) -> None:
+    """Measures variants in turn, in one process of each after another."""
+    wanted: dict[InProcess, int] = {}
+    for variant in variants:
+        began = time.perf_counter()
+        variant.prepare()
+        took = variant.loading + time.perf_counter() - began
+        if not variant.problem:
+            wanted[variant] = options.processes or (1 if took > LONG else PROCESSES)
+
+    def run(those: Sequence[InProcess], processes: int) -> None:
+        each = min(ROUND, options.seconds / ROUNDS)
+        take_turns(those, until_settled(those, each, options.seconds, processes))
+
+    run(list(wanted), min(wanted.values(), default=1))
+    for variant in wanted:
+        if not variant.problem:
+            variant.finish()
+        if wanted[variant] == 1:
+            variant.process.close()
+    for number in range(1, max(wanted.values(), default=1)):
+        others = [each for each in wanted if wanted[each] > number and not each.problem]
+        for variant in others:
+            variant.repeat()
+        run(others, max(wanted.values()))
+    for variant in variants:
+        variant.process.close()
+
+
+def _variant_result(variant: InProcess, base: InProcess) -> ModelResult:
+    result = ModelResult(variant.name, variant.problem, kind=variant.kind)
+    if variant.problem:
+        return result
+    beside = None if variant is base or base.problem else base
+    usual = median(variant.medians()[0])
+    return replace(
+        result,
+        is_quantized=variant.is_quantized,
+        providers=(variant.provider,) if variant.provider else (),
+        latency=latency_of_processes(variant, beside),
+        memory=_memory(variant, beside),
+        quantize=variant.quantize,
+        compile=variant.compile + sum(max(0.0, each - usual) for each in variant.first),
+        accuracy=None if variant is base else _worst(_accuracy(variant, base, base.name)),
+    )
+
+
+def _memory(variant: InProcess, beside: InProcess | None) -> MemoryUse:
+    before, timed = variant.marks
+    gpu, process = timed.get("gpu"), timed["process"]
+    ratio = None
+    if beside is not None:
+        other = beside.marks[1]
+        on_gpu = gpu or other.get("gpu")
+        pair = (gpu, other.get("gpu")) if on_gpu else (process, other["process"])
+        ratio = pair[0] / pair[1] if pair[0] and pair[1] else None
+    return MemoryUse(process, before["process"], weights_on_disk=variant.disk, gpu=gpu, ratio=ratio)
+
+
+def _worst(accuracy: Accuracy) -> Accuracy | None:
+    """Returns the error of the worst output alone, and why it could not be told."""
+
+    def quality(error: OutputError) -> float:  # above all others where it is equal
+        if error.max_abs is None:
+            return float("-inf")
+        return float("inf") if error.sqnr is None else error.sqnr
+
+    worst = min(accuracy.outputs, key=quality, default=None)
+    outputs = () if worst is None or worst.max_abs is None else (worst,)
+    found = replace(accuracy, outputs=outputs)
+    return None if found == Accuracy() else found
+
+
+def _variant_settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, str]:
+    measured = [each for each in variants if not each.problem]
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(key for each in measured for key in each.facts):
+        texts = {each.name: each.facts[name] for each in measured if each.facts.get(name)}
+        if len(set(texts.values())) == 1:
+            found[name] = next(iter(texts.values()))
+        else:
+            found |= {f"{name} of {each}": text for each, text in texts.items()}
+    rounds = max((len(each.rounds()) for each in measured), default=0)
+    order = "one variant after the other" if options.one_by_one else "the variants in turn"
+    inputs = measured[0].fed if measured else ()
+    most = max((len(each.processes) for each in measured), default=0)
+    fewer = [
+        f"{len(each.processes)} of {each.name}" for each in measured if len(each.processes) < most
+    ]
+    return {
+        **found,
+        "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
+        "memory": "in huge pages where there are any"
+        if with_huge_pages(os.environ)
+        else "in pages as the system gives them",
+        "rounds": f"{rounds} of {min(ROUND, options.seconds / ROUNDS):g} s or longer, {order}",
+        "processes": ", ".join((f"{most} of each variant", *fewer)) if most else "",
+    }

@@ -1,4 +1,7 @@
-"""What has been measured, as immutable records, and the JSON made of them.
+"""What has been measured of models, as immutable records, and the JSON of both commands.
+
+`inference.json` is what the records are. `bench.json` has the same under the keys of
+``otel-quant bench``: :func:`_bench_plain` and :func:`_of_bench` are the two directions.
 
 Times are in seconds, those of kernels in microseconds as the profiler has them; sizes in bytes;
 shares from 0 to 1. What could not be measured is None.
@@ -8,11 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
-
-from otel_quant.inference.findings.record import Finding
+import re
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -20,43 +23,80 @@ SCHEMA: Final = 1
 MOST_BYTES: Final = 1_000_000
 """Largest JSON of a result; the quickest kernels are left out beyond it, with their number."""
 
+Role = Literal["float", "quantized"]
+
+CONVERSIONS: Final = frozenset(
+    {"Cast", "Transpose", "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"}
+)
+"""Kernels that only convert: the runtime puts them in where kernels do not fit each other."""
+
+_QUANTIZES: Final = frozenset(
+    {
+        *(f"{prefix}{name}" for prefix in ("", "com.microsoft:")
+          for name in ("QuantizeLinear", "DequantizeLinear")),
+        "DynamicQuantizeLinear", "ExtendedQuantizeLinear", "ExtendedDequantizeLinear",
+        "BFPQuantizeDequantize", "MXQuantizeDequantize",
+    }
+)  # fmt: skip
+
+_BY_NAME: Final = re.compile(r"quantize|int[248]|_int_mm", re.IGNORECASE)
+"""Operators of ONNX and of PyTorch that only quantized models have."""
+
+_EIGHT_BITS: Final = ("int8", "uint8", "int4", "uint4", "int2", "uint2", "float8", "float4")
+"""Beginnings of the names of types in which the numbers of a float model are not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Time of a run, measured without the profiler."""
+    """Time of a run, measured without the profiler; of a variant in each of its processes."""
 
-    median: float  # In seconds
-    p10: float  # A tenth of the runs was faster
-    p90: float  # A tenth of the runs was slower
-    runs: int  # Timed runs
-    first: float  # The very first run, which nothing of this counts
+    # Of all runs; of processes the mean of their medians, without the lowest and highest quarter
+    median: float
+    p10: float | None  # A tenth of the runs was faster
+    p90: float | None  # A tenth of the runs was slower
+    runs: int | None  # Timed runs; None where a block of calls was timed at once
+    first: float | None  # The very first run, which nothing of this counts
     # Half the distance between the first and the third quartile of the rounds' medians, as a
     # share of the median
     noise: float
-    # Median of the ratios of this model's rounds to the first model's beside them
+    # This model's time to that of the first model, or of the baseline, in the rounds beside it
     ratio: float | None = None
     is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
     profiled: float | None = None  # Time with the profiler on as a multiple of the time without
+    # Distance between the quartiles of all blocks of calls, in which each round counts the same
+    iqr: float | None = None
+    blocks: int | None = None  # Blocks of calls that were timed, in all rounds
+    rounds: int | None = None  # Rounds of all processes
+    processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
+
+    @property
+    def speedup(self) -> float | None:
+        """Times as fast as the first model; None where there is none to compare with."""
+        return 1 / self.ratio if self.ratio else None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
     """Memory of the process and of the session."""
 
-    # The kernel's mark of the highest RSS while the model ran; of a PyTorch model on a GPU the
-    # mark of torch's allocator
+    # The kernel's mark of the highest RSS while the model ran; of a PyTorch model on a GPU, in
+    # the program's own process, the mark of torch's allocator
     peak: int | None
-    load_peak: int | None  # The same until it had run first, the loading included
-    grown: int | None  # How much the RSS grew when the session was made
-    arena_held: int | None  # What the session's arena had taken from the system
-    arena_used: int | None  # The most of it that was in use
-    weights_on_disk: int | None  # Constants as the file has them
+    load_peak: int | None  # The same until it was timed: loading and quantization included
+    grown: int | None = None  # How much the RSS grew when the session was made
+    arena_held: int | None = None  # What the session's arena had taken from the system
+    arena_used: int | None = None  # The most of it that was in use
+    # Constants as the file has them; of a variant the saved state dict, or the file as it lies
+    weights_on_disk: int | None = None
     # Constants of the graph that onnxruntime has made of it, before kernels pack their own
     # copies; of a PyTorch model its parameters and buffers
-    weights_in_memory: int | None
+    weights_in_memory: int | None = None
     run_growth: int | None = None  # How far the mark was above what was held before the run
     allocated: int | None = None  # Bytes that a run allocates, as torch's profiler adds them up
     alive: int | None = None  # The most of them that was held at once
+    gpu: int | None = None  # Of a variant the mark of torch's allocator, over all GPUs
+    # Of a variant to the baseline's: on a GPU of the allocator's marks, else of the kernel's
+    ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +125,12 @@ class RanKernel:
         taken = [each for each in self.inputs if not each.endswith(" scalar")]
         sides = ", ".join(taken[:3]), ", ".join(self.outputs[:2])
         return " -> ".join(sides) if any(sides) else ""
+
+    @property
+    def is_conversion(self) -> bool:
+        """Whether it only converts; a Transpose of the file is the model's own work."""
+        is_put_in = self.op_type != "Transpose" or self.node is None
+        return self.op_type in _QUANTIZES or (self.op_type in CONVERSIONS and is_put_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +188,21 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that went wrong in a model."""
+
+    kind: str  # Kind of the defect
+    node: str  # Node of the file, or module
+    sentence: str  # What is wrong, with its share of the time
+    remedy: str  # What would change it; may be empty
+    micros: float  # Time of its kernels in a run
+    share: float  # Their part of the time of all kernels
+    kernels: tuple[str, ...]  # Their names
+    source: str  # Where what is said can be read
+    alike: str = ""  # The same for findings of the kind that are so for the same reason
+
+
+@dataclass(frozen=True, slots=True)
 class OutputError:
     """How far an output is off from the first model's."""
 
@@ -165,7 +226,7 @@ class TensorError:
 class Accuracy:
     """How far a model is off from the first one."""
 
-    outputs: tuple[OutputError, ...] = ()  # Its outputs
+    outputs: tuple[OutputError, ...] = ()  # Its outputs; of a variant the worst one alone
     # Its tensors, the worst first; empty if they were not asked for
     layers: tuple[TensorError, ...] = ()
     problem: str = ""  # Why it could not be told; empty if it could
@@ -175,17 +236,17 @@ class Accuracy:
 class ModelResult:
     """What is known of one model."""
 
-    path: str  # As the user gave it; of a PyTorch model its name
+    path: str  # As the user gave it; of a PyTorch model and of a variant its name
     problem: str = ""  # Why it could not be measured; empty if it was
     # Type and shape of what it was fed, by input
     inputs: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()  # Lengths that nothing gives, as the options that set them
-    providers: tuple[str, ...] = ()  # Of the session, in order
+    providers: tuple[str, ...] = ()  # Of the session, in order; ``cpu`` or ``cuda`` of torch
     # Nodes before fusion by provider; None where onnxruntime does not tell
     assigned: Mapping[str, int] | None = None
     latency: Latency | None = None  # None where it was not measured; so the others
     memory: MemoryUse | None = None  # Its memory
-    ran: Ran | None = None  # What ran
+    ran: Ran | None = None  # What ran; None of variants
     findings: tuple[Finding, ...] = ()  # What went wrong, what took longest first
     more_findings: int = 0  # Findings left out for the size of the result
     accuracy: Accuracy | None = None  # How far it is off; None for the first model
@@ -197,6 +258,26 @@ class ModelResult:
     # Whether it is: a torch module by its weights, a file by its operators; None if that is not
     # known
     is_quantized: bool | None = None
+    kind: str | None = None  # What runs a variant: ``torch`` or ``onnx``
+    # Time of the function that makes a variant; None if it was there already
+    quantize: float | None = None
+    # What the first calls of a variant took beyond a usual one; of an ONNX file with the session
+    compile: float | None = None
+
+    @property
+    def role(self) -> Role | None:
+        """What it is, by its weights or by what ran; None if neither tells."""
+        if self.is_quantized or (self.ran is not None and role_of(self.ran.kernels) == "quantized"):
+            return "quantized"
+        return None if self.is_quantized is None and self.ran is None else "float"
+
+    @property
+    def main_provider(self) -> str | None:
+        """Who took most of the time."""
+        times: dict[str, float] = {}
+        for operator in () if self.ran is None else self.ran.operators:
+            times[operator.provider] = times.get(operator.provider, 0.0) + operator.micros
+        return max(times, key=lambda each: times[each], default=next(iter(self.providers), None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +290,25 @@ class InferenceResult:
     load: float  # Load of the machine before, processes that wanted a core on average of a minute
     cores: int  # Cores that this process may use
     runtime: str = "onnxruntime"  # What ran the models
+    # Of variants that `otel-quant bench` has measured: the one that the others are compared with,
+    # and the command line that repeats it. Empty of `otel-quant inference`.
+    baseline: str = ""
+    command: str = ""
 
     @property
     def noise(self) -> float | None:
         """The largest noise of a model; None if none was measured."""
-        known = [model.latency.noise for model in self.models if model.latency is not None]
-        return max(known, default=None)
+        return max((each.noise for each in self._latencies), default=None)
+
+    @property
+    def process_spread(self) -> float | None:
+        """How far the processes of a model differ at most; None if there is one of each."""
+        known = (each.processes for each in self._latencies if len(each.processes) > 1)
+        return max((max(each) / min(each) - 1 for each in known), default=None)
+
+    @property
+    def _latencies(self) -> list[Latency]:
+        return [model.latency for model in self.models if model.latency is not None]
 
     def to_json(self) -> str:
         """Returns the JSON, of at most ``MOST_BYTES``."""
@@ -225,9 +319,36 @@ class InferenceResult:
         return _bounded(self)[0]
 
 
+def role_of(kernels: Iterable[RanKernel]) -> Role:
+    """Returns what a model is by the kernels that ran."""
+    found = any(
+        tells_quantized(each.op_type, each.macs, (operand.split(" ")[0] for operand in each.inputs))
+        for each in kernels
+    )
+    return "quantized" if found else "float"
+
+
+def tells_quantized(operator: str, macs: int | None, types: Iterable[str]) -> bool:
+    """Returns whether only quantized models have such an operator."""
+    if _BY_NAME.search(operator):
+        return True
+    return bool(macs) and operator not in CONVERSIONS and any(map(is_of_few_bits, types))
+
+
+def is_of_few_bits(type_name: str) -> bool:
+    """Returns whether a float model's numbers are not of this type."""
+    return type_name.startswith(_EIGHT_BITS)
+
+
+def tensor_text(dtype: object, shape: Iterable[int]) -> str:
+    """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
+    return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
+
+
 def _bounded(result: InferenceResult) -> tuple[InferenceResult, str]:
     while True:
-        text = json.dumps(_plain(result), ensure_ascii=False, allow_nan=False) + "\n"
+        plain = _bench_plain(result) if result.baseline else _plain(result)
+        text = json.dumps({"schema": SCHEMA, **plain}, ensure_ascii=False, allow_nan=False) + "\n"
         most = max((_length(model) for model in result.models), default=0)
         if len(text.encode("utf-8", "backslashreplace")) <= MOST_BYTES or not most:
             return result, text
@@ -264,17 +385,139 @@ def _shortened(model: ModelResult, most: int) -> ModelResult:
     )
 
 
-def _plain(result: InferenceResult) -> dict[str, Any]:
-    return {"schema": SCHEMA, **without_none(asdict(result)), "noise": result.noise}
+def _plain(result: InferenceResult) -> Mapping[str, Any]:
+    plain = _without_none(asdict(result))
+    del plain["baseline"], plain["command"]
+    for model in plain["models"]:
+        if "latency" in model:
+            del model["latency"]["processes"]
+    return {**plain, "noise": result.noise} if result.noise is not None else plain
 
 
-def without_none(value: Any) -> Any:
+_OF_VARIANTS: Final[Mapping[str, str]] = {
+    "path": "name",
+    "kind": "kind",
+    "problem": "problem",
+    "is_quantized": "is_quantized",
+    "provider": "provider",
+    **{f"latency.{name}": f"call.{name}"
+       for name in ("median", "iqr", "blocks", "rounds", "noise", "speedup", "is_apart", "processes")},
+    "memory.peak": "memory.process",
+    "memory.gpu": "memory.gpu",
+    "memory.load_peak": "memory.until_timed",
+    "memory.ratio": "memory.ratio",
+    "memory.weights_on_disk": "disk",
+    "quantize": "quantize",
+    "compile": "compile",
+    "error": "error",
+    "accuracy.problem": "error_problem",
+}  # fmt: skip
+"""Ways through a model's record -> keys of ``bench.json``."""
+
+
+def _bench_plain(result: InferenceResult) -> Mapping[str, Any]:
+    """Returns the result of variants under the keys of ``otel-quant bench``."""
+    variants = []
+    for model in result.models:
+        plain = asdict(model)
+        plain["provider"] = next(iter(model.providers), "")
+        accuracy = plain["accuracy"] = plain["accuracy"] or asdict(Accuracy())
+        plain["error"] = next(iter(accuracy["outputs"]), None)
+        if model.latency is not None:
+            plain["latency"]["speedup"] = model.latency.speedup
+        variants.append(_moved(plain, _OF_VARIANTS.items()))
+    names = ("baseline", "settings", "load", "cores", "command")
+    more = {name: getattr(result, name) for name in names}
+    found: Mapping[str, Any] = _without_none({"variants": variants, **more})
+    return found
+
+
+def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what ``bench.json`` has as the records have it."""
+    models = []
+    for variant in document["variants"]:
+        model = _moved(variant, ((key, way) for way, key in _OF_VARIANTS.items()))
+        if speedup := model.get("latency", {}).pop("speedup", None):
+            model["latency"]["ratio"] = 1 / speedup
+        provider, error = model.pop("provider", ""), model.pop("error", None)
+        model["providers"] = [provider] if provider else []
+        model["accuracy"]["outputs"] = [error] if error else []
+        if not (error or model["accuracy"]["problem"]):
+            del model["accuracy"]
+        models.append(model)
+    runtime, version = runtime_of(document["settings"])
+    return {**document, "models": models, "runtime": runtime, "version": version}
+
+
+def _moved(source: Any, ways: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Returns the values of a document that are known, each at another place."""
+    found: dict[str, Any] = {}
+    for way, to in ways:
+        value = source
+        for step in way.split("."):
+            value = None if value is None else value.get(step)
+        if value is not None:
+            *outer, last = to.split(".")
+            place = found
+            for step in outer:
+                place = place.setdefault(step, {})
+            place[last] = value
+    return found
+
+
+def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
+    """Returns what has run most variants, and its version; empty if nothing is known."""
+    library = next((name for name in ("torch", "onnxruntime") if name in settings), "")
+    return library, settings.get(library, "")
+
+
+def _without_none(value: Any) -> Any:
     """Leaves out what is not known, and numbers that JSON does not have."""
     if isinstance(value, dict):
-        found = {key: without_none(each) for key, each in value.items()}
+        found = {key: _without_none(each) for key, each in value.items()}
         return {key: each for key, each in found.items() if each is not None}
     if isinstance(value, list | tuple):
-        return [without_none(each) for each in value]
+        return [_without_none(each) for each in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value
+
+
+def read_result(text: str) -> InferenceResult:
+    """Returns the result of a JSON text of either command."""
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError(f"the schema is not {SCHEMA}")
+    if "variants" in document:
+        try:
+            document = _of_bench(document)
+        except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
+            raise ValueError(f"not a result of variants: {error}") from error
+    found = _made(InferenceResult, document)
+    assert isinstance(found, InferenceResult)
+    return found
+
+
+def _made(kind: Any, value: Any) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        inner = next(each for each in arguments if each is not type(None))
+        return None if value is None else _made(inner, value)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_made(arguments[0], each) for each in value)
+    if origin is Mapping and isinstance(value, dict):
+        return {str(key): _made(arguments[1], each) for key, each in value.items()}
+    if is_dataclass(kind) and isinstance(value, dict):
+        hints, record = get_type_hints(kind), kind
+        assert isinstance(record, type)
+        return record(**{
+            each.name: _made(hints[each.name], value.get(each.name))
+            for each in fields(kind)
+            if each.name in value
+            or (each.default is MISSING and each.default_factory is MISSING)
+        })  # fmt: skip
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if origin is None and isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
+        return value
+    raise ValueError(f"{value!r:.80} is not {kind}")

@@ -1,15 +1,24 @@
-"""Makes of paths and the user's shapes what is measured."""
+"""Models that are measured in processes of their own: what these are asked, and what they have answered."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.inference.file_graph import FileGraph, contents_of
-from otel_quant.inference.measure import Measured
-from otel_quant.inference.options import Subject
+from otel_quant.cost.graph import printable
+from otel_quant.inference.accuracy import Arrays, saved_arrays
+from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
+from otel_quant.inference.onnx_kernels import FileGraph, Placed, placed, ran_graph
+from otel_quant.inference.onnx_profile import Profile, read_profile, traced
+from otel_quant.inference.results import Accuracy, tensor_text
+from otel_quant.inference.rounds import Subject, usual
+
+_QUARK: Final = "com.amd.quark:"
 
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
@@ -17,44 +26,356 @@ _MOST_SAVED: Final = 1 << 30
 _EVENTS: Final = 100_000
 """Events of kernels in a profile, at most."""
 
-_RUNS: Final = 40
+_MOST_PROFILED: Final = 40
+_FEWEST_PROFILED: Final = 2
+"""Runs of the profiled session after its first one."""
+
+_MOST_RUNS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asks for."""
+
+    # Execution providers in order of preference, each with its options
+    providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
+    # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
+    level: str = "all"
+    custom_ops: tuple[str, ...] = ()  # Libraries of custom operators
+    runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
+    seconds: float = 3.0  # Time for the timed runs of each model
+    warmup: int = 3  # Runs of each model that are not timed
+    layers: bool = False  # Whether to compare each tensor with the first model's
+    traces: bool = False  # Whether the profiler's events are wanted too
+    baseline: str | None = None  # Variant that the others are compared with; None for the first
+    # Processes of each variant, one after the other; None for as many as its making allows
+    processes: int | None = None
+    one_by_one: bool = False  # Whether a variant's process ends before the next one's begins
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxInputs:
+    """What ONNX files are fed."""
+
+    # Shapes, and perhaps values, of inputs
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)  # Lengths of dimensions
+    data: str | None = None  # File of numpy with the inputs; None for random ones
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What a session is fed."""
+
+    shapes: Mapping[str, tuple[int, ...]]  # Shape of each input
+    # Elements of the inputs whose values were given, flat
+    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
+    # Of inputs of integers that are looked up in a table: its length. Other integers are 0 or 1.
+    limits: Mapping[str, int] = field(default_factory=dict)
+    data: str | None = None  # File that the inputs are read from; None for random ones
 
 
 class UnreadableError(Exception):
     """A model that cannot be read, or that does not have the inputs that were given."""
 
 
-def measured_model(
-    path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int], data: str | None
-) -> Measured:
-    """Reads a model's file."""
-    given = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
-    try:
-        file = FileGraph(path, given, dims)
-    except CostError as error:
-        raise UnreadableError(str(error)) from error
-    weights, nodes = contents_of(file)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, value in file.bound.values.items():
-        if value.shape is None or None in value.shape:
-            raise UnreadableError(
-                f"{path}: the shape of input {name!r} is not known; expected --input {name}=1x3x8x8 or "
-                "the like"
-            )
-        shapes[name] = tuple(length or 0 for length in value.shape)
-    return Measured(
-        Subject(
-            path,
-            shapes,
-            {name: each.data for name, each in inputs.items() if each.data is not None},
-            file.limits(),
-            tuple(each.option for each in file.bound.assumed) if data is None else (),
-            data,
-            weights <= _MOST_SAVED,
-            min(_RUNS, _EVENTS // max(1, nodes)),
-        ),
-        file,
-    )
+class InProcess(Subject):
+    """A model in processes of its own, one after another."""
+
+    kind: str  # What runs it
+
+    def __init__(self, name: str, process: ModelProcess) -> None:
+        super().__init__(name)
+        self.process = process
+        self.fed: Sequence[str] = ()  # its inputs: name, type and shape, checksum where known
+        self.provider = self.no_outputs = ""
+        self.facts: Mapping[str, str] = {}
+        self.loading = self.compile = 0.0  # seconds
+        self.quantize: float | None = None  # seconds
+        self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
+        self.disk: int | None = None  # bytes
+        self.is_quantized: bool | None = None
+        self.outputs: Arrays | None = None
+
+    def prepare(self) -> None:
+        """Makes the model and calls it for the first times."""
+        raise NotImplementedError
+
+    def _make(self) -> Any:
+        """Makes the model in its process and calls it there; None if that failed."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Takes what is to be known after the rounds."""
+        raise NotImplementedError
+
+    def repeat(self) -> None:
+        """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
+        self.processes.append([])
+        self.process.restart()
+        self._make()
+
+    def ask(self, doing: str, request: str, **arguments: Any) -> Any:
+        """Asks the process; None if something has failed, or does now."""
+        if self.problem:
+            return None
+        try:
+            return self.process.ask(request, **arguments)
+        except ModelError as error:
+            self.problem = self._problem(doing, str(error))
+            return None
+
+    def _problem(self, doing: str, why: str) -> str:
+        number = len(self.processes)
+        return f"{doing}{f' in process {number}' if number > 1 else ''} failed: {why}"
+
+    def take_marks(self, resets: bool) -> bool:
+        """Takes the marks of the highest memory; returns whether it could."""
+        doing = "its first call" if resets else "timing it"
+        if (marks := self.ask(doing, "marks", resets=resets)) is not None:
+            self.marks.append(marks)
+        return marks is not None
+
+    def take_outputs(self) -> None:
+        """Takes the outputs of a call; if that fails, the times stand all the same."""
+        path = self.process.folder / "outputs.npz"
+        try:
+            self.outputs = saved_arrays(self.process.ask("outputs", path=str(path)), path)
+        except ModelError as error:
+            self.no_outputs = str(error)
+
+
+class TorchVariant(InProcess):
+    """A variant of a script that torch runs."""
+
+    kind = "torch"
+
+    def __init__(
+        self,
+        name: str,
+        reference: str,
+        threads: int | None,
+        process: ModelProcess | None,
+        fed: Sequence[str],
+    ) -> None:
+        super().__init__(name, process or script_process())
+        self._needs_script = process is None
+        self._reference, self._threads, self.fed = reference, threads, fed
+
+    def prepare(self) -> None:
+        """Makes the variant and calls it for the first times."""
+        found = self._make()
+        if found is None or not self.take_marks(resets=True):
+            return
+        made, self.first = found
+        self.quantize = made["took"]
+        self.provider = "cuda" if made["gpu"] else "cpu"
+        self.facts = {
+            "torch": made["version"],
+            "threads of torch": str(made["threads"]),
+            "GPU": made["gpu"],
+        }
+
+    def _make(self) -> Any:
+        if self._needs_script:
+            loaded = self.ask("loading the script", "load", reference=self._reference)
+            if len(self.processes) == 1:  # whose outputs are compared
+                self.fed = loaded["fed"] if loaded is not None else ()
+        self._needs_script = True  # another process has not loaded it
+        made = self.ask("making it", "make", name=self.name, threads=self._threads)
+        first = self.ask("its first call", "first")
+        return None if made is None or first is None else (made, first)
+
+    def time(self, amount: float) -> None:
+        """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
+        if (times := self.ask("timing it", "time", seconds=amount)) is not None:
+            self.processes[-1].append(times)
+
+    def finish(self) -> None:
+        """Takes the marks of memory, the size of the state dict and the outputs."""
+        if not self.take_marks(resets=False):
+            return
+        try:
+            weights = self.process.ask("weights")
+        except ModelError as error:
+            self.no_outputs = str(error)
+            return
+        self.disk, self.is_quantized = weights["bytes"], weights["is_quantized"]
+        self.take_outputs()  # last: its process ends where they cannot be had
+
+
+def script_process() -> ModelProcess:
+    """Returns the process of a script's variant."""
+    return ModelProcess("torch", with_huge_pages(os.environ))
+
+
+class OnnxModel(InProcess):
+    """An ONNX file: its session is timed, and another one is profiled beside it."""
+
+    kind = "onnx"
+
+    def __init__(
+        self, path: str, given: OnnxInputs, options: Options, process: ModelProcess | None = None
+    ) -> None:
+        super().__init__(path, process or ModelProcess())
+        self.path, self.given, self.options = path, given, options
+        self.file: FileGraph
+        self.feed: Feed
+        self.assumed: tuple[str, ...] = ()  # lengths that nothing gives, as options
+        self.loaded: Mapping[str, Any] = {}  # what the session says of itself
+        self.inputs: Mapping[str, str] = {}
+        self.profile: Profile | None = None
+        self.kernels: list[Placed] = []
+        self.profiled: float | None = None  # time with the profiler as a multiple of that without
+        self.assigned: Mapping[str, int] | None = None
+        self.weights_in_memory: int | None = None  # bytes
+        self.trace: list[Mapping[str, Any]] = []
+        self.accuracy: Accuracy | None = None
+
+    def _problem(self, doing: str, why: str) -> str:
+        return why
+
+    def read(self) -> None:
+        """Reads the file, and finds out what it is fed."""
+        data, inputs = self.given.data, self.given.inputs
+        known = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
+        try:
+            self.file = FileGraph(self.path, known, self.given.dims)
+        except CostError as error:
+            raise UnreadableError(str(error)) from error
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, value in self.file.bound.values.items():
+            if value.shape is None or None in value.shape:
+                raise UnreadableError(
+                    f"{self.path}: the shape of input {name!r} is not known; expected --input "
+                    f"{name}=1x3x8x8 or the like"
+                )
+            shapes[name] = tuple(length or 0 for length in value.shape)
+        values = {name: each.data for name, each in inputs.items() if each.data is not None}
+        self.feed = Feed(shapes, values, self.file.limits(), data)
+        if data is None:
+            self.assumed = tuple(each.option for each in self.file.bound.assumed)
+        self.is_quantized, self.disk = self.file.is_quantized, self.file.weight_bytes
+
+    def prepare(self) -> None:
+        """Makes the session and runs it for the first times."""
+        self.loaded = self._make() or {}
+        if self.loaded and self.take_marks(resets=True):
+            self.first, self.compile = [self.loaded["first"]], self.loaded["made"]
+            self.inputs = {
+                printable(name, 120): tensor_text(dtype, shape)
+                for name, (dtype, *shape) in self.loaded["inputs"].items()
+            }
+            self.fed = self.fed or [f"{name} {text}" for name, text in self.inputs.items()]
+
+    def _make(self) -> Any:
+        options = self.options
+        if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
+            # Quark's library takes 700 MB, which others need not have.
+            others = tuple(each for each in options.custom_ops if each != "quark")
+            options = replace(options, custom_ops=others)
+        loaded = self.ask(
+            "loading it", "load", path=self.path, options=asdict(options), feed=asdict(self.feed)
+        )
+        self.warm = self.warm if loaded is None else loaded["warm"]
+        return loaded
+
+    def time(self, amount: float) -> None:
+        """Adds a round of so many runs."""
+        if times := self.ask("timing it", "run", times=amount):
+            self.processes[-1].append(times)
+
+    def finish(self) -> None:
+        """Takes the mark of memory and the outputs, and profiles another session."""
+        if not self.take_marks(resets=False):
+            return
+        self.take_outputs()
+        if self.outputs is None:
+            self.problem = self.no_outputs
+            return
+        fitting = int(self.options.seconds / self.warm)
+        most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
+        found = self.ask(
+            "profiling it",
+            "profile",
+            runs=max(_FEWEST_PROFILED, most),
+            saves_graph=self.file.weight_bytes <= _MOST_SAVED,
+        )
+        if found is None:
+            return
+        profile = read_profile(Path(found["file"]))
+        if not profile.runs:
+            self.problem = "onnxruntime left no profile of its runs"
+            self.process.close()
+            return
+        ran = ran_graph(found["graph"])
+        self.weights_in_memory = None if ran is None else ran.weight_bytes
+        self.profile, self.kernels = profile, placed(profile, self.file, ran)
+        self.profiled = usual(found["profiled"]) / usual(found["plain"])
+        self.assigned = found["assigned"]
+        if self.options.traces:
+            self.trace = traced(Path(found["file"]), profile)
+
+
+class OnnxVariant(OnnxModel):
+    """An ONNX file beside other variants: timed in rounds of seconds, and not profiled."""
+
+    def __init__(self, name: str, path: str, given: OnnxInputs, options: Options) -> None:
+        process = ModelProcess("onnx", with_huge_pages(os.environ))
+        super().__init__(path, given, options, process)
+        self.name = name
+        self._saved = ""
+
+    _problem = InProcess._problem
+
+    def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
+        """Has the process of a script leave its inputs for the file."""
+        path = self._saved = str(self.process.folder / "inputs.npz")
+        try:
+            names = list(FileGraph(self.path, {}, self.given.dims).bound.values)
+            problem = script.ask("save_inputs", path=path, names=names)
+        except (CostError, ModelError) as error:
+            problem = str(error)
+        if problem:
+            self._cannot_load(problem)
+        self.given, self.fed = replace(self.given, data=path), fed
+
+    def _cannot_load(self, why: str) -> None:
+        self.problem = f"loading it failed: {printable(why.removeprefix(f'{self.path}: '), 600)}"
+        self.process.close()
+
+    def prepare(self) -> None:
+        """Reads the file, makes the session and runs it for the first times."""
+        if self.problem:
+            return
+        try:
+            self.read()
+        except UnreadableError as error:
+            self._cannot_load(str(error))
+            return
+        super().prepare()
+        if self.problem and self._saved:  # a temporary file, of which nobody knows
+            self.problem = self.problem.replace(self._saved, "the script's inputs")
+        if self.problem:
+            return
+        self.disk = self.file.file_bytes
+        self.provider = self.loaded["providers"][0]
+        self.facts = {
+            "onnxruntime": self.loaded["version"],
+            "threads of onnxruntime": str(self.options.threads or "its choice"),
+            "providers": ", ".join(self.loaded["providers"]),
+            "assumed": ", ".join(self.assumed),
+        }
+
+    def time(self, amount: float) -> None:
+        """Adds a round of as many runs as fit by the usual one, at most 1,000."""
+        super().time(min(_MOST_RUNS, ceil(amount / self.warm)))
+
+    def finish(self) -> None:
+        """Takes the mark of memory and the outputs."""
+        if self.take_marks(resets=False):
+            self.take_outputs()
 
 
 def _shapes_in(path: str) -> dict[str, InputSpec]:

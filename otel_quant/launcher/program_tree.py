@@ -12,7 +12,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.cpu import CpuProbe
 from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GpuProbe
-from otel_quant.capture.probes.kernel_files import read_process
+from otel_quant.capture.probes.kernel_files import read_proc
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.processor_waits import ThreadWaits
 from otel_quant.capture.probes.tree import descendants
@@ -96,7 +96,7 @@ class ProgramTree:
 def signal_of(pid: int) -> int | None:
     """Returns the signal that ended a process that was not waited for; None for none."""
     try:
-        status = int(read_process(pid, "stat").split()[-1])
+        status = int(read_proc(f"/proc/{pid}/stat").split()[-1])
     except (OSError, IndexError, ValueError):
         return None
     return status & 0x7F or None

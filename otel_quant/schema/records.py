@@ -36,6 +36,8 @@ class MemoryReading:
     # None if there is one, or if one could end unnoticed. If two successive readings have the
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
+    # It was taken between two checkpoints and has only the memory in use
+    is_brief: bool = False
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""

@@ -46,6 +46,8 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     """Returns a number with its own unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value < 0:
+        return f"-{number_text(-value, unit, digits)}"
     if not math.isfinite(value) if isinstance(value, float) else abs(value) >= _LARGEST:
         return str(value) if isinstance(value, float) else f"{value:,}"
     if unit == "x":
@@ -53,7 +55,7 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     if digits is None and unit in _EACH:
         return _EACH[unit](value)
     plain = plain_text(value / _IN.get("%" if unit == "1" else unit, 1) if unit else value, digits)
-    return plain if unit in ("", "1") or unit.startswith("{") else f"{plain} {unit}"
+    return plain if not unit or unit.startswith("{") else f"{plain} {'%' if unit == '1' else unit}"
 
 
 def plain_text(value: float, digits: int | None = None) -> str:
@@ -151,7 +153,7 @@ def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell]
         return "", _each(column)
     digits = column.digits
     if shown_in == ONE and unit == "By":
-        largest = max((abs(value) for value in _numbers(table, at)), default=0.0)
+        largest = max((abs(value) for value in values_like(table, at)), default=0.0)
         shown_in, scale, of_unit = size_unit(largest)
         digits = of_unit if digits is None else digits
     else:
@@ -161,10 +163,20 @@ def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell]
     return shown_in, _scaled(scale, digits, "+" if column.is_signed else "")
 
 
-def _numbers(table: Table, at: int) -> list[float]:
-    cells = (cells_of(row)[at] for row in table.rows if len(cells_of(row)) > at)
-    values = (cell.value if isinstance(cell, Quantity) else cell for cell in cells)
-    return [value for value in values if isinstance(value, int | float)]
+def values_like(table: Table, at: int) -> list[float]:
+    """Returns the numbers of a column; of one of a heat map those of all of it."""
+    columns = [at]
+    if table.columns[at].is_heat:
+        columns = [place for place, column in enumerate(table.columns) if column.is_heat]
+    rows = [cells_of(row) for row in table.rows]
+    cells = (row[place] for place in columns for row in rows if len(row) > place)
+    return [value for cell in cells if (value := value_of(cell)) is not None]
+
+
+def value_of(cell: Cell) -> float | None:
+    """Returns the number of a cell; None if it has none."""
+    value = cell.value if isinstance(cell, Quantity) else cell
+    return value if isinstance(value, int | float) else None
 
 
 def _each(column: Column[object]) -> Callable[[Cell], str]:

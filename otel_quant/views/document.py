@@ -59,13 +59,14 @@ class Quantity:
     before: str = ""  # What stands before the number: ``≥ ``
     after: str = ""  # What stands behind it: `` ± 2 %``
     digits: int | None = None  # As of a column
+    title: str = ""  # What a page tells of it when it is pointed at
 
 
 Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
 """Raw: bytes, seconds, a share from 0 to 1, a number of things, a text or texts. None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with slots Python 3.11 cannot make a ``Column[Step](..)``
 class Column(Generic[Item_contra]):
     """One column of a table."""
 
@@ -83,6 +84,7 @@ class Column(Generic[Item_contra]):
     absent: str = ""  # What stands in a terminal and in Markdown for what is not known
     longest: int = 0  # Characters of a text that are shown; 0: all
     spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
+    is_heat: bool = False  # Whether a page colours its cells, the more the stronger
     title: str = ""  # What it means, where the heading does not say it
 
     @property
@@ -168,6 +170,7 @@ class Facts:
 
     rows: Sequence[tuple[str, Cell]]
     title: str = ""  # What they are about
+    caption: str = ""  # The same, for the headings of Markdown and pages alone
 
 
 @dataclass(frozen=True, slots=True)

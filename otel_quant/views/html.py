@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import chain, count
 from typing import Any, Final
 
 from otel_quant.version import VERSION
-from otel_quant.views.cells import Texts, cell_text, row_of
+from otel_quant.views.cells import Texts, cell_text, row_of, value_of, values_like
 from otel_quant.views.document import (
+    Cell,
     Charts,
     Document,
     Facts,
     Lines,
     Part,
+    Quantity,
     Row,
     Section,
     Table,
@@ -53,7 +55,7 @@ def _for_page(part: Part, numbers: Iterator[int], charts: list[Charts]) -> tuple
             return "table", page_table(part, f"table-{next(numbers)}")
         case Facts():
             rows = tuple((name, cell_text(value)) for name, value in part.rows)
-            return "facts", FactList(part.title, rows)
+            return "facts", FactList(part.title or part.caption, rows)
         case Lines():
             return "lines", part
         case Charts():
@@ -87,6 +89,7 @@ def _data(charts: Sequence[Charts]) -> dict[str, object] | None:
 def page_table(table: Table, name: str = "") -> PageTable:
     """Returns a table as the template shows it: with units in the headings, so that it sorts."""
     texts = Texts(table, one_unit=table.is_sortable)
+    heat = [_heat(table, at) if column.is_heat else None for at, column in enumerate(table.columns)]
     rows = []
     for each in table.rows:
         row = row_of(each)
@@ -94,13 +97,46 @@ def page_table(table: Table, name: str = "") -> PageTable:
         said = row.said if len(cells) < len(texts.columns) else ""
         if row.said and not said:
             cells = (f"{cells[0]} ({row.said})", *cells[1:])
-        rows.append(PageRow(cells, row.depth, row.state, said))
+        more = tuple(_marks(cell, shade) for cell, shade in zip(row.cells, heat, strict=False))
+        rows.append(PageRow(cells, row.depth, row.state, said, more))
     columns = tuple(
-        Column(heading, unit, column.is_text, column.title)
+        Column(_heading(heading), unit, column.is_text or column.unit == "time", column.title)
         for heading, unit, column in zip(texts.headings, texts.units, texts.columns, strict=True)
     )
     caption = table.caption or table.title
     return PageTable(table.id or name, caption, columns, tuple(rows), table.note, table.is_sortable)
+
+
+def _heat(table: Table, at: int) -> Callable[[float], int]:
+    """Returns what chooses a class of the style sheet for a value, ``heat-0`` for the least."""
+    values = values_like(table, at)
+    least, most = min(values, default=0.0), max(values, default=0.0)
+
+    def shade(value: float) -> int:
+        share = (value - least) / (most - least) if most > least else 0.0
+        return min(_SHADES - 1, int(share * _SHADES))
+
+    return shade
+
+
+def _marks(cell: Cell, shade: Callable[[float], int] | None) -> tuple[str, str]:
+    """Returns the class of a cell and its title."""
+    value = value_of(cell)
+    name = "" if shade is None or value is None else f"heat-{shade(value)}"
+    return name, cell.title if isinstance(cell, Quantity) else ""
+
+
+def _heading(text: str) -> str:
+    """Returns a heading as a page has it: ``GPU peak`` for ``GPU PEAK``."""
+    if not text.isupper():
+        return text
+    words = (word if word in _ACRONYMS else word.lower() for word in text.split())
+    shown = " ".join(words).replace("macs", "MACs")
+    return shown[:1].upper() + shown[1:]
+
+
+_SHADES: Final = 5
+_ACRONYMS: Final = frozenset({"CPU", "GPU"})
 
 
 def fragment(document: Document) -> str:

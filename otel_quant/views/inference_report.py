@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from otel_quant.inference.findings.record import Finding
 from otel_quant.inference.results import (
     BackendKernel,
+    Finding,
     InferenceResult,
+    Latency,
     MemoryUse,
     ModelResult,
+    OutputError,
     Ran,
     RanKernel,
 )
@@ -34,10 +36,15 @@ def report(result: InferenceResult, form: str, top: int, width: int | None = Non
     """Renders a result, piece by piece."""
     if form == "json":
         yield result.to_json()
+    elif form == "csv" and result.baseline:
+        yield from csv_lines(
+            tuple(_CSV_OF_VARIANTS),
+            ([get(each) for get in _CSV_OF_VARIANTS.values()] for each in result.models),
+        )
     elif form == "csv":
         yield from _csv(result.bounded())
     else:
-        shown = parts(result, top)
+        shown = _variant_parts(result) if result.baseline else parts(result, top)
         yield as_markdown(shown) if form == "markdown" else as_text(shown, width)
 
 
@@ -404,8 +411,10 @@ def _micros(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float | None) -> str:
     """Returns seconds as milliseconds with three digits: ``0.0213``, ``12.5``."""
+    if seconds is None:
+        return "-"
     found = 1000 * seconds
     return f"{found:.3g}" if found < 1 else digits_text(found)
 
@@ -460,3 +469,157 @@ def _said_of(kernel: RanKernel, findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         if kernel.name in finding.kernels:
             yield finding.sentence
+
+
+_ABSENT: Final = "-"
+_SPARE: Final = ("largest difference", "IQR", "to compile", "to quantize", "ratio", "on disk")
+"""Columns that a narrow terminal does without."""
+
+
+def _variant_parts(result: InferenceResult) -> Iterator[Part]:
+    yield Facts(tuple(bench_settings(result).items()), "measured")
+    yield variant_table(result)
+    if notes := variant_notes(result):
+        yield Lines(notes)
+    yield Lines((f"to repeat: {result.command}",))
+
+
+def bench_settings(result: InferenceResult) -> Mapping[str, str]:
+    """Returns how it was measured, as names and values."""
+    between = (("rounds", result.noise), ("processes", result.process_spread))
+    noise = (f"{share_text(part)} between {of}" for of, part in between if part is not None)
+    found = {
+        "baseline": result.baseline,
+        **result.settings,
+        "machine": f"{counted(result.cores, 'core')}, load {result.load:.2f} before",
+        "noise": f"{text} at most" if (text := ", ".join(noise)) else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def variant_table(result: InferenceResult) -> Table:
+    """Returns the variants side by side; one that failed has its problem in the last column."""
+    rows = (
+        (each.path, *(get(each) or _ABSENT for get in _CELLS.values()), each.problem)
+        for each in result.models
+    )
+    names = ("variant", *(name for name, _ in _CELLS), "")
+    of_none = (
+        name for (name, _), get in _CELLS.items() if not any(get(each) for each in result.models)
+    )
+    spare = tuple(dict.fromkeys((*of_none, *_SPARE)))
+    return Table(names, ("", *(unit for _, unit in _CELLS), ""), tuple(rows), spare=spare)
+
+
+def variant_notes(result: InferenceResult) -> tuple[str, ...]:
+    """Returns what numbers cannot say."""
+    notes = []
+    for each in result.models:
+        if each.latency is not None and each.latency.is_apart is False:
+            notes.append(
+                f"{each.path}: its time cannot be told apart from that of {result.baseline}: its "
+                f"rounds differ by {share_text(each.latency.noise)}"
+            )
+        if each.accuracy is not None and each.accuracy.problem:
+            what = (
+                "its error is not known" if _error(each) is None else "its error is not that of all"
+            )
+            notes.append(f"{each.path}: {what}: {each.accuracy.problem}")
+    return tuple(notes)
+
+
+def _latency(get: Callable[[Latency], str]) -> Callable[[ModelResult], str]:
+    return lambda variant: "" if variant.latency is None else get(variant.latency)
+
+
+def _speedup(call: Latency) -> str:
+    if call.speedup is None:
+        return ""
+    return f"x {call.speedup:.2f}" if call.is_apart else "within noise"
+
+
+def _error(variant: ModelResult) -> OutputError | None:
+    return None if variant.accuracy is None else next(iter(variant.accuracy.outputs), None)
+
+
+def _peak(variant: ModelResult) -> str:
+    memory = variant.memory
+    if memory is None:
+        return ""
+    if memory.gpu is not None:
+        return f"{size(memory.gpu)} of GPU"
+    return "" if memory.peak is None else size(memory.peak)
+
+
+def _memory_ratio(variant: ModelResult) -> str:
+    ratio = None if variant.memory is None else variant.memory.ratio
+    return "" if ratio is None else f"x {ratio:.2f}"
+
+
+def _sqnr(variant: ModelResult) -> str:
+    error = _error(variant)
+    if error is None:
+        return ""
+    if error.max_abs == 0:
+        return "equal"
+    return "" if error.sqnr is None else f"{error.sqnr:.1f}"
+
+
+def _largest(variant: ModelResult) -> str:
+    error = _error(variant)
+    return "" if error is None or error.max_abs is None else f"{error.max_abs:.3g}"
+
+
+def _of_memory(variant: ModelResult, name: str) -> int | float | None:
+    found: int | float | None = getattr(variant.memory, name, None)
+    return found
+
+
+def _of_latency(variant: ModelResult, name: str) -> float | None:
+    found: float | None = getattr(variant.latency, name, None)
+    return found
+
+
+def _disk(variant: ModelResult) -> str:
+    disk = None if variant.memory is None else variant.memory.weights_on_disk
+    return "" if disk is None else size(disk)
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else digits_text(value)
+
+
+_CELLS: Final[Mapping[tuple[str, str], Callable[[ModelResult], str]]] = {
+    ("median", "ms"): _latency(lambda call: milliseconds(call.median)),
+    ("IQR", "ms"): _latency(lambda call: milliseconds(call.iqr)),
+    ("speed-up", ""): _latency(_speedup),
+    ("peak memory", ""): _peak,
+    ("ratio", ""): _memory_ratio,
+    ("on disk", ""): _disk,
+    ("to quantize", "s"): lambda variant: _seconds(variant.quantize),
+    ("to compile", "s"): lambda variant: _seconds(variant.compile),
+    ("SQNR", "dB"): _sqnr,
+    ("largest difference", ""): _largest,
+}
+"""Columns with their units; an empty cell is not known."""
+
+_CSV_OF_VARIANTS: Final[Mapping[str, Callable[[ModelResult], str | int | float | None]]] = {
+    "variant": lambda each: each.path,
+    "kind": lambda each: each.kind,
+    "median_seconds": lambda each: _of_latency(each, "median"),
+    "iqr_seconds": lambda each: _of_latency(each, "iqr"),
+    "noise": lambda each: _of_latency(each, "noise"),
+    "processes": lambda each: len(each.latency.processes) if each.latency else None,
+    "speedup": lambda each: (
+        each.latency.speedup if each.latency and each.latency.is_apart else None
+    ),
+    "process_peak_bytes": lambda each: _of_memory(each, "peak"),
+    "gpu_peak_bytes": lambda each: _of_memory(each, "gpu"),
+    "memory_ratio": lambda each: _of_memory(each, "ratio"),
+    "disk_bytes": lambda each: _of_memory(each, "weights_on_disk"),
+    "quantize_seconds": lambda each: each.quantize,
+    "compile_seconds": lambda each: each.compile,
+    "sqnr_db": lambda each: getattr(_error(each), "sqnr", None),
+    "largest_difference": lambda each: getattr(_error(each), "max_abs", None),
+    "problem": lambda each: each.problem or (each.accuracy.problem if each.accuracy else ""),
+}

@@ -13,7 +13,6 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
@@ -59,9 +58,9 @@ def _part(part: Part, level: int) -> Iterator[str]:
         case Facts():
             if part.title:
                 yield f"**{escaped(part.title)}**\n\n"
-            is_text = [not isinstance(value, int | float | Quantity) for _, value in part.rows]
-            rule = "---" if any(is_text) else "---:"
-            yield f"|  |  |\n| --- | {rule} |\n"
+            elif part.caption:
+                yield f"{'#' * level} {escaped(part.caption)}\n\n"
+            yield "|  |  |\n| --- | --- |\n"
             yield from (
                 f"| {escaped(name.strip())} | {escaped(cell_text(value))} |\n"
                 for name, value in part.rows

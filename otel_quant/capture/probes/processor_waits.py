@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from otel_quant.capture.probes.kernel_files import read_proc
+from otel_quant.capture.probes.kernel_files import read_proc, read_process
 
 _SECOND: Final = 1_000_000_000
 
@@ -21,7 +21,7 @@ _MANY: Final = 32
 def main_thread_wait(pid: int) -> float | None:
     """Returns how long the main thread of a process has waited since it began, in seconds."""
     try:
-        waited = _waited(read_proc(f"/proc/{pid or 'self'}/schedstat"))
+        waited = _waited(read_process(pid, "schedstat"))
     except OSError:
         return None
     return None if waited is None else waited / _SECOND

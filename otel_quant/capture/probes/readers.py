@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS, Boundary
 from otel_quant.capture.probes.memory import reset_high_water
 from otel_quant.capture.probes.registry import PROBES, Probe
-from otel_quant.capture.probes.tree import descendants
+from otel_quant.capture.probes.tree import descendants, may_have_children
 from otel_quant.schema.figures import RESOURCES, Resource
 from otel_quant.schema.records import Reading
 
@@ -29,14 +28,10 @@ _ORDER: Final = itertools.count(1)
 """Numbers the readings of memory in this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One resource and its probe."""
+_TREE: Final = FAULTS.kept_in("probe process tree")
 
-    name: str  # Name of the resource
-    boundary: Boundary  # Logs a failure of the probe under its name
-    probe: Probe  # Reads it at a checkpoint
-    sample: Probe | None  # Reads it between checkpoints; None if it is not read then
+_Source: TypeAlias = tuple[str, Boundary, Probe]
+"""Name of a resource, what logs a failure of its probe under that name, and what reads it."""
 
 
 class _Turn:
@@ -67,16 +62,10 @@ class Probes:
 
     def __init__(self, resources: Sequence[Resource] = RESOURCES, **instead: Probe) -> None:
         self.resources = tuple(resources)
-        serial: list[_Source] = []
-        concurrent: list[_Source] = []
-        for resource in self.resources:
-            probe = instead.get(resource.name) or PROBES[resource.name]()
-            sample = getattr(probe, "sample", probe) if resource.is_sampled else None
-            boundary = FAULTS.kept_in(f"probe {resource.name}")
-            source = _Source(resource.name, boundary, probe, sample)
-            (serial if resource.reads_proc else concurrent).append(source)
-        self._serial, self._concurrent = tuple(serial), tuple(concurrent)
-        self._memory = next((s.probe for s in serial if s.name == "memory"), None)
+        probes = {r.name: instead.get(r.name) or PROBES[r.name]() for r in self.resources}
+        self._memory = probes.get("memory")
+        self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
+        self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
         # Reentrant: a signal handler may take a reading in the middle of one.
         self._lock = threading.RLock()
 
@@ -109,29 +98,41 @@ class Probes:
     def _read(self, whole: bool, totals: bool = False) -> Reading:
         found: dict[str, Any] = {}
         pids: tuple[int, ...] = ()
-        with _Turn(self._lock), FAULTS.kept_in("probe process tree"):
-            pids = descendants()
+        with _TREE:
+            if may_have_children():
+                with _Turn(self._lock):
+                    pids = descendants()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
-        self._read_probes(self._concurrent, whole, pids, found)
+        _read_into(found, self._concurrent[whole], pids)
         with _Turn(self._lock):
             # Numbered before memory is read, so that no reading counts as newer than it is.
             order = next(_ORDER)
-            self._read_probes(self._serial, whole or totals, pids, found)
+            _read_into(found, self._serial[whole or totals], pids)
         return Reading(*_clocks(), found, order)
 
-    @staticmethod
-    def _read_probes(
-        sources: tuple[_Source, ...], whole: bool, pids: tuple[int, ...], found: dict[str, Any]
-    ) -> None:
-        for source in sources:
-            probe = source.probe if whole else source.sample
-            if probe is not None:
-                with source.boundary:
-                    record = probe(pids)
-                    if record is not None and not (type(record) is tuple and not record):
-                        found[source.name] = record
+
+def _sources(
+    resources: Sequence[Resource], probes: Mapping[str, Probe]
+) -> tuple[tuple[_Source, ...], tuple[_Source, ...]]:
+    """Returns what is read between checkpoints, and what is read at them."""
+    between: list[_Source] = []
+    at: list[_Source] = []
+    for resource in resources:
+        probe, boundary = probes[resource.name], FAULTS.kept_in(f"probe {resource.name}")
+        at.append((resource.name, boundary, probe))
+        if resource.is_sampled:
+            between.append((resource.name, boundary, getattr(probe, "sample", probe)))
+    return tuple(between), tuple(at)
+
+
+def _read_into(found: dict[str, Any], sources: tuple[_Source, ...], pids: tuple[int, ...]) -> None:
+    for name, boundary, read in sources:
+        with boundary:
+            record = read(pids)
+            if record is not None and not (type(record) is tuple and not record):
+                found[name] = record
 
 
 def _clocks() -> tuple[int, int]:

@@ -93,9 +93,10 @@ class Sampler:
     def _run(self) -> None:
         pace, pause = Pace(self._interval, self._share), self._interval
         spent, now = time.thread_time(), time.monotonic()
+        boundary, take = FAULTS.kept_in("sampler"), self._take
         while not self._running.acquire(timeout=pause):
-            with FAULTS.kept_in("sampler"):
-                self._take()
+            with boundary:
+                take()
             spent_before, spent = spent, time.thread_time()
             before, now = now, time.monotonic()
             pause = pace.pause(spent - spent_before, now - before)

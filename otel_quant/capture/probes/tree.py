@@ -1,9 +1,9 @@
 """Finds the processes that belong to the run: the descendants of this process, or of another.
 
 Most runs have none, and that case must be fast: one system call finds out whether there is any
-child to wait for; it reads no file and reaps no process. If there are children, the list of
-every thread must be read, unless no process has been started since the last time: one file
-contains the newest process id of the machine.
+child to wait for; it reads no file and reaps no process. If there are children, one file contains
+the newest process id of the machine. If few processes or threads have been started since the last
+time, only these are looked at; else the lists of every thread of the tree are read.
 """
 
 from __future__ import annotations
@@ -15,41 +15,59 @@ from typing import Final
 
 import psutil
 
-from otel_quant.capture.probes.kernel_files import SELF, read_proc
+from otel_quant.capture.probes.kernel_files import (
+    SELF,
+    forget_processes_but,
+    number_in,
+    read_kept,
+    read_proc,
+)
 
 _HAS_CHILDREN_FILES = Path("/proc/self/task").is_dir() and (
     Path(f"/proc/self/task/{os.getpid()}/children").exists()
 )
 _CAN_PEEK = hasattr(os, "waitid") and hasattr(os, "WNOWAIT")
 
-_WALK_LASTS: Final = 1.0
+_WALK_LASTS: Final = 2.0
 """Seconds after which a walk is repeated even without a new process: a process whose parent has
 exited is no longer our descendant, and this creates no new process id."""
 
+_FEW: Final = 16
+"""New ids that are looked at one by one, each at the cost of reading one file."""
+
 # The last walk: whose descendants, the newest process id then, the time, and the descendants.
-_last_walk: tuple[int, bytes, float, tuple[int, ...]] = (0, b"", 0.0, ())
+_last_walk: tuple[int, int, float, tuple[int, ...]] = (0, 0, 0.0, ())
 
 
 def descendants(pid: int = SELF) -> tuple[int, ...]:
     """Returns the process ids of all descendants that run or are zombies, parents first.
 
-    A process that was reaped within the last second may still be in the list.
+    A process that was reaped within the last two seconds may still be in the list.
     """
-    if not _may_have_children(pid):
+    global _last_walk  # one tuple, replaced as a whole: threads may walk at the same time
+    if not may_have_children(pid):
+        if _last_walk[3] and pid == SELF:
+            _last_walk = (0, 0, 0.0, ())
+            forget_processes_but(())
         return ()
     newest = _newest_pid()
     ancestor, newest_then, then, known = _last_walk
-    if ancestor != (pid or os.getpid()) or not newest or newest != newest_then:
+    is_new = ancestor != (pid or os.getpid()) or not newest
+    if is_new or time.monotonic() - then >= _WALK_LASTS or not 0 <= newest - newest_then <= _FEW:
         return _walk(pid, newest)
-    return known if time.monotonic() - then < _WALK_LASTS else _walk(pid, newest)
+    if newest != newest_then:
+        known = _with_new(known, ancestor, range(newest_then + 1, newest + 1))
+        _last_walk = (ancestor, newest, then, known)
+    return known
 
 
 def descendants_now(pid: int = SELF) -> tuple[int, ...]:
     """Returns the same without using the last walk: for callers that found an exited process."""
-    return _walk(pid, _newest_pid()) if _may_have_children(pid) else ()
+    return _walk(pid, _newest_pid()) if may_have_children(pid) else ()
 
 
-def _may_have_children(pid: int) -> bool:
+def may_have_children(pid: int = SELF) -> bool:
+    """Returns False if a process certainly has no child, not even one to wait for."""
     if _CAN_PEEK and pid == SELF:
         try:
             # WNOWAIT leaves a zombie in place for its parent to wait for.
@@ -61,8 +79,8 @@ def _may_have_children(pid: int) -> bool:
     return True
 
 
-def _walk(pid: int, newest: bytes) -> tuple[int, ...]:
-    global _last_walk  # one tuple, replaced as a whole: threads may walk at the same time
+def _walk(pid: int, newest: int) -> tuple[int, ...]:
+    global _last_walk
     if not _HAS_CHILDREN_FILES:
         return _descendants_by_psutil(pid)
     now = time.monotonic()
@@ -73,18 +91,34 @@ def _walk(pid: int, newest: bytes) -> tuple[int, ...]:
         children = _children_of(pending.pop())
         found.extend(children)
         pending.extend(children)
+    if not set(_last_walk[3]) <= set(found):
+        forget_processes_but((ancestor, *found))
     # A process that is forked during the walk has a newer id than `newest`.
     _last_walk = (ancestor, newest, now, tuple(found))
     return tuple(found)
 
 
-def _newest_pid() -> bytes:
-    """Returns the id of the newest process or thread; empty if it is unknown."""
+def _with_new(known: tuple[int, ...], ancestor: int, ids: range) -> tuple[int, ...]:
+    """Returns the descendants with those of some new ids that are processes of the tree."""
+    tree = {ancestor, *known}
+    for new in ids:
+        try:
+            status = read_proc(f"/proc/{new}/status")
+        except OSError:
+            continue  # it has ended
+        # An id may be that of a thread, whose group has another.
+        if number_in(status, b"\nTgid:") == new and number_in(status, b"\nPPid:") in tree:
+            tree.add(new)
+            known = (*known, new)
+    return known
+
+
+def _newest_pid() -> int:
+    """Returns the id of the newest process or thread; 0 if it is unknown, as in some sandboxes."""
     try:
-        newest = read_proc("/proc/loadavg").split()[-1]
-    except (OSError, IndexError):
-        return b""
-    return newest if newest != b"0" else b""  # some sandboxes always show 0
+        return int(read_kept("/proc/loadavg").rsplit(None, 1)[-1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _children_of(pid: int) -> list[int]:

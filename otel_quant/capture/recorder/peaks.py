@@ -119,7 +119,7 @@ class PeakTracker:
             self._latest = reading.order
         memory = reading.memory
         if memory is not None:
-            if is_late:
+            if is_late or memory.is_brief:
                 self._memory.sample(memory)
             else:
                 self._memory.fold(memory)

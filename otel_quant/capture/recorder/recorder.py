@@ -364,10 +364,11 @@ class Recorder:
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
 
     def _sample(self) -> None:
+        is_due = self._ongoing.is_due()
+        reading = self._probes.sample(totals=is_due)
         with self._lock:
-            is_due = self._ongoing.is_due()
-        reading = self._take(lambda: self._probes.sample(totals=is_due))
-        with self._lock:
+            if not self.ended:
+                self._ongoing.fold(reading)
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)

@@ -22,18 +22,16 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.logs import emit_event
 from otel_quant.export.otel.providers import PROVIDERS, Providers
 from otel_quant.export.otel.run_name import made_name, model_name
-from otel_quant.inference.measurement import (
-    MOST_FINDINGS,
-    Fault,
-    MeasuredModel,
-    Measurement,
-    TimedOperator,
-)
+from otel_quant.inference.results import InferenceResult, ModelResult, OperatorTime, RanKernel
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME
 from otel_quant.version import VERSION
 
-_SPANS: Final = {"inference": semconv.INFERENCE_SPAN, "benchmark": semconv.BENCHMARK_SPAN}
+MOST_OPERATORS: Final = 10
+"""Operators, and kernels, of a model that are told: the slowest."""
+
+MOST_FINDINGS: Final = 20
+"""Findings of a model that are told: those that take most time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +47,35 @@ class RunContext:
 
 
 def report(
-    measurement: Measurement,
+    result: InferenceResult,
+    began_ns: int,
+    ended_ns: int,
     belongs: RunContext | None = None,
     providers: Providers | None = None,
 ) -> None:
     """Tells of models at work what they came to. Never raises."""
     with FAULTS.kept_in("telemetry of an inference"):
-        _Report(measurement, belongs or RunContext(), providers or PROVIDERS.current).send()
+        _Report(result, began_ns, ended_ns, belongs or RunContext()).send(
+            providers or PROVIDERS.current
+        )
 
 
 class _Report:
-    def __init__(self, measurement: Measurement, belongs: RunContext, providers: Providers) -> None:
-        self._measurement, self._belongs = measurement, belongs
+    def __init__(
+        self, result: InferenceResult, began_ns: int, ended_ns: int, belongs: RunContext
+    ) -> None:
+        self._result, self._began_ns, self._ended_ns = result, began_ns, ended_ns
+        self._belongs = belongs
+        span: Any = trace.get_current_span(belongs.context)
+        above = (getattr(span, "attributes", None) or {}).get(semconv.RUN_NAME)  # of a step
+        self._run = {semconv.RUN_NAME: belongs.run or above or _name_of_process()}
+        self._library = {
+            semconv.LIBRARY_NAME: result.runtime or None,
+            semconv.LIBRARY_VERSION: result.version or None,
+        }
+
+    def send(self, providers: Providers) -> None:
+        """Sends the span of all, and what there is of each model."""
         tracers = providers.tracer or trace.get_tracer_provider()
         loggers = providers.logger or get_logger_provider()
         meters = providers.meter or metrics.get_meter_provider()
@@ -68,109 +83,101 @@ class _Report:
         self._tracer: Tracer = tracers.get_tracer(semconv.SCOPE, VERSION, schema_url=url)
         self._logger: Logger = loggers.get_logger(semconv.SCOPE, VERSION, schema_url=url)
         self._meter: Meter = meters.get_meter(semconv.SCOPE, VERSION, schema_url=url)
-        self._names = names_of(measurement, paths=belongs.paths)
-        span: Any = trace.get_current_span(belongs.context)
-        above = (getattr(span, "attributes", None) or {}).get(semconv.RUN_NAME)  # of a step
-        self._run = {semconv.RUN_NAME: belongs.run or above or _name_of_process()}
-        self._library = {
-            semconv.LIBRARY_NAME: measurement.library or None,
-            semconv.LIBRARY_VERSION: measurement.version or None,
-        }
-
-    def send(self) -> None:
-        """Sends the span of all, and what there is of each model."""
-        measurement = self._measurement
+        result, above = self._result, self._belongs.context
         span = self._span(
-            _SPANS[measurement.kind],
-            self._belongs.context,
+            semconv.BENCHMARK_SPAN if result.baseline else semconv.INFERENCE_SPAN,
+            above,
             {
                 **self._run,
                 **self._library,
-                semconv.INFERENCE_MODELS: len(measurement.models),
-                semconv.INFERENCE_NOISE: measurement.noise,
+                semconv.INFERENCE_MODELS: len(result.models),
+                semconv.INFERENCE_NOISE: result.noise,
             },
         )
-        context = trace.set_span_in_context(span, self._belongs.context)
-        self._set(semconv.INFERENCE_START, measurement.began_ns / 1e9, self._run, context)
-        for name, model in zip(self._names, measurement.models, strict=True):
+        context = trace.set_span_in_context(span, above)
+        self._set(semconv.INFERENCE_START, self._began_ns / 1e9, self._run, context)
+        names = names_of(result, paths=self._belongs.paths)
+        for name, model in zip(names, _baseline_first(result), strict=True):
             self._model(name, model, context)
-        span.end(measurement.ended_ns)
+        span.end(self._ended_ns)
 
-    def _model(self, name: str, model: MeasuredModel, above: Context) -> None:
+    def _model(self, name: str, model: ModelResult, above: Context) -> None:
         labels = {
             **self._run,
             semconv.MODEL_NAME: name,
             semconv.MODEL_ROLE: model.role,
         }
         figures = _figures_of(model)
-        is_failed = bool(model.problem)
-        problem = model.problem if self._belongs.paths and is_failed else None
+        problem = model.problem if self._belongs.paths and model.problem else None
+        memory, ran = model.memory, model.ran
+        weights = memory and (memory.weights_on_disk or memory.weights_in_memory)
+        path = model.path if self._belongs.paths and _is_file(model, self._result) else None
         span = self._span(
             semconv.MODEL_SPAN,
             above,
             {
                 **labels,
                 **self._library,
-                semconv.INFERENCE_PROVIDER: model.provider,
-                semconv.MODEL_PATH: model.path if self._belongs.paths else None,
-                semconv.INFERENCE_RUNS: model.runs,
-                semconv.INFERENCE_WEIGHTS: model.weights,
-                semconv.INFERENCE_KERNEL_TIME: model.kernel_time,
+                semconv.INFERENCE_PROVIDER: model.main_provider,
+                semconv.MODEL_PATH: path,
+                semconv.INFERENCE_RUNS: model.latency and model.latency.runs,
+                semconv.INFERENCE_WEIGHTS: weights,
+                semconv.INFERENCE_KERNEL_TIME: ran and ran.kernel_micros / 1e6,
                 semconv.INFERENCE_PROBLEM: problem,
                 **figures,
             },
         )
         context = trace.set_span_in_context(span, above)
-        if is_failed:
+        if model.problem:
             span.set_status(StatusCode.ERROR, problem)
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
-        for operator in model.slowest:
-            self._operator(operator, labels, context)
-        for fault in (model.findings or ())[:MOST_FINDINGS]:
-            self._finding(fault, labels, context)
-        keyed = _present({**labels, semconv.INFERENCE_PROVIDER: model.provider})
+        if ran is not None:
+            for operator in ran.operators[:MOST_OPERATORS]:
+                self._timed(
+                    operator, None, {semconv.OPERATOR_KERNELS: operator.kernels}, labels, context
+                )
+            for kernel in ran.kernels[:MOST_OPERATORS]:
+                more = {semconv.OPERATOR_KERNELS: 1, semconv.OPERATOR_TYPES: kernel.types or None}
+                self._timed(kernel, kernel.node or kernel.name, more, labels, context)
+        for finding in model.findings[:MOST_FINDINGS]:
+            told = {
+                **labels,
+                semconv.FINDING_KIND: finding.kind,
+                semconv.FINDING_NODE: finding.node,
+                semconv.FINDING_SHARE: finding.share,
+            }
+            self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
+        keyed = _present({**labels, semconv.INFERENCE_PROVIDER: model.main_provider})
         for metric, value in figures.items():
             if value is not None:
                 self._set(metric, value, keyed, context)
-        span.end(self._measurement.ended_ns)
+        span.end(self._ended_ns)
 
-    def _operator(
-        self, operator: TimedOperator, labels: Mapping[str, Any], context: Context
+    def _timed(
+        self,
+        timed: OperatorTime | RanKernel,
+        name: str | None,
+        more: Mapping[str, Any],
+        labels: Mapping[str, Any],
+        context: Context,
     ) -> None:
-        self._emit(
-            semconv.OPERATOR_EVENT,
-            operator.name or operator.operator,
-            {
-                **labels,
-                semconv.INFERENCE_PROVIDER: operator.provider,
-                semconv.OPERATOR_TYPE: operator.operator,
-                semconv.OPERATOR_NAME: operator.name,
-                semconv.OPERATOR_KERNELS: operator.kernels,
-                semconv.OPERATOR_DURATION: operator.seconds,
-                semconv.OPERATOR_SHARE: operator.share,
-                semconv.OPERATOR_TYPES: operator.types or None,
-                semconv.OPERATOR_MAC_RATE: operator.macs_per_second,
-            },
-            context,
-        )
-
-    def _finding(self, fault: Fault, labels: Mapping[str, Any], context: Context) -> None:
-        self._emit(
-            semconv.FINDING_EVENT,
-            fault.sentence,
-            {
-                **labels,
-                semconv.FINDING_KIND: fault.kind,
-                semconv.FINDING_NODE: fault.node,
-                semconv.FINDING_SHARE: fault.share,
-            },
-            context,
-        )
+        """Tells of a kernel, or without a name of all kernels of an operator."""
+        told = {
+            **labels,
+            semconv.INFERENCE_PROVIDER: timed.provider,
+            semconv.OPERATOR_TYPE: timed.op_type,
+            semconv.OPERATOR_NAME: name,
+            semconv.OPERATOR_DURATION: timed.micros / 1e6,
+            semconv.OPERATOR_SHARE: timed.share,
+            semconv.OPERATOR_MAC_RATE: timed.macs_per_second,
+            **more,
+        }
+        self._emit(semconv.OPERATOR_EVENT, name or timed.op_type, told, context)
 
     def _span(self, name: str, above: Context | None, attributes: Mapping[str, Any]) -> Span:
         return self._tracer.start_span(
-            name, above, attributes=_present(attributes), start_time=self._measurement.began_ns
+            name, above, attributes=_present(attributes), start_time=self._began_ns
         )
 
     def _emit(
@@ -189,14 +196,26 @@ class _Report:
         gauge.set(value, labels, context)
 
 
-def names_of(measurement: Measurement, *, paths: bool) -> list[str]:
+def names_of(result: InferenceResult, *, paths: bool) -> list[str]:
     """Returns a name for each model, no two alike: metrics are told apart by it."""
     names: list[str] = []
-    for number, model in enumerate(measurement.models, 1):
-        path = model.path if paths and model.path else ""
-        name = model.name or model_name(path) or f"model {number}"
+    for number, model in enumerate(_baseline_first(result), 1):
+        is_file = _is_file(model, result)
+        told = model_name(model.path if paths else "") if is_file else model.path
+        name = told or f"model {number}"
         names.append(f"{name} ({number})" if name in names else name)
     return names
+
+
+def _baseline_first(result: InferenceResult) -> list[ModelResult]:
+    return sorted(
+        result.models, key=lambda each: bool(result.baseline) and each.path != result.baseline
+    )
+
+
+def _is_file(model: ModelResult, result: InferenceResult) -> bool:
+    """Whether a model is known by its path, which may not be told everywhere."""
+    return model.path.endswith(".onnx") if result.baseline else result.runtime != "torch"
 
 
 @functools.cache
@@ -205,17 +224,22 @@ def _name_of_process() -> str:
     return made_name(None, time.time_ns())
 
 
-def _figures_of(model: MeasuredModel) -> dict[str, float | None]:
+def _figures_of(model: ModelResult) -> dict[str, float | None]:
     """Returns what the gauges of a model show, and its span."""
+    latency, memory, ran = model.latency, model.memory, model.ran
+    known = [] if model.accuracy is None else [each.sqnr for each in model.accuracy.outputs]
+    converts = None
+    if ran is not None:
+        converts = sum((each.share for each in ran.kernels if each.is_conversion), 0.0)
     return {
-        semconv.INFERENCE_MEDIAN: model.median,
-        semconv.INFERENCE_P10: model.p10,
-        semconv.INFERENCE_P90: model.p90,
-        semconv.INFERENCE_MEMORY_PEAK: model.memory_peak,
-        semconv.INFERENCE_SPEEDUP: model.speedup,
-        semconv.INFERENCE_SQNR: model.sqnr,
-        semconv.INFERENCE_FINDINGS: None if model.findings is None else len(model.findings),
-        semconv.INFERENCE_CONVERSIONS: model.conversions,
+        semconv.INFERENCE_MEDIAN: latency.median if latency else None,
+        semconv.INFERENCE_P10: latency.p10 if latency else None,
+        semconv.INFERENCE_P90: latency.p90 if latency else None,
+        semconv.INFERENCE_MEMORY_PEAK: (memory.gpu or memory.peak) if memory else None,
+        semconv.INFERENCE_SPEEDUP: latency.speedup if latency and latency.is_apart else None,
+        semconv.INFERENCE_SQNR: min((each for each in known if each is not None), default=None),
+        semconv.INFERENCE_FINDINGS: None if ran is None else len(model.findings),
+        semconv.INFERENCE_CONVERSIONS: converts,
     }
 
 

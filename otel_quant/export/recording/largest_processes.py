@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from otel_quant.capture.probes.kernel_files import read_process
+from otel_quant.capture.probes.kernel_files import read_proc
 
 MOST: Final = 5
 """Series of processes in a curve: each makes the file larger for the whole of the recording."""
@@ -77,7 +77,7 @@ class LargestProcesses:
 def name_of(pid: int) -> str | None:
     """Returns a process's name as a person would say it: ``python3 train.py``."""
     try:
-        words = read_process(pid, "cmdline").decode(errors="replace").split("\0")
+        words = read_proc(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
     except OSError:
         return None
     return short_name(words)

@@ -13,13 +13,15 @@ from otel_quant.base.log import LOG
 from otel_quant.export.otel.default_exporters import defaults_in
 
 if TYPE_CHECKING:
-    from otel_quant.inference.measurement import Measurement
+    from otel_quant.inference.results import InferenceResult
 
 _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 """Seconds that an exporter goes on trying."""
 
 
-def send_inference(measurement: Measurement, recording: Path | None = None) -> None:
+def send_inference(
+    result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None = None
+) -> None:
     """Sends spans, log records and metrics of models at work; the last thing that a command does.
 
     Nothing is loaded or sent where no endpoint and no exporter is configured. An endpoint that is away
@@ -43,6 +45,6 @@ def send_inference(measurement: Measurement, recording: Path | None = None) -> N
         from otel_quant.recordings.sending.inference_signals import send_signals
 
         try:
-            send_signals(measurement, recording, settings)
+            send_signals(result, began_ns, ended_ns, recording, settings)
         except NotSentError as error:
             LOG.warning("the telemetry of the inference was not sent: %s", error)

@@ -21,7 +21,7 @@ from opentelemetry.trace import NonRecordingSpan
 from otel_quant.export.otel.inference import RunContext, names_of, report
 from otel_quant.export.otel.providers import Providers
 from otel_quant.export.otel.run_name import made_name
-from otel_quant.inference.measurement import Measurement
+from otel_quant.inference.results import InferenceResult
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.sending.endpoint import Kept, configured_endpoint, send
 from otel_quant.recordings.sending.identifiers import Identifiers
@@ -32,13 +32,20 @@ _SERVICE: Final = "otel-quant"
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 
 
-def send_signals(measurement: Measurement, recording: Path | None, settings: Settings) -> None:
+def send_signals(
+    result: InferenceResult,
+    began_ns: int,
+    ended_ns: int,
+    recording: Path | None,
+    settings: Settings,
+) -> None:
     """Sends all three signals."""
     endpoint = configured_endpoint()
     resource = getattr(trace.get_tracer_provider(), "resource", None) or Resource.create()
     if str(resource.attributes.get("service.name")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": _SERVICE}))
-    belongs = _belonging(measurement, recording, settings, str(resource.attributes["service.name"]))
+    service = str(resource.attributes["service.name"])
+    belongs = _belonging(result, began_ns, recording, settings, service)
 
     spans: list[Any] = []
     records: list[Any] = []
@@ -50,7 +57,7 @@ def send_signals(measurement: Measurement, recording: Path | None, settings: Set
     loggers = LoggerProvider(resource, shutdown_on_exit=False)
     loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
     meters = MeterProvider([points], resource, shutdown_on_exit=False)
-    report(measurement, belongs, Providers(tracers, meters, loggers))
+    report(result, began_ns, ended_ns, belongs, Providers(tracers, meters, loggers))
     with suppress_instrumentation():  # no spans for the requests
         if spans:  # none of a trace that is sampled out
             send(endpoint.spans, spans)
@@ -59,7 +66,11 @@ def send_signals(measurement: Measurement, recording: Path | None, settings: Set
 
 
 def _belonging(
-    measurement: Measurement, recording: Path | None, settings: Settings, service: str
+    result: InferenceResult,
+    began_ns: int,
+    recording: Path | None,
+    settings: Settings,
+    service: str,
 ) -> RunContext:
     carrier = {name: os.environ.get(name.upper(), "") for name in _HEADERS}
     context = propagate.extract({name: text for name, text in carrier.items() if text}, Context())
@@ -72,6 +83,6 @@ def _belonging(
             above = NonRecordingSpan(Identifiers(recorded).of_run(run))
             context = trace.set_span_in_context(above, context)
     if not name:
-        first = names_of(measurement, paths=settings.paths)[0] if settings.paths else None
-        name = made_name(first, measurement.began_ns, service)
+        first = names_of(result, paths=settings.paths)[0] if settings.paths else None
+        name = made_name(first, began_ns, service)
     return RunContext(context, name, settings.paths)

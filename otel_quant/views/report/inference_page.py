@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_quant.export.recording.layout import INFERENCE
-from otel_quant.inference.results import InferenceResult, ModelResult
-from otel_quant.inference.results_reader import read_result
+from otel_quant.export.recording.layout import BENCH, INFERENCE
+from otel_quant.inference.results import InferenceResult, ModelResult, read_result
 from otel_quant.schema.units import counted
 from otel_quant.version import VERSION
 from otel_quant.views.former_document import Table
@@ -16,6 +15,7 @@ from otel_quant.views.inference_report import (
     Unit,
     accuracy_problems,
     backend_table,
+    bench_settings,
     between_text,
     conversion_table,
     error_table,
@@ -27,6 +27,8 @@ from otel_quant.views.inference_report import (
     sentences,
     settings,
     unit_of,
+    variant_notes,
+    variant_table,
 )
 from otel_quant.views.report.page import page
 from otel_quant.views.report.tables import Column, FactList, PageTable, Row
@@ -65,6 +67,8 @@ _DAMAGED = InferencePart(
 
 def render(result: InferenceResult) -> str:
     """Returns a result as one HTML page that needs no network."""
+    if result.baseline:
+        return page("bench.html.j2", version=VERSION, bench=_variants_of(result))
     return page("inference.html.j2", version=VERSION, inference=part_of(result))
 
 
@@ -155,3 +159,45 @@ def page_table(
         tuple(Row(row[:width]) for row in table.rows[:_MOST]),
         f"{counted(left_out, 'more row')} left out." if left_out > 0 else "",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPart:
+    """What is shown of a result."""
+
+    # The variants side by side; None if the file of the result cannot be read
+    table: PageTable | None
+    notes: tuple[str, ...]  # What numbers cannot say
+    settings: FactList  # How they were measured
+
+
+def bench_of(recording: Path) -> BenchPart | None:
+    """Returns what was measured beside a recording; None if nothing was."""
+    try:
+        return _variants_of(read_result((recording / BENCH).read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError):
+        damaged = f"{BENCH} is damaged, or of another version of otel-quant"
+        return BenchPart(None, (damaged,), FactList(""))
+
+
+def _variants_of(result: InferenceResult) -> BenchPart:
+    return BenchPart(
+        _variants(result),
+        variant_notes(result),
+        FactList(
+            "How they were measured",
+            (*bench_settings(result).items(), ("to repeat", result.command)),
+        ),
+    )
+
+
+def _variants(result: InferenceResult) -> PageTable:
+    """Returns the variants side by side, with a problem across the columns of its row."""
+    plain = variant_table(result)
+    plain = replace(plain, rows=tuple((*row[:-1], "") for row in plain.rows))
+    table = page_table("variants", "Time, memory, size and error", plain, of="bench")
+    pairs = zip(result.models, table.rows, strict=False)
+    rows = (Row(row.cells[:1], said=each.problem) if each.problem else row for each, row in pairs)
+    return replace(table, rows=tuple(rows))

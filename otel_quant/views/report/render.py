@@ -6,9 +6,8 @@ from otel_quant.recordings.model import Recording
 from otel_quant.version import VERSION
 from otel_quant.views.report.answer import answer_of, began_text, program_of
 from otel_quant.views.report.bands import most_telling
-from otel_quant.views.report.bench_page import bench_of
 from otel_quant.views.report.charts import band_data, chart_data
-from otel_quant.views.report.inference_page import inference_of
+from otel_quant.views.report.inference_page import bench_of, inference_of
 from otel_quant.views.report.models import models_of
 from otel_quant.views.report.origin import origin_of
 from otel_quant.views.report.outline import outline_of

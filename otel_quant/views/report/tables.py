@@ -27,6 +27,7 @@ class Row:
     state: State = "ended"
     # What stands in place of the cells behind the first, of which there are none then
     said: str = ""
+    marks: tuple[tuple[str, str], ...] = ()  # Class and title of each cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.inference.bench import measure
-from otel_quant.inference.bench.entries import OnnxInputs
-from otel_quant.inference.bench.measure import BenchOptions
-from otel_quant.inference.options import Options
+from otel_quant.inference import measure
+from otel_quant.inference.subjects import OnnxInputs, Options
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
@@ -232,8 +230,8 @@ def test_a_script_that_takes_long_to_load_is_loaded_in_one_process_of_each_varia
         "    return {name: torch.nn.Linear(4, 4) for name in 'ab'}, torch.ones(1, 4)\n"
     )
     monkeypatch.setattr(measure, "LONG", 1.0)
-    options = BenchOptions(None, 0.1, None, False, Options(), OnnxInputs())
-    result = measure.bench([f"{tmp_path / 'script.py'}:variants"], options, "otel-quant bench")
+    script = f"{tmp_path / 'script.py'}:variants"
+    result = measure.bench([script], OnnxInputs(), Options(seconds=0.1), "otel-quant bench")
     assert result.settings["processes"] == "1 of each variant"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.worker import ModelError, Worker
+from otel_quant.inference.model_process import ModelError, Worker
 from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
@@ -129,9 +129,9 @@ def assert_trace_agrees(trace: dict[str, Any], models: list[dict[str, Any]]) -> 
     for pid, name in names.items():
         ran = next(each["ran"] for each in models if each["path"] == name)
         events = [e for e in trace["traceEvents"] if e["pid"] == pid and e["ph"] == "X"]
-        runs = [each for each in events if each["name"] == "run"]
+        runs = [each for each in events if each["name"] == "model_run"]
         assert len(runs) == ran["runs"]
-        micros = sum(each["dur"] for each in events if each["name"] != "run")
+        micros = sum(each["dur"] for each in events if each["name"].endswith("_kernel_time"))
         assert micros / len(runs) == pytest.approx(ran["kernel_micros"], rel=0.01)
         for event in events:
             assert any(
@@ -291,8 +291,8 @@ def test_a_process_that_is_killed_while_it_runs_is_reported_and_its_files_are_re
     path = four_bits().save(tmp_path / "model.onnx")
     worker = Worker()
     options = {"providers": [], "threads": None, "level": "all", "warmup": 1, "custom_ops": []}
-    subject = {"data": None, "shapes": {"x": [1, 64]}, "values": {}, "limits": {}}
-    loaded = worker.ask("load", path=str(path), options=options, subject=subject)
+    feed = {"data": None, "shapes": {"x": [1, 64]}, "values": {}, "limits": {}}
+    loaded = worker.ask("load", path=str(path), options=options, feed=feed)
     assert loaded["inputs"] == {"x": ["float32", 1, 64]}
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(ModelError, match="ended by SIGKILL \\(probably out of memory\\)"):

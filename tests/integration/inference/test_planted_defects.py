@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
-from otel_quant.inference.chrome import chrome_trace
-from otel_quant.inference.measure import Measured, measure
-from otel_quant.inference.options import Options
+from otel_quant.inference import subjects
+from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
-from otel_quant.inference.subjects import measured_model
+from otel_quant.inference.subjects import OnnxInputs, Options
 from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls
 
 _AT_ONCE = 7
 
+Measured: TypeAlias = tuple[ModelResult, Sequence[Mapping[str, Any]]]
+"""A result, and the profiler's own events."""
 
-def _measured(paths: list[Path], options: Options) -> Iterator[tuple[ModelResult, Measured]]:
+
+def _measured(paths: list[Path], options: Options) -> Iterator[Measured]:
     for start in range(0, len(paths), _AT_ONCE):
-        models = [
-            measured_model(str(path), {}, {}, None) for path in paths[start : start + _AT_ONCE]
-        ]
-        yield from zip(measure(models, options).models, models, strict=True)
+        names = [str(path) for path in paths[start : start + _AT_ONCE]]
+        found = measure_files(names, OnnxInputs(), options)
+        assert found.result is not None
+        yield from ((each, found.traces[each.path]) for each in found.result.models)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelResult, Measured]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
     folder = tmp_path_factory.mktemp("planted")
     builders = {name: each.build for name, each in DEFECTS.items()} | CLEAN
     paths = [
         build().save(folder / f"{number}.onnx") for number, build in enumerate(builders.values())
     ]
-    return dict(zip(builders, _measured(paths, Options(runs=4)), strict=True))
+    return dict(zip(builders, _measured(paths, Options(runs=4, traces=True)), strict=True))
 
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
-    name: str, results: dict[str, tuple[ModelResult, Measured]]
+    name: str, results: dict[str, Measured]
 ) -> None:
-    planted, (result, model) = DEFECTS[name], results[name]
+    planted, (result, trace) = DEFECTS[name], results[name]
     assert result.problem == ""
     found = [
         each
@@ -50,16 +51,14 @@ def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
     ]
     assert [set(each.kernels) for each in found] == [set(planted.kernels)], result.findings
     assert result.ran is not None
-    events = json.loads(chrome_trace([model]))["traceEvents"]
-    kernels = [each for each in events if each["ph"] == "X" and each["name"] != "run"]
-    of_it = sum(each["dur"] for each in kernels if each["name"] in planted.kernels)
+    kernels = [each for each in trace if each["name"].endswith("_kernel_time")]
+    names = [f"{name}_kernel_time" for name in planted.kernels]
+    of_it = sum(each["dur"] for each in kernels if each["name"] in names)
     assert found[0].share == pytest.approx(of_it / sum(each["dur"] for each in kernels), rel=0.01)
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_a_clean_model_has_no_findings(
-    name: str, results: dict[str, tuple[ModelResult, Measured]]
-) -> None:
+def test_a_clean_model_has_no_findings(name: str, results: dict[str, Measured]) -> None:
     assert results[name][0].problem == ""
     assert results[name][0].findings == ()
 
@@ -95,11 +94,12 @@ def test_below_the_level_that_fuses_the_level_is_the_reason(tmp_path: Path) -> N
     assert all(each.remedy == "level extended or all" for each in result.findings)
 
 
-def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(tmp_path: Path) -> None:
+def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = DEFECTS["transpose"].build().save(tmp_path / "transpose.onnx")
-    model = measured_model(str(path), {}, {}, None)
-    model.subject = replace(model.subject, saves_graph=False)
-    [result] = measure([model], Options(runs=2)).models
+    monkeypatch.setattr(subjects, "_MOST_SAVED", 0)
+    [(result, _)] = _measured([path], Options(runs=2))
     assert result.ran is not None
     assert result.memory is not None
     assert result.memory.weights_in_memory is None

@@ -14,11 +14,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from otel_quant import MeasuredInference, measure_inference
 from otel_quant.cost.errors import printable
-from otel_quant.inference.pytorch.events import RUN, events_of, runs_of
-from otel_quant.inference.pytorch.operators import is_operator
-from otel_quant.inference.pytorch.weights import has_quantized_weights
-from otel_quant.inference.results import ModelResult
-from otel_quant.inference.results_reader import read_result
+from otel_quant.inference.results import ModelResult, read_result
+from otel_quant.inference.torch_models import has_quantized_weights
+from otel_quant.inference.torch_operators import is_operator
+from otel_quant.inference.torch_profile import RUN, events_of, runs_of
 from tests.integration.inference.pytorch_models import (
     BY_TORCHAO,
     IDS,

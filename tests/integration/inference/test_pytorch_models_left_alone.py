@@ -19,7 +19,7 @@ from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, profile
 
 from otel_quant import measure_inference
-from otel_quant.inference.pytorch import forked
+from otel_quant.inference import torch_copy
 from otel_quant.inference.results import Accuracy
 from tests.integration.inference.pytorch_models import (
     IDS,
@@ -240,8 +240,8 @@ class _Elsewhere(nn.Module):
 def test_a_copy_that_does_not_end_or_dies_leaves_figures_absent_and_no_process(
     otherwise: Callable[[], object], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forked, "_LEAST_SECONDS", 1.0)
-    monkeypatch.setattr(forked, "_RUNS_AT_MOST", 0)
+    monkeypatch.setattr(torch_copy, "_LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(torch_copy, "_RUNS_AT_MOST", 0)
     [model] = measure_inference(_Elsewhere(otherwise), IMAGE, runs=1).models
     assert model.facts["memory of a run and kernels below the operators"] == f"not known: {why}"
     assert (model.problem, model.backend) == ("", ())

@@ -14,10 +14,9 @@ import torch
 from torch import nn
 
 from otel_quant.cost import analyze
-from otel_quant.inference.measure import measure
-from otel_quant.inference.options import Options
+from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
-from otel_quant.inference.subjects import measured_model
+from otel_quant.inference.subjects import OnnxInputs, Options
 
 pytestmark = [pytest.mark.quark, pytest.mark.slow]
 
@@ -109,8 +108,10 @@ def test_models_by_real_quantizers_are_measured_whole(
             **({"external_data": False, "verbose": False} if name == "transformer" else {}),
         )
         paths = [path, *_quantized(path, shape)]
-    models = [measured_model(str(each), {}, {}, None) for each in paths]
-    results = measure(models, Options(runs=6, custom_ops=("quark",))).models
+    options = Options(runs=6, custom_ops=("quark",))
+    measured = measure_files(list(map(str, paths)), OnnxInputs(), options).result
+    assert measured is not None
+    results = measured.models
     assert {each.path: each.problem for each in results if each.problem} == {}
     for result in results:
         _assert_whole(result)

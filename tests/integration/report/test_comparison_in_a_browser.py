@@ -10,7 +10,8 @@ import pytest
 
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
-from otel_quant.views.report.comparison_page import render
+from otel_quant.views.compare import document
+from otel_quant.views.html import page_text
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
 
@@ -27,7 +28,7 @@ def test_both_curves_are_in_each_chart_and_can_be_read_at_a_step(
         (tmp_path / name).mkdir()
         run = compared_run(name, built.good(tmp_path / name, seconds=seconds, interval=1.0))
         sides.append(Side(name, (run,)))
-    page = opened(render(side_by_side(sides), None), **options)
+    page = opened(page_text(document(side_by_side(sides), None, with_curves=True)), **options)
     widths = page.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert widths[0] == widths[1]
     assert page.page.locator("figure.chart.live canvas").count() == 5  # memory, 3 GPUs, caches

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from otel_quant.export.recording.curve_file import CurveFile, read_curve
-from otel_quant.inference.bench.results import BenchResult, PeakMemory, VariantResult
+from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
-from otel_quant.views.report.bench_page import render as render_bench
+from otel_quant.views.report.inference_page import render as render_bench
 from otel_quant.views.report.render import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
@@ -198,7 +198,7 @@ def test_tables_are_sorted_by_keyboard_and_back(opened: Open, tmp_path: Path) ->
 
 def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(opened: Open) -> None:
     variants = tuple(
-        VariantResult(name, "torch", memory=PeakMemory(peak, None, None))
+        ModelResult(name, kind="torch", memory=MemoryUse(peak, None))
         for name, peak in (
             ("small", 900_000),
             ("unknown", None),
@@ -206,9 +206,13 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
             ("middle", 5 * 10**6),
         )
     )
-    failed = VariantResult("failed", "torch", "its first call failed: ValueError: no weights")
+    failed = ModelResult("failed", "its first call failed: ValueError: no weights")
     page = opened(
-        render_bench(BenchResult((failed, *variants), "small", {}, 0.25, 2, "otel-quant bench"))
+        render_bench(
+            InferenceResult(
+                (failed, *variants), "", {}, 0.25, 2, baseline="small", command="otel-quant bench"
+            )
+        )
     )
     page.page.locator("#bench-variants thead button", has_text="peak memory").press("Enter")
     assert page.cells("bench-variants", 1) == ["large", "middle", "small", "failed", "unknown"]

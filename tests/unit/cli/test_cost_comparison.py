@@ -71,33 +71,6 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
     assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
     table = table.replace(assumed, "")
     assert printed(capsys, *models, "--by", "total").endswith(f"\n{table}")
-    page = printed(capsys, *models, "--by", "comparison", "--format", "markdown")
-    assert (
-        page
-        == """\
-## float.onnx -\\> quantized.onnx (view: fused)
-
-float.onnx: assumed N = 1: --dim N=1 sets it
-
-quantized.onnx: assumed N = 1: --dim N=1 sets it
-
-|  | BEFORE | AFTER | CHANGE |
-| --- | ---: | ---: | ---: |
-| file and external data, bytes | 3,306 | 1,527 | x 0.462 |
-| weights, bytes | 3,008 | 1,093 | x 0.363 |
-| parameters | 752 | 754 | x 1.003 |
-| MACs | 2,496 | 2,752 | x 1.103 |
-| MACs of contractions | 2,368 | 2,368 | x 1.000 |
-| memory, bytes | 3,816 | 1,965 | x 0.515 |
-| peak of activations, bytes | 1,024 | 1,024 | x 1.000 |
-| nodes | 4 | 7 | +3 |
-| QuantizeLinear nodes | 0 | 1 | +1 |
-| DequantizeLinear nodes | 0 | 2 | +2 |
-| nodes without known MACs | 0 | 0 | +0 |
-| contraction MACs in float32 | 100.00 % | 72.97 % | -27.03 points |
-| contraction MACs in int8 | 0.00 % | 27.03 % | +27.03 points |
-"""
-    )
     rows = printed(
         capsys, *models, "--by", "comparison", "--format", "csv",
         error=IN_CSV + IN_CSV.replace("float", "quantized"),

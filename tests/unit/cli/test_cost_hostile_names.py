@@ -100,7 +100,7 @@ a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00   
     lines = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
     assert lines.splitlines()[1].split(",")[1] == "a\\n\\x1b[31m|<b>\\u202e"
     page = printed(capsys, "m.onnx", "--format", "markdown", "--by", "node", "--top", "1")
-    assert page.splitlines()[8].startswith("| a\\\\n\\\\x1b\\[31m\\|\\<b\\>\\\\u202e | Relu |")
+    assert page.splitlines()[6].startswith("| a\\\\n\\\\x1b\\[31m\\|\\<b\\>\\\\u202e | Relu |")
     document = printed(capsys, "m.onnx", "--format", "json")
     assert document.isascii()
     assert json.loads(document)["models"][0]["nodes"][0]["name"] == "a\n\x1b[31m|<b>\u202e"

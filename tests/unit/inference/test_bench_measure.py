@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,18 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.bench import measure
-from otel_quant.inference.bench.entries import Entry, OnnxEntry, OnnxInputs
-from otel_quant.inference.bench.measure import BenchOptions, bench
-from otel_quant.inference.bench.results import CallTime, PeakMemory, VariantResult
-from otel_quant.inference.options import Options
-from otel_quant.inference.results import OutputError
-from otel_quant.inference.worker import ModelProcess
+from otel_quant.inference import measure, rounds
+from otel_quant.inference.measure import bench
+from otel_quant.inference.model_process import ModelProcess
+from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
+from otel_quant.inference.subjects import InProcess, OnnxInputs, OnnxVariant, Options
 
-OPTIONS = BenchOptions(None, 20.0, None, False, Options(), OnnxInputs())
+OPTIONS = Options(seconds=20.0)
 
 
-class Known(Entry):
+def call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
+    """Returns the times of a variant of one block a round."""
+    known = {"iqr": iqr, "blocks": blocks, "rounds": blocks, **more}
+    return Latency(median, None, None, None, None, noise, **known)
+
+
+class Known(InProcess):
     """A variant whose times are known; its process is never started.
 
     Args:
@@ -71,7 +74,7 @@ class Known(Entry):
     def _make(self) -> Any:
         self._passes("make", self._making)
 
-    def time(self, seconds: float) -> None:
+    def time(self, amount: float) -> None:
         if self._passes("time", self._spent):
             factor = self._factors[(len(self.processes) - 1) % len(self._factors)]
             usual = self._rounds[len(self.processes[-1]) % len(self._rounds)]
@@ -89,25 +92,21 @@ class Bench:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.clock, self.took = [0.0], list[str]()
         self._patch = patch
-        patch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: self.clock[0]))
+        clock = SimpleNamespace(perf_counter=lambda: self.clock[0])
+        for module in (measure, rounds):
+            patch.setattr(module, "time", clock)
 
     def entry(self, name: str, **more: Any) -> Known:
         return Known(name, self.clock, self.took, **more)
 
-    def run(self, *entries: Entry, **options: Any) -> Any:
-        self._patch.setattr(measure, "_entries", lambda *_: entries)
-        return bench((), replace(OPTIONS, **options), "otel-quant bench")
+    def run(self, *entries: InProcess, **options: Any) -> Any:
+        self._patch.setattr(measure, "_variants", lambda *_: entries)
+        return bench((), OnnxInputs(), replace(OPTIONS, **options), "otel-quant bench")
 
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(monkeypatch)
-
-
-def _saved(**outputs: list[float]) -> tuple[list[str], bytes]:
-    file = io.BytesIO()
-    np.savez(file, **{f"a{i}": np.array(each) for i, each in enumerate(outputs.values())})
-    return list(outputs), file.getvalue()
 
 
 NOISY = (0.01, 0.02, 0.03, 0.015)
@@ -179,21 +178,23 @@ def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -
     base.facts = {"torch": "2.9", "GPU": "", "threads of torch": "2"}
     other.facts = {"torch": "2.9", "GPU": "", "threads of torch": "4"}
     other.disk, other.quantize, other.compile, other.is_quantized = 7, 0.25, 0.5, True
-    base.outputs = _saved(one=[3.0, 4.0], two=[1.0, 1.0])
-    other.outputs = _saved(one=[3.0, 4.0], two=[1.0, 1.5])
+    base.outputs = {"one": np.array([3.0, 4.0]), "two": np.array([1.0, 1.0])}
+    other.outputs = {"one": np.array([3.0, 4.0]), "two": np.array([1.0, 1.5])}
     result = known.run(base, other)
-    assert result.variants == (
-        VariantResult(
-            "base", "torch", provider="cpu",
-            call=CallTime(0.01, 0.0, 50, 50, 0.0, processes=(0.01,) * 5),
-            memory=PeakMemory(200, None, 300), compile=pytest.approx(0.49),
+    error = OutputError("two", pytest.approx(9.0309), pytest.approx(0.98058), 0.5)
+    assert result.models == (
+        ModelResult(
+            "base", kind="torch", providers=("cpu",),
+            latency=call(0.01, 0.0, 50, 0.0, processes=(0.01,) * 5),
+            memory=MemoryUse(200, 300), compile=pytest.approx(0.49),
         ),
-        VariantResult(
-            "other", "torch", provider="cpu", is_quantized=True,
-            call=CallTime(0.02, 0.0, 50, 50, 0.0, pytest.approx(0.5), True, (0.02,) * 5),
-            memory=PeakMemory(200, None, 300, 1.0), disk=7, quantize=0.25,
-            compile=pytest.approx(0.98),
-            error=OutputError("two", pytest.approx(9.0309), pytest.approx(0.98058), 0.5),
+        ModelResult(
+            "other", kind="torch", providers=("cpu",), is_quantized=True,
+            latency=call(
+                0.02, 0.0, 50, 0.0, ratio=pytest.approx(2), is_apart=True, processes=(0.02,) * 5
+            ),
+            memory=MemoryUse(200, 300, weights_on_disk=7, ratio=1.0), quantize=0.25,
+            compile=pytest.approx(0.98), accuracy=Accuracy((error,)),
         ),
     )  # fmt: skip
     settings = dict(result.settings)
@@ -212,26 +213,26 @@ def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -
 
 
 @pytest.mark.parametrize(
-    ("times", "call"),
+    ("times", "expected"),
     [
-        ({"rounds": NOISY}, CallTime(0.0175, 0.01, 80, 80, 0.25, processes=(0.0175,) * 5)),
+        ({"rounds": NOISY}, call(0.0175, 0.01, 80, 0.25, processes=(0.0175,) * 5)),
         (
             {"rounds": (1.0,), "factors": (1.0, 1.125, 1.25, 0.75, 1.5)},
-            CallTime(1.125, 0.25, 50, 50, 0.25 / 2 / 1.125, processes=(1.0, 1.125, 1.25, 0.75, 1.5)),
+            call(1.125, 0.25, 50, 0.25 / 2 / 1.125, processes=(1.0, 1.125, 1.25, 0.75, 1.5)),
         ),
         (
             {"rounds": (1.0,), "factors": (1.0, 1.5, 1.625, 0.75, 2.0)},
-            CallTime(1.375, 0.625, 50, 50, 0.625 / 2 / 1.5, processes=(1.0, 1.5, 1.625, 0.75, 2.0)),
+            call(1.375, 0.625, 50, 0.625 / 2 / 1.5, processes=(1.0, 1.5, 1.625, 0.75, 2.0)),
         ),
     ],
 )  # fmt: skip
 def test_times_are_those_of_the_processes_in_the_middle_and_their_spread_that_of_rounds(
-    times: Mapping[str, Any], call: CallTime, known: Bench
+    times: Mapping[str, Any], expected: Latency, known: Bench
 ) -> None:
     result = known.run(known.entry("a", **times))
-    found = result.variants[0].call
-    assert replace(found, noise=pytest.approx(found.noise)) == call
-    assert result.process_spread == max(call.processes) / min(call.processes) - 1
+    found = result.models[0].latency
+    assert replace(found, noise=pytest.approx(found.noise)) == expected
+    assert result.process_spread == max(expected.processes) / min(expected.processes) - 1
 
 
 def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has(
@@ -241,20 +242,19 @@ def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has
     result = known.run(known.entry("base"), slow, one_by_one=True)
     assert result.settings["processes"] == "5 of each variant, 1 of slow"
     assert result.settings["rounds"] == ("50 of 0.2 s or longer, one variant after the other")
-    call = result.variants[1].call
-    assert (call.speedup, call.is_apart, call.processes) == (pytest.approx(0.5), True, (0.02,))
+    found = result.models[1].latency
+    assert (found.speedup, found.is_apart, found.processes) == (pytest.approx(0.5), True, (0.02,))
 
 
 def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) -> None:
     failed = known.entry("base", fails=(2, "time"))
     result = known.run(failed, known.entry("other"))
-    base, other = result.variants
-    assert base == VariantResult("base", "torch", "time failed")
+    base, other = result.models
+    assert base == ModelResult("base", "time failed", kind="torch")
     assert known.took.count("make base") == 2
-    assert other.call == CallTime(0.01, 0.0, 50, 50, 0.0, processes=(0.01,) * 5)
-    assert (other.memory.ratio, other.error, other.error_problem) == (
-        None, None, "base was not measured",
-    )  # fmt: skip
+    assert other.latency == call(0.01, 0.0, 50, 0.0, processes=(0.01,) * 5)
+    assert other.memory.ratio is None
+    assert other.accuracy == Accuracy(problem="base was not measured")
 
 
 @pytest.mark.parametrize(
@@ -262,12 +262,12 @@ def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) 
     [
         ({"fed": ["x float32 2 (checksum 1)"]}, {}, "its inputs are not those of base"),
         (
-            {"outputs": _saved(one=[1.0], two=[1.0])},
-            {"outputs": _saved(one=[2.0], two=[np.nan])},
+            {"outputs": {"one": np.array([1.0]), "two": np.array([1.0])}},
+            {"outputs": {"one": np.array([2.0]), "two": np.array([np.nan])}},
             "output 'two' has values that are not finite",
         ),
         ({"no_outputs": "no tensors"}, {}, "there are no outputs of base: no tensors"),
-        ({"outputs": ([], b"")}, {"no_outputs": "it is"}, "there are no outputs of other: it is"),
+        ({"outputs": {}}, {"no_outputs": "it is"}, "there are no outputs of other: it is"),
     ],
 )
 def test_why_an_error_is_not_known_is_said(
@@ -277,8 +277,7 @@ def test_why_an_error_is_not_known_is_said(
     for entry, changed in zip(entries, (base, other), strict=True):
         for name, value in changed.items():
             setattr(entry, name, value)
-    found = known.run(*entries).variants[1]
-    assert (found.error, found.error_problem) == (None, problem)
+    assert known.run(*entries).models[1].accuracy == Accuracy(problem=problem)
 
 
 GPU = {"process": 400, "gpu": 1000}
@@ -287,30 +286,30 @@ GPU = {"process": 400, "gpu": 1000}
 @pytest.mark.parametrize(
     ("base", "other", "memory"),
     [
-        ({"process": 100}, {"process": 400}, PeakMemory(400, None, 300, 4.0)),
-        ({"process": 100, "gpu": 500}, GPU, PeakMemory(400, 1000, 300, 2.0)),
-        ({"process": 100, "gpu": None}, GPU, PeakMemory(400, 1000, 300)),
-        (GPU, {"process": 400}, PeakMemory(400, None, 300)),
-        ({"process": None}, {"process": 400}, PeakMemory(400, None, 300)),
-        ({"process": 100}, {"process": None}, PeakMemory(None, None, 300)),
+        ({"process": 100}, {"process": 400}, MemoryUse(400, 300, ratio=4.0)),
+        ({"process": 100, "gpu": 500}, GPU, MemoryUse(400, 300, gpu=1000, ratio=2.0)),
+        ({"process": 100, "gpu": None}, GPU, MemoryUse(400, 300, gpu=1000)),
+        (GPU, {"process": 400}, MemoryUse(400, 300)),
+        ({"process": None}, {"process": 400}, MemoryUse(400, 300)),
+        ({"process": 100}, {"process": None}, MemoryUse(None, 300)),
     ],
 )
 def test_memory_is_compared_on_a_gpu_or_beside_it(
-    base: Mapping[str, Any], other: Mapping[str, Any], memory: PeakMemory, known: Bench
+    base: Mapping[str, Any], other: Mapping[str, Any], memory: MemoryUse, known: Bench
 ) -> None:
     entries = known.entry("base"), known.entry("other")
     for entry, marks in zip(entries, (base, other), strict=True):
         entry.at_end = marks
-    assert known.run(*entries).variants[1].memory == memory
+    assert known.run(*entries).models[1].memory == memory
 
 
 @pytest.mark.parametrize(("warm", "times"), [(0.001, 200), (0.15, 2), (0.5, 1), (0.000_001, 1000)])
 def test_a_round_of_a_file_has_as_many_runs_as_fit_and_a_thousand_at_most(
     warm: float, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = OnnxEntry("a.onnx", "a.onnx", OnnxInputs(), Options())
-    monkeypatch.setattr(entry, "_warm", warm)
-    monkeypatch.setattr(entry, "ask", lambda *_, times: [2_000_000_000] * times)
+    entry = OnnxVariant("a.onnx", "a.onnx", OnnxInputs(), Options())
+    entry.warm = warm
+    monkeypatch.setattr(entry, "ask", lambda *_, times: [2.0] * times)
     entry.time(0.2)
     assert entry.processes == [[[2.0] * times]]
 

@@ -5,73 +5,88 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from otel_quant.inference.bench.results import (
-    BenchResult,
-    CallTime,
-    PeakMemory,
-    VariantResult,
-    read_bench,
+from otel_quant.inference.results import (
+    Accuracy,
+    InferenceResult,
+    Latency,
+    MemoryUse,
+    ModelResult,
+    OutputError,
+    read_result,
 )
-from otel_quant.inference.results import OutputError
 from otel_quant.recordings.reader import read
-from otel_quant.views.bench_report import bench_report, variant_table
-from otel_quant.views.report.bench_page import render as render_page
+from otel_quant.views.inference_report import report, variant_table
+from otel_quant.views.report.inference_page import render as render_page
 from otel_quant.views.report.render import render
 from tests.fixtures.recorded import RecordedFolder
 
-FLOAT = VariantResult(
+
+def _call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
+    return Latency(median, None, None, None, None, noise, iqr=iqr, blocks=blocks, rounds=10, **more)
+
+
+FLOAT = ModelResult(
     "fp32",
-    "torch",
+    kind="torch",
     is_quantized=False,
-    call=CallTime(0.0201, 0.0004, 120, 10, 0.004, processes=(0.02, 0.0201, 0.0203)),
-    memory=PeakMemory(600_000_000, None, 580_000_000),
-    disk=14_200_000,
+    latency=_call(0.0201, 0.0004, 120, 0.004, processes=(0.02, 0.0201, 0.0203)),
+    memory=MemoryUse(600_000_000, 580_000_000, weights_on_disk=14_200_000),
     quantize=0.012,
     compile=0.0,
 )
-INT8 = VariantResult(
+INT8 = ModelResult(
     "int8",
-    "torch",
+    kind="torch",
     is_quantized=True,
-    call=CallTime(0.0099, 0.0002, 240, 10, 0.005, 2.03, True, (0.0098, 0.0099, 0.0099)),
-    memory=PeakMemory(450_000_000, None, 700_000_000, 0.75),
-    disk=3_630_000,
+    latency=_call(
+        0.0099,
+        0.0002,
+        240,
+        0.005,
+        ratio=1 / 2.03,
+        is_apart=True,
+        processes=(0.0098, 0.0099, 0.0099),
+    ),
+    memory=MemoryUse(450_000_000, 700_000_000, weights_on_disk=3_630_000, ratio=0.75),
     quantize=3.25,
     compile=12.5,
-    error=OutputError("output", 47.31, 0.99999, 0.0203),
+    accuracy=Accuracy((OutputError("output", 47.31, 0.99999, 0.0203),)),
 )
-AGAIN = VariantResult(
+AGAIN = ModelResult(
     "again",
-    "torch",
-    call=CallTime(0.0202, 0.0004, 120, 10, 0.0061, 0.995, False),
-    memory=PeakMemory(600_000_000, None, 580_000_000, 1.0),
-    disk=14_200_000,
-    error=OutputError("output", None, 1.0, 0.0),
-    error_problem="only one of the two has an output 'more'",
+    kind="torch",
+    latency=_call(0.0202, 0.0004, 120, 0.0061, ratio=1 / 0.995, is_apart=False),
+    memory=MemoryUse(600_000_000, 580_000_000, weights_on_disk=14_200_000, ratio=1.0),
+    accuracy=Accuracy(
+        (OutputError("output", None, 1.0, 0.0),), (), "only one of the two has an output 'more'"
+    ),
 )
-GPU = VariantResult(
+GPU = ModelResult(
     "on a GPU",
-    "torch",
-    call=CallTime(0.001, 0.0, 9, 10, 0.001, 20.1, True),
-    memory=PeakMemory(900_000_000, 2_240_000_000, 700_000_000),
-    error_problem="its inputs are not those of fp32",
+    kind="torch",
+    latency=_call(0.001, 0.0, 9, 0.001, ratio=1 / 20.1, is_apart=True),
+    memory=MemoryUse(900_000_000, 700_000_000, gpu=2_240_000_000),
+    accuracy=Accuracy(problem="its inputs are not those of fp32"),
 )
-FAILED = VariantResult("compiled", "torch", "its first call failed: InductorError: no compiler")
-RESULT = BenchResult(
+FAILED = ModelResult("compiled", "its first call failed: InductorError: no compiler", kind="torch")
+RESULT = InferenceResult(
     (FLOAT, INT8, AGAIN, GPU, FAILED),
-    "fp32",
+    "2.13.0",
     {"torch": "2.13.0", "GPU": "", "rounds": "10 of 0.2 s or longer, the variants in turn"},
     0.25,
     2,
+    "torch",
+    "fp32",
     "otel-quant bench models.py:variants --seconds 20",
 )
 
 
 def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeats_it() -> None:
-    assert "".join(bench_report(RESULT, "table")).splitlines() == [
+    assert "".join(report(RESULT, "table", 10)).splitlines() == [
         "measured",
         "baseline  fp32",
         "torch     2.13.0",
@@ -97,13 +112,13 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
 
 
 def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None:
-    silent = replace(INT8, error=OutputError("output", None, None, 0.5))
-    [row] = variant_table(replace(RESULT, variants=(silent,))).rows
+    silent = replace(INT8, accuracy=Accuracy((OutputError("output", None, None, 0.5),)))
+    [row] = variant_table(replace(RESULT, models=(silent,))).rows
     assert row[-3:] == ("-", "0.5", "")
 
 
 def test_a_narrow_terminal_has_fewer_columns() -> None:
-    lines = "".join(bench_report(RESULT, "table", width=80)).splitlines()
+    lines = "".join(report(RESULT, "table", 10, 80)).splitlines()
     assert lines[7:15] == [
         "variant   median      speed-up     peak memory   ratio  on disk   SQNR",
         "              ms                                                    dB",
@@ -118,7 +133,7 @@ def test_a_narrow_terminal_has_fewer_columns() -> None:
 
 
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
-    assert "".join(bench_report(RESULT, "csv")).splitlines() == [
+    assert "".join(report(RESULT, "csv", 10)).splitlines() == [
         "variant,kind,median_seconds,iqr_seconds,noise,processes,speedup,process_peak_bytes,gpu_peak_bytes,"
         "memory_ratio,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,problem",
         "fp32,torch,0.0201,0.0004,0.004,3,,600000000,,,14200000,0.012,0,,,",
@@ -130,8 +145,8 @@ def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
 
 
 def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
-    text = "".join(bench_report(RESULT, "json"))
-    assert read_bench(text) == RESULT
+    text = "".join(report(RESULT, "json", 10))
+    assert read_result(text) == RESULT
     assert json.loads(text)["variants"][4] == {
         "name": "compiled",
         "kind": "torch",
@@ -142,7 +157,7 @@ def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
 
 
 def test_markdown_is_a_table_too() -> None:
-    lines = "".join(bench_report(RESULT, "markdown")).splitlines()
+    lines = "".join(report(RESULT, "markdown", 10)).splitlines()
     assert (
         "| int8 | 9.90 | 0.2 | x 2.03 | 450 MB | x 0.75 | 3.63 MB | 3.25 | 12.5 | 47.3 | 0.0203 |  |"
         in lines
@@ -154,10 +169,8 @@ def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_o
     tmp_path: Path,
 ) -> None:
     script = "<script>alert(1)</script>"
-    result = BenchResult(
-        (FLOAT, VariantResult(script, "torch", f"its first call failed: {script}")),
-        "fp32", {}, 0.25, 2, "otel-quant bench",
-    )  # fmt: skip
+    failed = ModelResult(script, f"its first call failed: {script}", kind="torch")
+    result = replace(RESULT, models=(FLOAT, failed))
     RecordedFolder(tmp_path / "recording")
     (tmp_path / "recording" / "bench.json").write_text(result.to_json())
     for page in (render(read(tmp_path / "recording")), render_page(result)):
@@ -182,8 +195,8 @@ def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(text: str, tmp_pa
 
 
 def test_a_column_that_no_variant_has_is_left_out_before_others_in_a_narrow_terminal() -> None:
-    files = [replace(each, kind="onnx", quantize=None, error_problem="") for each in (FLOAT, INT8)]
-    shown = "".join(bench_report(replace(RESULT, variants=tuple(files)), "table", 80))
+    files = [replace(each, kind="onnx", quantize=None) for each in (FLOAT, INT8)]
+    shown = "".join(report(replace(RESULT, models=tuple(files)), "table", 10, 80))
     assert "(to quantize, largest difference: in a wider terminal)" in shown
-    failed = BenchResult((VariantResult("a", "onnx", "loading it failed"),), "a", {}, 0.5, 2, "x")
-    assert "in a wider terminal" in "".join(bench_report(failed, "table", 40))
+    failed = replace(RESULT, models=(ModelResult("a", "loading it failed", kind="onnx"),))
+    assert "in a wider terminal" in "".join(report(failed, "table", 10, 40))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.feeds import FeedError, feeds
-from otel_quant.inference.options import Subject
+from otel_quant.inference.onnx_session import MisfitError, feeds
+from otel_quant.inference.subjects import Feed
 
 
 def _inputs(**types: str) -> list[Any]:
@@ -25,8 +25,8 @@ def _inputs(**types: str) -> list[Any]:
 
 
 def _fed(inputs: list[Any], **more: Any) -> Mapping[str, Any]:
-    subject = Subject("a.onnx", {each.name: tuple(each.shape) for each in inputs}, **more)
-    return feeds(inputs, asdict(subject), np)
+    feed = Feed({each.name: tuple(each.shape) for each in inputs}, **more)
+    return feeds(inputs, asdict(feed), np)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_arrays_of_a_file_are_fed_as_they_are(tmp_path: Path) -> None:
     path = str(tmp_path / "inputs.npz")
     np.savez(path, x=np.ones((2, 500), np.float32))
     named = SimpleNamespace(name="x", type="tensor(float)", shape=["batch", 500])
-    found = feeds([named], asdict(Subject("a.onnx", {}, data=path)), np)
+    found = feeds([named], asdict(Feed({}, data=path)), np)
     assert (found["x"] == np.ones((2, 500), np.float32)).all()
 
 
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_said(
     if arrays is not None:
         path = str(tmp_path / "inputs.npz")
         np.savez(path, **arrays)
-    with pytest.raises(FeedError, match=f"^{re.escape(problem.format(path=path))}$"):
+    with pytest.raises(MisfitError, match=f"^{re.escape(problem.format(path=path))}$"):
         _fed(_inputs(**inputs), data=path)
 
 
@@ -123,5 +123,5 @@ def test_a_file_without_arrays_is_said(content: bytes | None, problem: str, tmp_
     path = tmp_path / "inputs.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(FeedError, match=f"^{re.escape(f'{path}: {problem}')}$"):
+    with pytest.raises(MisfitError, match=f"^{re.escape(f'{path}: {problem}')}$"):
         _fed(_inputs(x="float"), data=str(path))

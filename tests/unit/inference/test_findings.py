@@ -8,17 +8,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from otel_quant.inference.file_graph import FileGraph
-from otel_quant.inference.findings.record import Evidence
-from otel_quant.inference.findings.table import findings
-from otel_quant.inference.join import joined
-from otel_quant.inference.profile_json import Profile, ProfiledKernel, Tensor
-from otel_quant.inference.ran_graph import RanGraph
+from otel_quant.inference.onnx_findings import FINDINGS, Evidence
+from otel_quant.inference.onnx_kernels import FileGraph, RanGraph, placed
+from otel_quant.inference.onnx_profile import Profile
+from otel_quant.inference.results import Finding, RanKernel
 from tests.fixtures.onnx_builder import Builder
 
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
-_FLOATS = (Tensor("float32", (2, 2)),)
+_FLOATS = ("float32 2x2",)
 
 
 def _graph(path: Path, *nodes: onnx.NodeProto) -> Path:
@@ -32,8 +30,19 @@ def _graph(path: Path, *nodes: onnx.NodeProto) -> Path:
     return path
 
 
-def _kernel(name: str, op_type: str, provider: str, micros: int) -> ProfiledKernel:
-    return ProfiledKernel(name, op_type, None, provider, _FLOATS, _FLOATS, 1, micros)
+def _kernel(
+    name: str, op_type: str, provider: str, micros: float, inputs: tuple[str, ...] = _FLOATS
+) -> RanKernel:
+    return RanKernel(
+        name, op_type, None, 0, provider, micros, micros / 100, 1.0, inputs, _FLOATS, None, None
+    )
+
+
+def _found(
+    file: FileGraph, ran: RanGraph | None, asked: list[str], *kernels: RanKernel
+) -> tuple[Finding, ...]:
+    profile = Profile(kernels, (None,) * len(kernels), ((0, 110),))
+    return FINDINGS.of(Evidence(file, placed(profile, file, ran), asked, "all"), 100.0)
 
 
 def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
@@ -54,8 +63,7 @@ def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
         _kernel("Memcpy_token_1", "MemcpyToHost", _CUDA, 30),
         _kernel("det", "Det", _CPU, 20),
     )
-    found = joined(Profile(kernels, ((0, 110),), ()), file, RanGraph(ran))
-    said = findings(Evidence(file, found, [_CUDA, _CPU], "all", open_lengths=False))
+    said = _found(file, RanGraph(ran), [_CUDA, _CPU], *kernels)
     assert [(each.kind, each.node, each.share, each.sentence) for each in said] == [
         (
             "memcpy",
@@ -83,10 +91,9 @@ def test_a_bias_that_does_not_come_straight_from_its_conversion_is_named(tmp_pat
     file = FileGraph(str(graph.save(tmp_path / "file.onnx")), {}, {})
     kernels = (
         _kernel("b_DQ", "DequantizeLinear", _CPU, 25),
-        ProfiledKernel("c1", "Conv", None, _CPU, 3 * _FLOATS, _FLOATS, 1, 75),
+        _kernel("c1", "Conv", _CPU, 75, 3 * _FLOATS),
     )
-    found = joined(Profile(kernels, ((0, 110),), ()), file, None)
-    said = findings(Evidence(file, found, [], "all", open_lengths=False))
+    said = _found(file, None, [], *kernels)
     assert [(each.kind, each.node, each.share, each.remedy) for each in said] == [
         ("in_float", "c1", 0.75, "a DequantizeLinear of its own"),
         ("unfused", "same", 0.25, ""),
@@ -103,11 +110,10 @@ def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path
     taken = ["x", build.weights("w", 4, 8), build.constant("scale", np.float32(0.5))]
     build.node("Packs", [*taken, "", build.weights("bias", 8, dtype=np.float32)], "packs", "test")
     ran = RanGraph(build.save(tmp_path / "ran.onnx"))
-    x, w = Tensor("float32", (1, 4)), Tensor("int8", (4, 8))
-    scale, bias = Tensor("float32", ()), Tensor("float32", (8,))
+    x, w, scale, bias = "float32 1x4", "int8 4x8", "float32 scalar", "float32 8"
 
-    def operands(*listed: Tensor) -> list[Tensor]:
-        return list(ran.operands(ProfiledKernel("packs", "Packs", None, _CPU, listed, (), 1, 1)))
+    def operands(*listed: str) -> list[str]:
+        return list(ran.operands(_kernel("packs", "Packs", _CPU, 1, listed)))
 
     assert operands(x, scale, bias) == [x, w, scale, bias]
     assert operands(x, w, scale, bias) == [x, w, scale, bias]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from otel_quant.inference.findings.record import Finding
 from otel_quant.inference.results import (
     Accuracy,
     BackendKernel,
     Conversion,
+    Finding,
     InferenceResult,
     Latency,
     MemoryUse,

@@ -8,17 +8,25 @@ from typing import Any
 
 import pytest
 
-from otel_quant.inference.profile_json import Tensor
-from otel_quant.inference.pytorch import profile as profiled
-from otel_quant.inference.pytorch.events import Allocation, Event, Events, Operator, runs_of
-from otel_quant.inference.pytorch.findings import Evidence, findings
-from otel_quant.inference.pytorch.flow import flow_of
-from otel_quant.inference.pytorch.operands import Operand, Operands, read_operands
-from otel_quant.inference.pytorch.operators import kind_of, shown
-from otel_quant.inference.pytorch.profile import Kernel, Profile
-from otel_quant.inference.pytorch.verbose import VerboseOutput, read_verbose
-from otel_quant.inference.pytorch.what_ran import conversions_of, on_gpu, ran_of
+from otel_quant.inference import torch_profile
 from otel_quant.inference.results import BackendKernel, Conversion
+from otel_quant.inference.torch_copy import VerboseOutput, read_verbose
+from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
+from otel_quant.inference.torch_operators import kind_of, shown
+from otel_quant.inference.torch_profile import (
+    Allocation,
+    Event,
+    Events,
+    Kernel,
+    Operand,
+    Profile,
+    conversions_of,
+    on_gpu,
+    profile,
+    ran_of,
+    read_operands,
+    runs_of,
+)
 
 
 def _event(name: str, begin: int, end: int, thread: int = 1, number: int = 0) -> Event:
@@ -50,11 +58,11 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
     first, second = runs_of(events)
     assert (first.length, first.allocated, first.alive) == (100, 1571, 1071)
     assert first.operators == [
-        Operator("aten::linear", 1, "fc", 38 - 8 - 20, 38, None),
-        Operator("aten::t", 2, "fc", 8, 8, 0, 64),
-        Operator("aten::addmm", 3, "fc", 15, 15, 0, 1000),
-        Operator("aten::relu", 4, "", 10, 10, None, 500),
-        Operator("aten::sum", 5, "", 10, 10, None),
+        Kernel("aten::linear", "fc", None, 38 - 8 - 20, 38, 0, 1),
+        Kernel("aten::t", "fc", 0, 8, 8, 64, 2),
+        Kernel("aten::addmm", "fc", 0, 15, 15, 1000, 3),
+        Kernel("aten::relu", "", None, 10, 10, 500, 4),
+        Kernel("aten::sum", "", None, 10, 10, 0, 5),
     ]
     assert [(each.name, each.own) for each in second.operators] == [
         ("## Call CompiledFxGraph f12345678 ##", 13)
@@ -79,10 +87,10 @@ def test_the_faster_half_of_the_runs_that_run_the_same_operators_counts(
     looked = Events(runs(9000), [], {})
     timed = Events(runs(4000, 1000, 500, 2000, 3000, other="aten::bmm"), [], {})
     [what_ran] = runs_of(looked)
-    monkeypatch.setattr(profiled, "_look", lambda *_: (looked, what_ran, {}))
-    monkeypatch.setattr(profiled, "_session", lambda *_: timed)
-    assert profiled.profile(None, lambda: None, 5, on_gpu=False) == Profile(
-        2, 1.5, (Kernel("aten::mm", "", None, 0.75, 0.75, 0, (), ()),), 0, 0,
+    monkeypatch.setattr(torch_profile, "_look", lambda *_: (looked, what_ran, {}))
+    monkeypatch.setattr(torch_profile, "_session", lambda *_: timed)
+    assert profile(None, lambda: None, 5, on_gpu=False) == Profile(
+        2, 1.5, (Kernel("aten::mm", "", None, 750.0, 750.0),), 0, 0,
         (1000, 2000, 3000, 4000),
     )  # fmt: skip
 
@@ -113,13 +121,14 @@ def test_kernels_of_a_gpu_are_told_by_module() -> None:
 
 
 def _tensor(storage: int, dtype: str, *shape: int) -> Operand:
-    return Operand(Tensor(dtype, shape or (8, 8)), storage)
+    return Operand(dtype, shape or (8, 8), storage)
 
 
 def _kernel(
     name: str, inputs: list[Operand], outputs: list[Operand], parent: int | None = None, **more: Any
 ) -> Kernel:
-    values = {"module": "fc", "micros": 10.0, "total": 10.0, "allocated": 0} | more
+    """Returns an operator of 10 us, or of what ``own`` and ``total`` say in nanoseconds."""
+    values = {"module": "fc", "own": 10_000, "total": 10_000} | more
     return Kernel(name, parent=parent, inputs=tuple(inputs), outputs=tuple(outputs), **values)
 
 
@@ -151,8 +160,8 @@ def test_operands_are_those_of_the_operators_in_the_order_in_which_they_began(
     ]
     path.write_text(json.dumps({"nodes": nodes}))
     assert read_operands(path, ["aten::t", "aten::cat"]) == [
-        Operands((_tensor(5, "float32", 2, 1),), (_tensor(5, "float32", 1, 2),)),
-        Operands((_tensor(5, "float32", 2), _tensor(6, "quint8", 3)), (_tensor(7, "bfloat16", 5),)),
+        ((_tensor(5, "float32", 2, 1),), (_tensor(5, "float32", 1, 2),)),
+        ((_tensor(5, "float32", 2), _tensor(6, "quint8", 3)), (_tensor(7, "bfloat16", 5),)),
     ]
     assert read_operands(path, ["aten::t", "aten::other"]) is None
     assert read_operands(tmp_path / "gone.json", []) is None
@@ -163,10 +172,10 @@ def test_operators_that_do_the_same_in_a_module_are_one_kernel_with_what_is_allo
 ):
     x, y = _tensor(1, "float32"), _tensor(2, "float32")
     kernels = (
-        _kernel("aten::add", [x], [y], allocated=0, micros=6.0),
-        _kernel("aten::empty", [], [y], parent=0, allocated=256, micros=2.0),
-        _kernel("aten::add", [x], [y], allocated=256, micros=6.0),
-        _kernel("aten::add", [y, y], [y], micros=6.0),
+        _kernel("aten::add", [x], [y], allocated=0, own=6_000),
+        _kernel("aten::empty", [], [y], parent=0, allocated=256, own=2_000),
+        _kernel("aten::add", [x], [y], allocated=256, own=6_000),
+        _kernel("aten::add", [y, y], [y], own=6_000),
     )
     ran = ran_of(Profile(3, 30.0, kernels, 512, 512, (1,)), "cpu")
     assert [
@@ -206,14 +215,14 @@ def test_what_changes_types_is_known_by_name(name: str, kind: str | None) -> Non
 def test_conversions_are_counted_once_and_scalars_are_none() -> None:
     integers, floats = _tensor(1, "int8"), _tensor(2, "float32")
     kernels = (
-        _kernel("aten::to", [integers], [floats], total=9.0),
+        _kernel("aten::to", [integers], [floats], total=9_000),
         _kernel("aten::_to_copy", [integers], [floats], parent=0),
         _kernel("aten::copy_", [floats, integers], [floats], parent=1),
-        _kernel("quantized_decomposed::dequantize_per_tensor", [integers], [floats], total=21.0),
+        _kernel("quantized_decomposed::dequantize_per_tensor", [integers], [floats], total=21_000),
         _kernel("aten::copy_", [floats, integers], [floats], parent=3),
         _kernel(
             "aten::copy_",
-            [Operand(Tensor("float32", ()), 3), Operand(Tensor("int64", ()), 4)],
+            [Operand("float32", (), 3), Operand("int64", (), 4)],
             [],
         ),
         _kernel("aten::copy_", [floats, floats], [floats]),
@@ -228,7 +237,8 @@ def _found(*kernels: Kernel, engine: str = "x86", machine: str = "x86_64", **mor
     evidence = Evidence(
         kernels, more.pop("backend", ()), engine, flow_of(kernels), machine=machine, **more
     )
-    return [(each.kind, each.node, each.sentence, each.kernels) for each in findings(evidence)]
+    found = FINDINGS.of(evidence, sum(kernel.micros for kernel in kernels))
+    return [(each.kind, each.node, each.sentence, each.kernels) for each in found]
 
 
 def test_a_product_of_what_was_dequantized_on_the_way_is_named_with_what_dequantizes() -> None:
@@ -253,7 +263,7 @@ def test_a_product_of_what_was_dequantized_on_the_way_is_named_with_what_dequant
 def test_an_operator_that_dequantizes_within_itself_is_named() -> None:
     integers = _tensor(1, "quint8")
     found = _found(
-        _kernel("aten::mean", [integers], [_tensor(4, "quint8")], total=30.0),
+        _kernel("aten::mean", [integers], [_tensor(4, "quint8")], total=30_000),
         _kernel("aten::dequantize", [integers], [_tensor(2, "float32")], parent=0),
         _kernel("aten::quantize_per_tensor", [_tensor(2, "float32")], [_tensor(4, "quint8")], parent=0),
     )  # fmt: skip
@@ -278,7 +288,7 @@ def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -
 def test_a_copy_to_another_layout_is_named_and_nothing_else_within_the_convolution() -> None:
     image = _tensor(1, "quint8", 1, 8, 4, 4)
     found = _found(
-        _kernel("quantized::conv2d", [image], [_tensor(4, "quint8", 1, 8, 4, 4)], total=20.0),
+        _kernel("quantized::conv2d", [image], [_tensor(4, "quint8", 1, 8, 4, 4)], total=20_000),
         _kernel("aten::clone", [image], [_tensor(2, "quint8", 1, 8, 4, 4)], parent=0),
         _kernel("aten::_empty_affine_quantized", [], [_tensor(3, "quint8", 1, 8, 4, 4)], parent=0),
         _kernel("aten::clone", [image], [_tensor(5, "quint8", 1, 8, 4, 4)]),
@@ -290,7 +300,7 @@ def test_a_module_that_observes_is_named_with_its_outermost_operators() -> None:
     x = _tensor(1, "float32")
     found = _found(
         _kernel("aten::relu", [x], [x], module="relu"),
-        _kernel("aten::aminmax", [x], [x], module="fc.observer", micros=5.0, total=20.0),
+        _kernel("aten::aminmax", [x], [x], module="fc.observer", own=5_000, total=20_000),
         _kernel("aten::min", [x], [x], module="fc.observer", parent=1),
         _kernel("aten::fake_quantize_per_tensor_affine", [x], [x], module="fc.fake"),
         observers=["fc.observer"],
@@ -304,7 +314,7 @@ def test_a_module_that_observes_is_named_with_its_outermost_operators() -> None:
 def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:
     x = _tensor(2, "float32")
     found = _found(
-        _kernel("aten::dequantize", [_tensor(1, "quint8")], [x], total=30.0),
+        _kernel("aten::dequantize", [_tensor(1, "quint8")], [x], total=30_000),
         _kernel("aten::mm", [x, _tensor(8, "float32")], [_tensor(3, "float32")]),
         _kernel("aten::mm", [x, _tensor(9, "float32")], [_tensor(4, "float32")], module="head"),
         _kernel("aten::quantize_per_tensor", [_tensor(4, "float32")], [_tensor(5, "quint8")]),

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.accuracy import compared, compared_arrays, tensor_errors
-from otel_quant.inference.findings.record import Finding
+from otel_quant.inference.accuracy import compared_outputs, saved_arrays, tensor_errors
 from otel_quant.inference.results import (
     MOST_BYTES,
     Accuracy,
     BackendKernel,
+    Finding,
     InferenceResult,
     Latency,
     MemoryUse,
@@ -25,8 +25,9 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
     TensorError,
+    read_result,
+    role_of,
 )
-from otel_quant.inference.results_reader import read_result
 from otel_quant.views.inference_report import findings_text, report, sentences
 
 
@@ -140,7 +141,9 @@ def test_outputs_are_compared_by_name(tmp_path: Path) -> None:
     first, other = tmp_path / "first.npz", tmp_path / "other.npz"
     np.savez(first, a0=np.array([3.0, 4.0]), a1=np.array([1, 2]))
     np.savez(other, a0=np.array([1, 2]), a1=np.array([3.0, 3.5]), a2=np.zeros(2))
-    found = compared((["y", "z"], first), (["z", "y", "new"], other))
+    found = compared_outputs(
+        saved_arrays(["y", "z"], first), saved_arrays(["z", "y", "new", "text"], other)
+    )
     cosine = (9 + 14) / (5 * np.hypot(3, 3.5))
     assert found == Accuracy(
         (
@@ -152,11 +155,10 @@ def test_outputs_are_compared_by_name(tmp_path: Path) -> None:
     )
 
 
-def test_outputs_of_another_shape_or_without_finite_numbers_have_no_error(tmp_path: Path) -> None:
-    first, other = tmp_path / "first.npz", tmp_path / "other.npz"
-    np.savez(first, a0=np.ones((2, 3)), a1=np.ones(1))
-    np.savez(other, a0=np.ones((3, 2)), a1=np.array([np.inf]))
-    found = compared((["y", "z"], first), (["y", "z"], other))
+def test_outputs_of_another_shape_or_without_finite_numbers_have_no_error() -> None:
+    found = compared_outputs(
+        {"y": np.ones((2, 3)), "z": np.ones(1)}, {"y": np.ones((3, 2)), "z": np.array([np.inf])}
+    )
     assert found.problem == "output 'y' is [3, 2], not [2, 3]"
     assert found.outputs == (OutputError("z", None, None, None),)
 
@@ -175,7 +177,7 @@ def test_outputs_of_another_shape_or_without_finite_numbers_have_no_error(tmp_pa
 def test_why_outputs_are_not_compared_is_said(
     first: dict[str, Any], other: dict[str, Any], problem: str
 ) -> None:
-    found = compared_arrays(first, other)
+    found = compared_outputs(first, other)
     assert found.problem == problem
     assert len(found.outputs) == (1 if first and other else 0)
 
@@ -190,11 +192,11 @@ def test_why_outputs_are_not_compared_is_said(
 def test_an_error_without_a_signal_or_of_equal_outputs_has_no_decibels(
     first: Any, other: Any, error: OutputError
 ) -> None:
-    assert compared_arrays({"y": first}, {"y": other}).outputs == (error,)
+    assert compared_outputs({"y": first}, {"y": other}).outputs == (error,)
 
 
 def test_imaginary_parts_count() -> None:
-    [found] = compared_arrays({"y": np.array([3.0])}, {"y": np.array([3.0 + 0.3j])}).outputs
+    [found] = compared_outputs({"y": np.array([3.0])}, {"y": np.array([3.0 + 0.3j])}).outputs
     assert found == OutputError("y", pytest.approx(20), pytest.approx(3 / np.hypot(3, 0.3)), 0.3)
 
 
@@ -242,3 +244,33 @@ def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
     text = "".join(report(result, "table", 10))
     assert "other.onnx: its inputs are not those of the first model" in text
     assert "against the first model's" not in text
+
+
+def _ran(op_type: str, *inputs: str, macs: int | None = None, **more: object) -> RanKernel:
+    fields = {
+        "name": op_type, "op_type": op_type, "node": op_type, "nodes": 1, "provider": "CPU",
+        "micros": 2.0, "share": 0.25, "calls": 1.0, "inputs": inputs, "outputs": (),
+        "macs": macs, "macs_per_second": None,
+    }  # fmt: skip
+    return RanKernel(**{**fields, **more})  # type: ignore[arg-type]  # a field at a time in the tests
+
+
+@pytest.mark.parametrize(
+    ("kernels", "role"),
+    [
+        ([_ran("Conv", "float32 1x3x8x8", macs=9)], "float"),
+        ([_ran("Conv", "bfloat16 1x3x8x8", macs=9)], "float"),
+        ([_ran("Gather", "float32 9x4", "int64 1")], "float"),
+        ([_ran("Cast", "uint8 1x3x8x8", macs=9), _ran("Conv", "float32 1", macs=9)], "float"),
+        ([_ran("QLinearConv", "uint8 1x3x8x8", macs=9)], "quantized"),
+        ([_ran("MatMulNBits", "float32 8x64", "uint8 64x2x16", macs=9)], "quantized"),
+        ([_ran("DequantizeLinear", "int8 64x64"), _ran("MatMul", macs=9)], "quantized"),
+        ([_ran("BFPQuantizeDequantize", "float32 64x64")], "quantized"),
+        ([_ran("aten::linear", "float32 8x64"), _ran("aten::to", "int8 8x64")], "float"),
+        ([_ran("quantized::linear_dynamic", "float32 8x64")], "quantized"),
+        ([_ran("aten::_weight_int4pack_mm", "bfloat16 8x64")], "quantized"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(each.op_type for each in value),
+)
+def test_a_model_is_quantized_if_what_ran_is(kernels: list[RanKernel], role: str) -> None:
+    assert role_of(kernels) == role

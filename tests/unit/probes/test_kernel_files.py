@@ -1,4 +1,4 @@
-"""Kernel files: each reading opens them again, counts the bytes and closes them."""
+"""Kernel files: they stay open between readings, out of the way of the program's own files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 
 from otel_quant.capture.probes.kernel_files import SELF, bytes_read, read_process
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.recorder import Recorder
-from otel_quant.capture.recorder.run_info import new_run_info
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -66,14 +64,50 @@ def test_reading_an_exited_process_raises(child: subprocess.Popen[bytes]) -> Non
         assert read_process(child.pid, name)
     child.communicate()
     for name in ("status", "io", "stat"):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises((FileNotFoundError, ProcessLookupError)):
             read_process(child.pid, name)
 
 
-def test_no_file_is_left_open_between_readings(child: subprocess.Popen[bytes]) -> None:
-    recorder = Recorder(new_run_info({}), Probes(), (), sample_interval=0)
-    step = recorder.open("Calibration")
-    assert open_files() == {}
-    recorder.close(step)
-    recorder.end()
-    assert open_files() == {}
+CLOSED_BY_PROGRAM = """
+import os
+from otel_quant.capture.probes.readers import Probes
+probes = Probes()
+before = probes.read()
+ours = sorted(int(number) for number in os.listdir("/proc/self/fd") if int(number) >= 256)
+os.closerange(3, 1024)
+closed = probes.sample(totals=True)
+os.closerange(3, 1024)
+for number in ours:  # the program's own file has every number that ours had
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+taken = probes.sample(totals=True)
+print(len(ours) > 0, all(os.readlink(f"/proc/self/fd/{each}") == os.devnull for each in ours))
+for each in (before, closed, taken):
+    assert each.memory.rss > 0 and each.resources["disk"].read_chars > 0
+"""
+
+
+def test_a_program_that_closes_our_files_and_takes_their_numbers_is_read_all_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_BY_PROGRAM], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
+def test_no_file_stays_open_of_a_process_that_has_ended(child: subprocess.Popen[bytes]) -> None:
+    probes = Probes()
+    probes.read()
+    assert f"/proc/{child.pid}/status" in open_files()
+    child.communicate()
+    child.wait()
+    probes.read()
+    assert f"/proc/{child.pid}/status" not in open_files()
+
+
+def test_a_forked_child_closes_the_files_of_its_parent() -> None:
+    own = f"/proc/{os.getpid()}/status"
+    Probes().read()
+    assert own in open_files()
+    forked = os.fork()
+    if forked == 0:
+        os._exit(own in open_files())
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0

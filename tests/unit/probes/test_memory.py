@@ -30,12 +30,11 @@ class Kernel:
         self.rss = self.mark = 100
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
-        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB, None))
-        monkeypatch.setattr(memory, "_of_children", lambda pids, peak: self.children)
+        status = b"\nSigIgn:\t0000000000000000\n"
+        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB, status))
+        monkeypatch.setattr(memory, "_of_children", lambda pids, known: self.children)
         monkeypatch.setattr(
-            memory,
-            "_reaped_high_water",
-            lambda: self.reaped * MIB if self.reaped is not None else None,
+            memory, "_of_reaped", lambda: (self.reaped * MIB if self.reaped else None, 0)
         )
 
 
@@ -224,3 +223,30 @@ def test_with_sigchld_ignored_a_descendant_may_have_lived_unnoticed() -> None:
         assert MemoryProbe()().reaped_faults is None
     finally:
         signal.signal(signal.SIGCHLD, previous)
+
+
+@on_linux
+def test_a_sample_has_the_memory_in_use_and_now_and_then_the_marks_of_children() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "block = bytearray(b'x') * (50 << 20); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        probe = MemoryProbe()
+        assert not probe.sample((child.pid,)).is_brief, "the child is new"
+        brief, whole = probe.sample((child.pid,)), probe((child.pid,))
+        time.sleep(memory._MARKS_LAST)
+        later = probe.sample((child.pid,))
+        child.stdin.close()
+    assert brief.is_brief
+    ((pid, rss, mark),) = brief.children
+    ((_, whole_rss, whole_mark),) = whole.children
+    assert (pid, mark) == (child.pid, None)
+    assert rss == pytest.approx(whole_rss, abs=4 * MIB)
+    assert brief.tree_rss == brief.rss + rss
+    assert brief.rss == pytest.approx(whole.rss, abs=4 * MIB)
+    assert later.children == ((child.pid, later.children[0][1], whole_mark),)
+    assert (probe.sample().is_brief, probe.sample().is_brief) == (False, True)

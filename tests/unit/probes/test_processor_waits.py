@@ -79,6 +79,7 @@ def test_the_wait_is_that_of_the_main_thread_whichever_thread_asks() -> None:
 def test_a_kernel_that_does_not_count_leaves_the_wait_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(processor_waits, "read_process", lambda *_: b"0 0 0\n")
     monkeypatch.setattr(processor_waits, "read_proc", lambda _: b"0 0 0\n")
     assert (main_thread_wait(SELF), ThreadWaits().read([os.getpid()])) == (None, None)
 

@@ -18,6 +18,14 @@ WITH_CHILD = (
 )
 
 
+THREADS_AND_CHILD = (
+    "import subprocess, sys, threading; "
+    "[threading.Thread(target=threading.Event().wait, daemon=True).start() for _ in range(3)]; "
+    f"child = subprocess.Popen([sys.executable, '-c', {WAIT!r}]); "
+    "print(child.pid, flush=True); sys.stdin.read(); child.kill(); child.wait()"
+)
+
+
 def _start(code: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -39,6 +47,18 @@ def test_a_child_and_a_grandchild_are_found_as_soon_as_they_exist() -> None:
     _end(first)
     _end(second)
     assert set(descendants_now()) == others
+
+
+def test_what_has_been_started_since_the_last_walk_is_found_and_threads_are_not_processes() -> None:
+    first = _start(WAIT)
+    walked = set(descendants_now())
+    second = _start(THREADS_AND_CHILD)
+    assert second.stdout is not None
+    grandchild = int(second.stdout.readline())
+    assert set(descendants()) == walked | {second.pid, grandchild}
+    assert set(descendants_now()) == walked | {second.pid, grandchild}
+    _end(first)
+    _end(second)
 
 
 def test_a_new_walk_does_not_contain_a_child_that_was_waited_for() -> None:
@@ -64,10 +84,10 @@ def test_the_last_walk_is_used_again_if_no_process_was_started_since() -> None:
         if tree._newest_pid() == newest and time.monotonic() - when < tree._WALK_LASTS:
             break
         assert remembered == (-1,) or child.pid in remembered
-    assert tree._newest_pid() != b""
+    assert tree._newest_pid() != 0
     assert remembered == (-1,)
     second = _start(WAIT)
-    assert {child.pid, second.pid} <= set(descendants())
+    assert second.pid in descendants()
     _end(child)
     _end(second)
 

@@ -62,6 +62,12 @@ def test_a_mark_that_rose_is_the_peak_even_if_all_samples_are_lower() -> None:
     )
 
 
+def test_the_marks_at_the_ends_of_a_step_count_across_brief_samples_between_them() -> None:
+    sample = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
+    assert peaks_of(memory(100, 100), sample, memory(100, 600)) == peak(600, "kernel", 600)
+    assert peaks_of(memory(100, 900), sample, memory(100, 900)) == peak(120, "sampled", 120)
+
+
 def test_a_mark_that_did_not_rise_during_the_step_does_not_count() -> None:
     assert peaks_of(memory(100, 900), memory(300, 900), memory(100, 900)) == peak(
         300, "sampled", 300

@@ -12,7 +12,8 @@ from otel_quant.recordings.runs.fields import NAMES
 from otel_quant.recordings.runs.finding import Unreadable, find
 from otel_quant.recordings.runs.pivot import pivot
 from otel_quant.recordings.runs.reading import read_all, row_of
-from otel_quant.views.runs_page import render
+from otel_quant.views.html import page_text
+from otel_quant.views.runs import page_document
 from tests.unit.runs.fleet import OURS, QUARKS, write_fleet, write_profile, write_recording
 
 EVERY_NAME = (
@@ -114,7 +115,8 @@ def test_what_stands_in_place_of_a_file_is_skipped(name: str, junk: bytes, tmp_p
 def test_the_page_lists_a_thousand_runs_and_says_how_many_more_there_are(tmp_path: Path) -> None:
     row = row_of(read(write_recording(tmp_path / "one")), NAMES)
     rows = [{**row, "path": f"run {number}"} for number in range(1003)]
-    html = render(rows, (), pivot(rows, "model", "status", "duration"), (), ["runs"], ())
+    table = pivot(rows, "model", "status", "duration")
+    html = page_text(page_document(rows, (), table, (), ["runs"], ()))
     assert html.count('<th scope="row" class="t">run ') == 1000
     assert "3 more are left out; --where chooses." in html
-    assert '<td class="heat-0" title="median of 1,003 runs">60.0</td>' in html
+    assert '<td class="heat-0" title="median of 1,003 runs">60.00</td>' in html

@@ -18,23 +18,58 @@ from opentelemetry.trace import StatusCode
 
 from otel_quant.export.otel.inference import RunContext, report
 from otel_quant.export.otel.providers import Providers
-from otel_quant.inference.measurement import Fault, MeasuredModel, Measurement, TimedOperator
+from otel_quant.inference.results import (
+    Accuracy,
+    Finding,
+    InferenceResult,
+    Latency,
+    MemoryUse,
+    ModelResult,
+    OperatorTime,
+    OutputError,
+    Ran,
+    RanKernel,
+)
 
-MODELS = (
-    MeasuredModel("fp32", role="float", median=0.4, memory_peak=900),
-    MeasuredModel(
-        "int8", role="quantized", provider="fbgemm", median=0.1, speedup=4.0, memory_peak=300,
-        findings=(Fault("unfused", "fc", "quantize `fc` ...", 0.5),),
-        slowest=(TimedOperator("quantized::linear", "fbgemm", 0.05, 0.5, "fc"),),
-    ),
-)  # fmt: skip
-MEASURED = Measurement("benchmark", MODELS, "torch", "2.9.0", 10, 20)
 RUN = {"quant.run.name": "my run"}
-LABELS = [
-    {**RUN, "quant.model.name": "fp32", "quant.model.role": "float"},
-    {**RUN, "quant.model.name": "int8", "quant.model.role": "quantized"},
-]
-FBGEMM = {"quant.inference.provider": "fbgemm"}
+VERSIONS = {"quant.library.name": "torch", "quant.library.version": "2.9.0"}
+
+
+def _kernel(op_type: str, node: str | None, provider: str = "CPU", **more: Any) -> RanKernel:
+    kernel = RanKernel(
+        f"{op_type}_7", op_type, node, 1, provider, 2.0, 0.25, 1.0, ("uint8 1x4",), (), None, None
+    )
+    return replace(kernel, **more)
+
+
+def _model(name: str, median: float, ratio: float | None = None, **more: Any) -> ModelResult:
+    latency = Latency(median, median / 2, median * 2, 9, 1.0, 0.01, ratio, is_apart=True)
+    return ModelResult(
+        name, latency=latency, memory=MemoryUse(7000, 1, weights_on_disk=600), **more
+    )
+
+
+KERNELS = (
+    _kernel("QLinearConv", "c", macs=9, macs_per_second=4.5),
+    _kernel("QuantizeLinear", "q"),
+    _kernel("Transpose", None, "CUDA"),
+    _kernel("Transpose", "t", "CUDA"),  # of the file: the model's own work
+)
+OPERATORS = (
+    OperatorTime("Transpose", "CUDA", 2, 4.0, 0.5, None, None),
+    OperatorTime("QLinearConv", "CPU", 1, 2.0, 0.25, 9, 4.5),
+    OperatorTime("QuantizeLinear", "CPU", 1, 2.5, 0.25, None, None),
+)
+FINDING = Finding("unfused", "fc", "quantize `fc` ...", "", 1.0, 0.5, ("c",), "a.cc")
+ERRORS = tuple(
+    OutputError(n, sqnr, 1.0, 0.0) for n, sqnr in (("a", 35.0), ("b", 30.0), ("c", None))
+)
+RAN = Ran(20, 10.0, 8.0, 2.0, KERNELS, 0, 0.0, OPERATORS)
+INT8 = _model(
+    "int8", 0.1, 0.25, ran=RAN, findings=(FINDING,), accuracy=Accuracy(ERRORS), providers=("CUDA",)
+)
+FP32 = _model("fp32", 0.4, ran=replace(RAN, kernels=(), operators=()))
+MEASURED = InferenceResult((FP32, INT8), "2.9.0", {}, 0.5, 2, "torch")
 
 
 class Program:
@@ -67,93 +102,130 @@ class Program:
         )
 
 
-def test_a_measurement_is_a_span_of_the_current_trace_with_one_below_it_for_each_model() -> None:
+def test_models_are_spans_of_the_current_trace_with_their_figures_in_seconds_and_bytes() -> None:
     program = Program()
     with program.tracers.get_tracer("program").start_as_current_span("evaluate") as outer:
-        report(MEASURED, RunContext(run="my run"), program.providers)
-    *models, benchmark, _ = program.spans.get_finished_spans()
-    assert benchmark.parent is not None
-    assert benchmark.parent.span_id == outer.get_span_context().span_id
-    versions = {"quant.library.name": "torch", "quant.library.version": "2.9.0"}
-    assert (benchmark.name, benchmark.start_time, benchmark.end_time) == ("benchmark", 10, 20)
-    assert dict(benchmark.attributes or {}) == {**RUN, **versions, "quant.inference.models": 2}
-    assert [model.parent and model.parent.span_id for model in models] == [
-        benchmark.context.span_id
-    ] * 2
-    assert [(model.name, dict(model.attributes or {})) for model in models] == [
-        (
-            "model inference",
-            {
-                **LABELS[0],
-                **versions,
-                "quant.inference.duration.median": 0.4,
-                "quant.inference.memory.peak": 900,
-            },
-        ),
-        (
-            "model inference",
-            {
-                **LABELS[1],
-                **versions,
-                **FBGEMM,
-                "quant.inference.duration.median": 0.1,
-                "quant.inference.memory.peak": 300,
-                "quant.inference.speedup": 4.0,
-                "quant.inference.findings": 1,
-            },
-        ),
+        report(MEASURED, 10, 20, RunContext(run="my run"), program.providers)
+    *models, inference, _ = program.spans.get_finished_spans()
+    assert inference.parent is not None
+    assert inference.parent.span_id == outer.get_span_context().span_id
+    assert (inference.name, inference.start_time, inference.end_time) == ("inference", 10, 20)
+    assert dict(inference.attributes or {}) == {
+        **RUN, **VERSIONS, "quant.inference.models": 2, "quant.inference.noise": 0.01,
+    }  # fmt: skip
+    assert {model.parent and model.parent.span_id for model in models} == {
+        inference.context.span_id
+    }
+    assert {model.name for model in models} == {"model inference"}
+    labels = {**RUN, "quant.model.name": "int8", "quant.model.role": "quantized"}
+    provider = {"quant.inference.provider": "CPU"}  # 4.5 us; 4 us on the other
+    figures = {
+        "quant.inference.duration.median": 0.1,
+        "quant.inference.duration.p10": 0.05,
+        "quant.inference.duration.p90": 0.2,
+        "quant.inference.memory.peak": 7000,
+        "quant.inference.speedup": 4.0,
+        "quant.inference.sqnr": 30.0,
+        "quant.inference.findings": 1,
+        "quant.inference.conversions": 0.5,
+    }
+    more = {
+        "quant.inference.runs": 9,
+        "quant.inference.weights": 600,
+        "quant.inference.kernel_time": 8e-6,
+    }
+    fp32, int8 = (dict(model.attributes or {}) for model in models)
+    assert int8 == {**labels, **VERSIONS, **provider, **figures, **more}
+    assert {"quant.inference.speedup", "quant.inference.sqnr"} & {*fp32} == set()
+    points = program.points()
+    assert [each for each in points if each[2].get("quant.model.name") == "int8"] == [
+        (name, value, {**labels, **provider}) for name, value in sorted(figures.items())
     ]
-    assert program.points() == [
-        ("quant.inference.duration.median", 0.1, {**LABELS[1], **FBGEMM}),
-        ("quant.inference.duration.median", 0.4, LABELS[0]),
-        ("quant.inference.findings", 1, {**LABELS[1], **FBGEMM}),
-        ("quant.inference.memory.peak", 300, {**LABELS[1], **FBGEMM}),
-        ("quant.inference.memory.peak", 900, LABELS[0]),
-        ("quant.inference.speedup", 4.0, {**LABELS[1], **FBGEMM}),
-        ("quant.inference.start", 1e-8, RUN),
-    ]
+    assert ("quant.inference.start", 1e-8, RUN) in points
+
+
+def test_the_slowest_operators_and_kernels_and_the_findings_are_records_of_their_model() -> None:
+    program = Program()
+    many = replace(RAN, kernels=KERNELS * 4, operators=OPERATORS * 4)
+    findings = tuple(replace(FINDING, node=f"n{i}") for i in range(25))
+    model = replace(INT8, ran=many, findings=findings)
+    report(replace(MEASURED, models=(model,)), 10, 20, RunContext(run="my run"), program.providers)
+    [span, _] = program.spans.get_finished_spans()
     records = [item.log_record for item in program.records.get_finished_logs()]
-    assert [(each.event_name, each.body, dict(each.attributes or {})) for each in records] == [
-        (
-            "quant.inference.operator.timed",
-            "fc",
-            {
-                **LABELS[1],
-                **FBGEMM,
-                "quant.inference.operator.type": "quantized::linear",
-                "quant.inference.operator.name": "fc",
-                "quant.inference.operator.kernels": 1,
-                "quant.inference.operator.duration": 0.05,
-                "quant.inference.operator.share": 0.5,
-            },
-        ),
+    assert {record.span_id for record in records} == {span.context.span_id}
+    labels = {**RUN, "quant.model.name": "int8", "quant.model.role": "quantized"}
+    operators, kernels, found = records[:10], records[10:20], records[20:]
+    assert [record.body for record in operators[:3]] == [each.op_type for each in OPERATORS]
+    assert (kernels[2].body, kernels[3].body) == ("Transpose_7", "t")
+    timed = {
+        **labels,
+        "quant.inference.provider": "CPU",
+        "quant.inference.operator.type": "QLinearConv",
+        "quant.inference.operator.kernels": 1,
+        "quant.inference.operator.duration": 2e-6,
+        "quant.inference.operator.share": 0.25,
+        "quant.inference.operator.mac_rate": 4.5,
+    }
+    assert {record.event_name for record in records[:20]} == {"quant.inference.operator.timed"}
+    assert dict(operators[1].attributes or {}) == timed
+    assert (kernels[0].body, dict(kernels[0].attributes or {})) == (
+        "c",
+        {
+            **timed,
+            "quant.inference.operator.name": "c",
+            "quant.inference.operator.types": "uint8 1x4 -> ",
+        },
+    )
+    assert [(each.event_name, each.body, dict(each.attributes or {})) for each in found] == [
         (
             "quant.inference.finding.made",
             "quantize `fc` ...",
             {
-                **LABELS[1],
+                **labels,
                 "quant.inference.finding.kind": "unfused",
-                "quant.inference.finding.node": "fc",
+                "quant.inference.finding.node": f"n{i}",
                 "quant.inference.finding.share": 0.5,
             },
-        ),
+        )
+        for i in range(20)
     ]
-    assert [each.span_id for each in records] == [models[1].context.span_id] * 2
+    assert 25 in [value for name, value, _ in program.points() if name.endswith(".findings")]
 
 
-def test_a_measurement_within_a_step_belongs_to_its_run() -> None:
+def test_variants_are_told_with_the_baseline_first_and_no_speedup_that_the_noise_hides() -> None:
     program = Program()
-    step = program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN)
-    with step:
-        report(MEASURED, None, program.providers)
-    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {"my run"}
+    hidden = Latency(0.25, None, None, None, None, 0.03, 0.99, False, blocks=9)
+    memory = MemoryUse(500, 700, gpu=9000)
+    variants = (
+        ModelResult("m/int8.onnx", latency=hidden, memory=memory, is_quantized=True, kind="onnx"),
+        ModelResult("failed", "making it failed", kind="torch"),
+        _model("fp32", 0.5, is_quantized=False, providers=("cpu",)),
+    )
+    result = replace(MEASURED, models=variants, baseline="fp32", command="otel-quant bench")
+    report(result, 10, 20, RunContext(run="my run"), program.providers)
+    *models, benchmark = program.spans.get_finished_spans()
+    assert benchmark.name == "benchmark"
+    first, int8, failed = (dict(model.attributes or {}) for model in models)
+    names = ("name", "role", "path")
+    assert [[each.get(f"quant.model.{name}") for name in names] for each in (first, int8, failed)] == [
+        ["fp32", "float", None], ["int8", "quantized", "m/int8.onnx"], ["failed", None, None],
+    ]  # fmt: skip
+    assert first["quant.inference.provider"] == "cpu"
+    assert {key: value for key, value in int8.items() if key.startswith("quant.inference.")} == {
+        "quant.inference.duration.median": 0.25,
+        "quant.inference.memory.peak": 9000,
+    }
+    assert failed["quant.inference.problem"] == "making it failed"
 
 
-def test_a_measurement_whose_run_is_named_belongs_to_that_run() -> None:
+@pytest.mark.parametrize(("named", "name"), [("", "my run"), ("nightly", "nightly")])
+def test_a_measurement_within_a_step_belongs_to_its_run_unless_another_is_named(
+    named: str, name: str
+) -> None:
     program = Program()
     with program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN):
-        report(MEASURED, RunContext(run="nightly"), program.providers)
-    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {"nightly"}
+        report(MEASURED, 10, 20, RunContext(run=named), program.providers)
+    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {name}
 
 
 SECRET = {
@@ -173,9 +245,9 @@ def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
     paths: bool, name: str, told: dict[str, str], text: str
 ) -> None:
     program = Program()
-    model = MeasuredModel(path="secret/a.onnx", problem="secret/a.onnx cannot be read")
-    measured = Measurement("inference", (model,), "onnxruntime", "", 10, 20)
-    report(measured, RunContext(run="my run", paths=paths), program.providers)
+    model = ModelResult("secret/a.onnx", "secret/a.onnx cannot be read")
+    result = InferenceResult((model,), "", {}, 0.5, 2)
+    report(result, 10, 20, RunContext(run="my run", paths=paths), program.providers)
     span, _ = program.spans.get_finished_spans()
     labels = {**RUN, "quant.model.name": name}
     assert dict(span.attributes or {}) == {
@@ -190,65 +262,29 @@ def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
     assert (record.severity_number, dict(record.attributes or {})) == (SeverityNumber.WARN, labels)
 
 
-def test_of_many_findings_twenty_are_told_and_all_are_counted() -> None:
-    program = Program()
-    operator = TimedOperator("Conv", None, 0.5, 0.5, types="float32 8", macs_per_second=2.5)
-    model = MeasuredModel(
-        "m", findings=tuple(Fault("unfused", f"n{i}", "...", 0.1) for i in range(25)),
-        slowest=(operator,),
-    )  # fmt: skip
-    measured = Measurement("inference", (model,), "onnxruntime", "1", 10, 20)
-    report(measured, RunContext(run="my run"), program.providers)
-    first, *records = (item.log_record for item in program.records.get_finished_logs())
-    labels = {**RUN, "quant.model.name": "m"}
-    assert (first.body, dict(first.attributes or {})) == (
-        "Conv",
-        {
-            **labels,
-            "quant.inference.operator.type": "Conv",
-            "quant.inference.operator.kernels": 1,
-            "quant.inference.operator.duration": 0.5,
-            "quant.inference.operator.share": 0.5,
-            "quant.inference.operator.types": "float32 8",
-            "quant.inference.operator.mac_rate": 2.5,
-        },
-    )
-    nodes = [(record.attributes or {})["quant.inference.finding.node"] for record in records]
-    assert nodes == [f"n{i}" for i in range(20)]
-    assert ("quant.inference.findings", 25, labels) in program.points()
-
-
 def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:
     program = Program()
-    report(MEASURED, None, program.providers)
+    report(MEASURED, 10, 20, None, program.providers)
     before = program.points()
-    faster = (replace(MODELS[0], median=0.2), MODELS[1])
-    report(replace(MEASURED, models=faster, began_ns=30), None, program.providers)
-    changed = {"quant.inference.start": 3e-8, "quant.inference.duration.median": 0.2}
-    assert sorted(program.points(), key=_place) == sorted(
-        (
-            (name, changed.get(name, value) if value in (0.4, 1e-8) else value, labels)
-            for name, value, labels in before
-        ),
-        key=_place,
-    )
-    (run,) = {labels["quant.run.name"] for _, _, labels in before}
-    assert run.endswith("Z")
-
-
-def _place(point: tuple[str, float, dict[str, Any]]) -> str:
-    return str((point[0], point[2]))
+    assert FP32.latency is not None
+    faster = replace(FP32, latency=replace(FP32.latency, median=0.2))
+    report(replace(MEASURED, models=(faster, INT8)), 30, 40, None, program.providers)
+    after = program.points()
+    assert len(after) == len(before)
+    assert {labels["quant.run.name"][-1:] for _, _, labels in after} == {"Z"}
+    medians = [value for name, value, _ in after if name.endswith(".median")]
+    assert sorted(medians) == [0.1, 0.2]
+    assert 3e-8 in [value for _, value, _ in after]
 
 
 def test_models_of_one_name_are_told_apart() -> None:
     program = Program()
-    paths = ("a/model.onnx", "b/model.onnx", None)
-    models = tuple(MeasuredModel(path=path, median=1.0) for path in paths)
-    report(Measurement("inference", models, "", "", 10, 20), None, program.providers)
+    models = tuple(ModelResult(path, "failed") for path in ("a/model.onnx", "b/model.onnx", ""))
+    report(InferenceResult(models, "", {}, 0.5, 2), 10, 20, None, program.providers)
     spans = program.spans.get_finished_spans()[:3]
     names = [(span.attributes or {})["quant.model.name"] for span in spans]
     assert names == ["model", "model (2)", "model 3"]
 
 
 def test_without_a_provider_nothing_is_sent_and_nothing_raised() -> None:
-    report(MEASURED)
+    report(MEASURED, 10, 20)

@@ -1,1 +1,0 @@
-"""What went wrong in a run: a table of defects, each recognised in the kernels that ran."""

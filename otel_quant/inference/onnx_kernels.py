@@ -1,0 +1,321 @@
+"""The kernels of a profile, each with the nodes of the file that it does the work of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from otel_quant.cost import CostError, InputSpec
+from otel_quant.cost.graph import ModelGraph, Node, Operation, dtypes, printable, read_graph
+from otel_quant.inference.onnx_profile import Profile
+from otel_quant.inference.results import (
+    CONVERSIONS,
+    OperatorTime,
+    RanKernel,
+    tells_quantized,
+    tensor_text,
+)
+
+_THROUGH: Final = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators behind which an index is still the same."""
+
+_LOOKED_UP: Final = frozenset({"Gather", "GatherElements"})
+
+_FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
+"""Parts of the names of kernels that have taken in what follows a node of that operator."""
+
+_MOST_BEHIND: Final = 4
+
+_MOST: Final = 2000
+"""Nodes of the file that one kernel may do the work of."""
+
+_LONGEST: Final = 120
+"""Characters of a name in a result."""
+
+_MOST_TENSORS: Final = 16
+"""Operands or results of a kernel in a result."""
+
+
+class FileGraph(ModelGraph):
+    """A model's nodes, by the names that they have at run time too."""
+
+    def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
+        super().__init__(path, inputs, dims)
+        self._by_name: dict[str, Operation] = {}
+        for op in self.ops:
+            self._by_name.setdefault(op.node.name or op.name, op)
+        numbered = [
+            op for op in self.main if op.kind != "Constant"
+        ]  # those are no nodes at run time
+        self._unnamed = {i: op for i, op in enumerate(numbered) if not op.node.name}
+
+    def named(self, name: str) -> Operation | None:
+        """Returns the node of a name."""
+        return self._by_name.get(name)
+
+    def numbered(self, index: int | None, op_type: str) -> Operation | None:
+        """Returns the node without a name that has a number at run time."""
+        op = None if index is None else self._unnamed.get(index)
+        return op if op is not None and op.node.op_type == op_type else None
+
+    def named_before(self, name: str) -> Operation | None:
+        """Returns the node whose name a name begins with, as those that onnxruntime makes do."""
+        for end in range(len(name) - 1, 0, -1):
+            if not name[end].isalnum() and (op := self._by_name.get(name[:end])) is not None:
+                return op
+        return None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its constants."""
+        operands = (value for op in self.ops for value in op.inputs if value is not None)
+        weights = {id(each): each.weight.stored for each in operands if each.weight is not None}
+        return sum(weights.values())
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it has operators that only quantized models have."""
+        return any(
+            tells_quantized(
+                op.kind,
+                run.macs.contraction if run.macs is not None else None,
+                (dtypes.name_of(value.dtype) for value in op.inputs if value is not None),
+            )
+            for op, run in self.runs.items()
+        )
+
+    @property
+    def has_open_lengths(self) -> bool:
+        """Whether an input has a length that is not fixed."""
+        return any(
+            shape is None or not all(isinstance(each, int) for each in shape)
+            for shape in (
+                info.type.shape
+                for info in self.model.graph.inputs
+                if info.name in self.bound.values
+            )
+        )
+
+    def limits(self) -> Mapping[str, int]:
+        """Returns the lengths of the tables that inputs are indices of."""
+        return dict(self._limits())
+
+    def _limits(self) -> Iterator[tuple[str, int]]:
+        for op in self.ops:
+            if op.kind not in _LOOKED_UP or not (op.has(0) and op.has(1)):
+                continue
+            index, shape = op.input(1), op.input(0).shape
+            while (maker := self.maker(index)) is not None and maker.kind in _THROUGH:
+                index = maker.input(0)
+            axis = op.attributes.get("axis", 0)
+            if self.is_input(index) and shape and isinstance(axis, int) and shape[axis]:
+                yield index.name, int(shape[axis] or 1)
+
+
+class RanGraph:
+    """The graph that onnxruntime has made of a model, as it writes it: the nodes that ran."""
+
+    def __init__(self, path: Path) -> None:
+        graph = read_graph(str(path))
+        self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
+        self.nodes = {node.name: node for node in graph.nodes if node.name}
+        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self._constants = {
+            each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
+            for each in graph.initializers
+        }
+        self.readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in filter(None, node.inputs):
+                self.readers.setdefault(name, []).append(node)
+
+    def operands(self, kernel: RanKernel) -> tuple[str, ...]:
+        """Returns a kernel's operands, with those constants that the profile leaves out.
+
+        A kernel that has packed its weights has let go of them, and the profile has no type and no
+        shape for what is not there. What cannot be told for certain stays as the profile has it.
+        """
+        node = self.nodes.get(kernel.name)
+        names = [] if node is None else [name for name in node.inputs if name]
+        found: list[str] = []
+        left = list(kernel.inputs)
+        for name in names:
+            constant = self._constants.get(name)
+            if constant is not None and (not left or left[0] != constant):
+                found.append(constant)
+            elif left:
+                found.append(left.pop(0))
+        return tuple(found) if len(found) == len(names) and not left else kernel.inputs
+
+
+def ran_graph(path: str | None) -> RanGraph | None:
+    """Returns the graph of a file; None if there is none, or it cannot be read."""
+    if path is None:
+        return None
+    try:
+        return RanGraph(Path(path))
+    except CostError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A kernel with its place in the file."""
+
+    ran: RanKernel  # With the constants that its operands lack in the profile
+    # Nodes of the file that it does the work of; the one that it is named by first
+    nodes: tuple[Operation, ...]
+    inserted: bool  # Whether the runtime has put it in: no node of the file asks for it
+    before: Operation | None  # The node of the file in front of it, if it was put in
+    after: Operation | None  # The one behind it
+
+    @property
+    def node(self) -> Operation | None:
+        """The node that it is named by."""
+        return self.nodes[0] if self.nodes else None
+
+    @property
+    def title(self) -> str:
+        """Its name in results."""
+        return self.ran.name
+
+    @property
+    def time(self) -> float:
+        """Its time in a run, in microseconds."""
+        return self.ran.micros
+
+
+def placed(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Placed]:
+    """Returns the kernels of a profile that ran, in order of their first execution."""
+    join = _Join(file, ran)
+    found = []
+    for kernel, number in zip(profile.kernels, profile.numbers, strict=True):
+        if not kernel.calls:
+            continue
+        own = file.named(kernel.name) or file.numbered(number, kernel.op_type)
+        nodes = join.nodes(kernel, own)
+        asked_for = own is not None or any(op.node.op_type == kernel.op_type for op in nodes)
+        inserted = kernel.op_type in CONVERSIONS and not asked_for
+        before, after = join.around(kernel) if inserted else (None, None)
+        nodes = () if inserted else nodes
+        macs = file.macs(nodes)
+        known = replace(
+            kernel,
+            name=printable(kernel.name, _LONGEST),
+            node=printable(nodes[0].name, _LONGEST) if nodes else None,
+            nodes=len(nodes),
+            inputs=(ran.operands(kernel) if ran is not None else kernel.inputs)[:_MOST_TENSORS],
+            outputs=kernel.outputs[:_MOST_TENSORS],
+            macs=macs,
+            macs_per_second=1e6 * macs / kernel.micros if macs and kernel.micros else None,
+        )
+        found.append(Placed(known, nodes, inserted, before, after))
+    return found
+
+
+def by_operator(kernels: Sequence[RanKernel], counts_calls: bool = False) -> list[OperatorTime]:
+    """Returns the kernels of each operator and provider together, the slowest first."""
+    groups: dict[tuple[str, str], list[RanKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
+    found = []
+    for (op_type, provider), alike in groups.items():
+        micros = sum(kernel.micros for kernel in alike)
+        count = sum(int(kernel.calls) for kernel in alike) if counts_calls else len(alike)
+        macs = _sum([kernel.macs for kernel in alike])
+        found.append(
+            OperatorTime(
+                op_type,
+                provider,
+                count,
+                micros,
+                sum(kernel.share for kernel in alike),
+                macs,
+                1e6 * macs / micros if macs and micros else None,
+                _sum([kernel.allocated for kernel in alike]),
+            )
+        )
+    return sorted(found, key=lambda each: -each.micros)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+class _Join:
+    def __init__(self, file: FileGraph, ran: RanGraph | None) -> None:
+        self._file, self._ran = file, ran
+
+    def nodes(self, kernel: RanKernel, own: Operation | None) -> tuple[Operation, ...]:
+        """Returns the nodes that a kernel does the work of."""
+        found = self._nodes(kernel, own)
+        kind = next((each for each in _FUSED_WITH_MORE if each in kernel.op_type), None)
+        if not found or kind is None or any(kind in op.node.op_type for op in found):
+            return found
+        # A Conv that has been fused with the Relu behind it may have the Relu's name.
+        behind: list[Operation] = []
+        op: Operation | None = found[0]
+        while op is not None and len(behind) < _MOST_BEHIND and op.has(0):
+            behind.append(op)
+            op = self._file.maker(op.input(0))
+            if op is not None and op.node.op_type == kind:
+                return (op, *behind[::-1])
+        return found
+
+    def _nodes(self, kernel: RanKernel, own: Operation | None) -> tuple[Operation, ...]:
+        node = self._node(kernel)
+        covered = () if node is None else self._covered(node)
+        if own is not None:
+            others = [op for op in covered if op is not own] if own in covered else []
+            return (own, *others)
+        if covered:
+            return covered
+        named = self._file.named_before(kernel.name)
+        return () if named is None else (named,)
+
+    def _node(self, kernel: RanKernel) -> Node | None:
+        return None if self._ran is None else self._ran.nodes.get(kernel.name)
+
+    def _covered(self, node: Node) -> tuple[Operation, ...]:
+        """Returns the nodes of the file between what a node reads and what it makes."""
+        reads = set(node.inputs)
+        found: dict[Operation, None] = {}
+        left = [name for name in node.outputs if name]
+        while left:
+            tensor = left.pop()
+            op = self._file.maker_of(tensor)
+            if op is None:
+                if tensor in self._file.bound.values or tensor in node.outputs:
+                    return ()  # it reaches beyond what the node reads: the name means another
+                continue
+            if op not in found:
+                found[op] = None
+                left += [name for name in op.node.inputs if name and name not in reads]
+            if len(found) > _MOST:
+                return ()
+        return tuple(found)
+
+    def around(self, kernel: RanKernel) -> tuple[Operation | None, Operation | None]:
+        """Returns the nodes of the file in front of an inserted kernel and behind it."""
+        node = self._node(kernel)
+        if node is None or self._ran is None:
+            named = self._file.named_before(kernel.name)
+            return named, named  # on which side of it is not known
+        before = self._near(self._ran.makers.get(node.inputs[0])) if node.inputs else None
+        after = None
+        for name in node.outputs:
+            for reader in self._ran.readers.get(name, ()):
+                after = after or self._near(reader)
+        return before, after
+
+    def _near(self, node: Node | None) -> Operation | None:
+        if node is None:
+            return None
+        return (
+            self._file.named(node.name)
+            or next(iter(self._covered(node)), None)
+            or self._file.named_before(node.name)
+        )

@@ -1,1 +1,0 @@
-"""PyTorch models at work: ``measure.py`` runs them in turn, the other files look at one of them."""

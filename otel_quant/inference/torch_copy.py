@@ -1,0 +1,234 @@
+"""Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import io
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import IO, Any, Final, NoReturn
+
+from otel_quant.base.fault_boundary import LastResort
+from otel_quant.cost.graph import printable
+from otel_quant.inference.child import reset_mark, status
+from otel_quant.inference.results import BackendKernel
+from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
+
+MODULE: Final = "otel-quant module "
+"""Begin of a line that says which module runs from there on."""
+
+_ONEDNN: Final = "onednn_verbose,"
+_MKL: Final = "MKL_VERBOSE "
+_ISA: Final = "isa:"
+_FOR: Final = " for "
+_LONGEST: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class VerboseOutput:
+    """What libraries have said of a run."""
+
+    kernels: tuple[BackendKernel, ...]  # Those that did the same together, the most frequent first
+    facts: Mapping[str, str]  # Instruction sets by library
+
+
+def read_verbose(text: str) -> VerboseOutput:
+    """Reads what was written to the standard output of a run."""
+    facts: dict[str, str] = {}
+    modules: dict[tuple[str, str, str, str], list[str]] = {}
+    module = ""
+    for line in text.splitlines():
+        if line.startswith(MODULE):
+            module = path_in(line[len(MODULE) :])
+        elif line.startswith(_ONEDNN):
+            fields = line.split(",")
+            for each in fields:
+                if each.startswith(_ISA):
+                    facts["oneDNN's instruction set"] = printable(each.removeprefix(_ISA), _LONGEST)
+            for key in _primitive(fields):
+                modules.setdefault(key, []).append(module)
+        elif line.startswith(_MKL):
+            name, bracket, _ = line[len(_MKL) :].partition("(")
+            if bracket and name.isalnum():
+                modules.setdefault(("MKL", name, "", ""), []).append(module)
+            elif _FOR in line:
+                facts["MKL's instruction set"] = printable(
+                    line.split(_FOR, 2)[-1].split(",")[0], _LONGEST
+                )
+    kernels = [
+        BackendKernel(*key, len(within), within[0], len(set(within)))
+        for key, within in modules.items()
+    ]
+    return VerboseOutput(tuple(sorted(kernels, key=lambda each: -each.calls)), facts)
+
+
+def _primitive(fields: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yields library, primitive, implementation and types of a line about an execution."""
+    if "exec" not in fields or "graph" in fields:
+        return
+    # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
+    rest = fields[fields.index("exec") + 1 :]
+    if len(rest) > 4:
+        types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
+        yield "oneDNN", rest[1], rest[2], " ".join(":".join(filter(None, pair)) for pair in types)
+
+
+_LEAST_SECONDS: Final = 30.0
+_RUNS_AT_MOST: Final = 50
+"""Time that the copy has, in runs of the model; it makes four, and shares the cores."""
+
+_M_MMAP_THRESHOLD: Final = -3
+_SMALL: Final = 1 << 14
+"""Bytes from which the copy's allocator gives memory back at once."""
+
+_PR_SET_PDEATHSIG: Final = 1
+"""Has a process end with the one that has started it (prctl(2))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was seen in the copy."""
+
+    peak: int | None = None  # The kernel's mark while the model ran, in bytes
+    growth: int | None = None  # How far it was above what was held before
+    # What libraries have said of the run
+    said: VerboseOutput = field(default_factory=lambda: VerboseOutput((), {}))
+    problem: str = ""  # Why nothing was seen; empty if something was
+
+
+def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied:
+    """Runs a model in a copy of this process."""
+    if sys.platform != "linux":
+        return Copied(problem="a copy of the process can be made on Linux alone")
+    limit = max(_LEAST_SECONDS, _RUNS_AT_MOST * seconds)
+    with tempfile.TemporaryFile("w+b") as said:
+        answer = _answer_of_copy(model, run, said, limit)
+        if answer is None:
+            return Copied(problem=f"a copy of the process did not end within {limit:.0f} s")
+        if not answer:
+            return Copied(problem="a copy of the process could not run the model")
+        said.seek(0)
+        text = said.read().decode("utf-8", "replace")
+    found = json.loads(answer)
+    return Copied(found["peak"], found["growth"], read_verbose(text))
+
+
+def _answer_of_copy(
+    model: Any, run: Callable[[], object], said: IO[bytes], limit: float
+) -> bytes | None:
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns that a copy has no other threads; it needs none.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _be_the_copy(model, run, said.fileno(), write)
+    os.close(write)
+    try:
+        return _read(read, time.monotonic() + limit)
+    finally:
+        os.close(read)
+        _end(pid)
+
+
+def _read(read: int, until: float) -> bytes | None:
+    """Returns what is written until the copy ends; None if it does not end in time."""
+    found = b""
+    ready = select.poll()
+    ready.register(read)
+    while ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
+        chunk = os.read(read, 4096)
+        if not chunk:
+            return found
+        found += chunk
+    return None
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass  # the program waits for any child, or for none
+
+
+def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
+    """Is the copy: nothing of it reaches the program's output, its handlers or its exit."""
+    import resource  # Windows has none
+
+    import torch
+
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number, target in ((0, nothing), (1, said), (2, nothing)):
+            os.dup2(target, number)
+        sys.stdout = sys.stderr = io.TextIOWrapper(io.FileIO(nothing, "w"))
+        threads = torch.get_num_threads()  # OpenMP's number is one of each thread
+        thread = threading.Thread(target=_look, args=(model, run, write, threads))
+        thread.start()
+        thread.join()
+    finally:
+        os._exit(0)
+
+
+def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> None:
+    import torch
+
+    gc.disable()  # it would write to every page
+    torch.set_num_threads(threads)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # what is given back is not kept, so that the mark shows the need
+        libc.mallopt(_M_MMAP_THRESHOLD, _SMALL)
+    with LastResort(), torch.no_grad():
+        run()  # its memory and its files are mapped again, page by page
+        run()
+        is_set = reset_mark()
+        before = status("VmRSS")
+        run()
+        peak = status("VmHWM") if is_set else None
+        growth = max(0, peak - before) if peak is not None and before is not None else None
+        _listen(model, run)
+        answer = {"peak": peak, "growth": growth}
+        os.write(write, json.dumps(answer).encode() + b"\n")
+
+
+def _listen(model: Any, run: Callable[[], object]) -> None:
+    """Has libraries write what they run, with the modules in between."""
+    import torch
+
+    at: list[str] = [""]
+
+    def tell() -> None:
+        os.write(1, f"{MODULE}{in_quotes(at[-1])}\n".encode())
+
+    def enter(path: str) -> Callable[[], object]:
+        at.append(path)
+        tell()
+
+        def leave() -> None:
+            at.pop()
+            tell()
+
+        return leave
+
+    with ExitStack() as kept:
+        for library in (torch.backends.mkldnn, torch.backends.mkl):
+            if library.is_available():
+                kept.enter_context(library.verbose(library.VERBOSE_ON))
+        kept.enter_context(module_ranges(model, enter))
+        run()

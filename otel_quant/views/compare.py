@@ -1,0 +1,592 @@
+"""A comparison as a document, what a gate finds in words, and both in the formats of other tools."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from otel_quant.recordings.comparison.common_time import common_time
+from otel_quant.recordings.comparison.facts import FactDifference, Value
+from otel_quant.recordings.comparison.figures import (
+    CPU_WAITS,
+    DURATION,
+    FIGURES,
+    MEMORY_PEAK,
+    MEMORY_SEEN,
+    PROCESS_PEAK,
+    WAITS,
+    Figure,
+)
+from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
+from otel_quant.recordings.comparison.noise import Difference, Sample
+from otel_quant.recordings.comparison.runs import ComparedRun, name_text, path_text
+from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, size
+from otel_quant.views.cells import number_text
+from otel_quant.views.document import (
+    Cell,
+    Charts,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Quantity,
+    Row,
+    Section,
+    Table,
+)
+from otel_quant.views.text import printable
+
+_MOST_ROWS: Final = 60
+_MOST_CHECKS: Final = 40
+_MOST_NAMED: Final = 3
+_LONGEST_NAME: Final = 80
+_LONGEST_FACT: Final = 200
+
+_SEEN: Final = 0.01
+"""Part of a time that a wait makes at least where it is shown."""
+
+_NOISE: Final = "~"
+"""Stands for a difference that is not more than noise."""
+
+_NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contention"
+_DOUBT: Final = (
+    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
+    "them apart."
+)
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    "within": "within the limits",
+    "worse": "worse",
+    "not comparable": "not comparable",
+}
+
+
+def document(
+    comparison: Comparison, verdict: Verdict | None, *, with_curves: bool = False
+) -> Document:
+    """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
+    names = [side.name for side in comparison.sides]
+    title = f"{', '.join(names[:-1])} and {names[-1]} side by side"
+    if verdict is not None:
+        title = outcome_text(verdict).capitalize()
+    return Document(
+        _page_parts(comparison, verdict) if with_curves else _parts(comparison, verdict),
+        title=title,
+        over="Runs side by side",
+        is_bad=verdict is not None and verdict.outcome != "within",
+        sheet=_sheet(comparison),
+        data=lambda: _data(comparison, verdict),
+    )
+
+
+def _parts(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
+    if verdict is not None:
+        yield Lines((outcome_text(verdict),))
+        yield from _gate(comparison, verdict)
+    yield _sides(comparison)
+    yield from _differs(comparison)
+    yield _total(comparison)
+    yield from _steps(comparison)
+
+
+def _page_parts(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
+    if verdict is not None:
+        yield from _gate(comparison, verdict)
+    yield _sides(comparison)
+    yield _total(comparison)
+    yield Section("Over time", _curves(comparison))
+    if steps := list(_steps(comparison)):
+        yield Section("Steps", steps)
+    yield from _differs(comparison)
+
+
+def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
+    found = [check for check in verdict.checks if check.outcome != "within"]
+    if found:
+        lines = list(dict.fromkeys(_check_lines(comparison, found)))
+        more = len(lines) - _MOST_CHECKS
+        rest = [f"{counted(more, 'check')} more"] if more > 0 else []
+        yield Lines((*lines[:_MOST_CHECKS], *rest), is_bad=True)
+    if any(map(_is_doubtful, found)):
+        yield Lines((_DOUBT,))
+
+
+def _check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
+    numbers = {side.name: at for at, side in enumerate(comparison.sides)}
+    return (check_text(check, numbers[check.side.name]) for check in checks)
+
+
+def _is_doubtful(check: Check) -> bool:
+    """Whether a single run is said to be slower than another, and nothing is known of waits."""
+    is_time = check.limit is not None and check.limit.figure.kind == "time"
+    is_single = check.difference is not None and check.difference.p is None
+    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
+
+
+def _sides(comparison: Comparison) -> Facts:
+    return Facts(
+        [
+            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
+            for side in comparison.sides
+            for number, run in enumerate(side.runs)
+        ]
+    )
+
+
+def _differs(comparison: Comparison) -> Iterator[Table]:
+    if comparison.differences:
+        yield Table(
+            (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
+            [
+                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
+                for fact in comparison.differences
+            ],
+            id="differs",
+            caption="What differs between the runs",
+        )
+
+
+def _total(comparison: Comparison) -> Table:
+    total = comparison.rows[0]
+    noisy = (
+        _NOISE in _noise_text(each) for row in comparison.rows for _, each in _telling_figures(row)
+    )
+    return Table(
+        (Column("TOTAL", title="figure"), *_columns(comparison, ""), Column("NOTE")),
+        [
+            (figure.name, *_cells(figure, row), _noise_text(row))
+            for figure, row in _telling_figures(total)
+        ],
+        id="total",
+        caption="Total",
+        note=_NOISE_MEANS if any(noisy) else "",
+        is_sortable=False,
+    )
+
+
+def _steps(comparison: Comparison) -> Iterator[Table]:
+    """Yields a table of steps for each figure that tells something of one."""
+    steps = comparison.rows[1:]
+    for figure in FIGURES:
+        rows = [row for row in steps if figure.name in row.figures]
+        if any(_is_telling(row, figure.name) for row in rows):
+            shown = _largest(figure, rows)
+            left_out = counted(len(rows) - len(shown), "step")
+            yield Table(
+                (Column("STEP"), *_columns(comparison, figure.unit), Column("NOTE")),
+                [_step_row(comparison, figure, row) for row in shown],
+                id=f"steps-{figure.name.replace('.', '-')}",
+                title=f"{figure.name}: {figure.brief}",
+                note=f"{left_out} left out: those that differ least"
+                if len(shown) < len(rows)
+                else "",
+            )
+
+
+def _step_row(comparison: Comparison, figure: Figure, row: StepRow) -> Row:
+    of = row.figures[figure.name]
+    note = ", ".join(filter(None, (_noise_text(of), *_notes(comparison, row))))
+    name = cut(name_text(row.path), _LONGEST_NAME)
+    return Row((name, *_cells(figure, of), note), depth=len(row.path) - 1)
+
+
+def _columns(comparison: Comparison, unit: str) -> Iterator[Column[Any]]:
+    for number, side in enumerate(comparison.sides):
+        title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
+        yield Column(side.name.upper(), unit, absent="-", title=title)
+        if number:
+            yield Column("DIFFERENCE", unit)
+            yield Column("", "1", shown_in="%", is_signed=True)
+
+
+def _cells(figure: Figure, row: FigureRow) -> Iterator[Cell]:
+    for number, sample in enumerate(row.samples):
+        if sample is None:
+            yield None
+        else:
+            yield Quantity(sample.median, figure.unit, after=_spread_text(figure, sample))
+        if number:
+            difference = row.differences[number - 1]
+            yield _change(figure, difference)
+            is_clear = difference is not None and difference.is_clear
+            ratio = difference.ratio if difference is not None and is_clear else None
+            yield None if ratio is None else ratio - 1
+
+
+def _change(figure: Figure, difference: Difference | None) -> Cell:
+    if difference is None:
+        return None
+    if not difference.change:
+        return Quantity(0, "")
+    if not difference.is_clear:
+        return _NOISE
+    return Quantity(difference.change, figure.unit, before="+" if difference.change > 0 else "")
+
+
+def _spread_text(figure: Figure, sample: Sample) -> str:
+    if len(sample.values) == 1:
+        return ""
+    if not sample.median:
+        return f" ± {number_text(sample.spread, figure.unit)}"
+    return f" ± {100 * sample.spread / abs(sample.median):.0f} %"
+
+
+def _noise_text(row: FigureRow) -> str:
+    """Returns what the test finds: ``p=0.008``, ``~ p=0.421``; ``~`` with a run on each side."""
+    texts = []
+    for each in row.differences:
+        if each is None or (each.p is None and (each.is_clear or not each.change)):
+            continue
+        mark = "" if each.is_clear else _NOISE
+        texts.append(mark if each.p is None else f"{mark} p={each.p:.3f}".lstrip())
+    return " ".join(texts)
+
+
+def _telling_figures(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
+    for name, each in row.figures.items():
+        if _is_telling(row, name):
+            yield each.figure, each
+
+
+def _is_telling(row: StepRow, name: str) -> bool:
+    """Whether a side has more than nothing of a figure, and no other figure says more."""
+    if name == CPU_WAITS and row.path:  # of a short step it is not known exactly
+        return False
+    if name in WAITS and not _is_busy(row):
+        return False
+    peak = row.figures.get(MEMORY_PEAK)
+    if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
+        return False
+    of = row.figures.get(name)
+    return of is not None and any(sample is not None and sample.highest for sample in of.samples)
+
+
+def _is_busy(row: StepRow) -> bool:
+    """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
+    lasted = row.figures[DURATION].samples if DURATION in row.figures else ()
+    return any(
+        waited is not None and seconds is not None and waited.highest > _SEEN * seconds.highest
+        for name in WAITS
+        if name in row.figures
+        for waited, seconds in zip(row.figures[name].samples, lasted, strict=False)
+    )
+
+
+def _largest(figure: Figure, steps: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Returns the steps that differ most, in their order."""
+    if len(steps) <= _MOST_ROWS:
+        return steps
+
+    def largest_change(row: StepRow) -> float:
+        differences = row.figures[figure.name].differences
+        return max((abs(each.change) for each in differences if each), default=-1.0)
+
+    kept = sorted(range(len(steps)), key=lambda at: -largest_change(steps[at]))[:_MOST_ROWS]
+    return [steps[at] for at in sorted(kept)]
+
+
+def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
+    """Yields what has to be known of a step: which sides have it, and where it did not end well."""
+    having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
+    if len(having) < len(comparison.sides):
+        yield f"only in {', '.join(having)}"
+    for side, runs, states in zip(comparison.sides, row.runs, row.states, strict=True):
+        if 0 < runs < len(side.runs):
+            yield f"in {runs} of {len(side.runs)} runs of {side.name}"
+        for state in sorted(states - {"ended"}):
+            yield f"{state} in {side.name}"
+
+
+def _curves(comparison: Comparison) -> Iterator[Part]:
+    from otel_quant.views.report.comparison_charts import comparison_bands, comparison_charts
+
+    base, new = comparison.sides[0], comparison.sides[-1]
+    runs = _median_run(base), _median_run(new)
+    time = common_time(*runs)
+    charts = comparison_charts((base.name, new.name), runs, time) if time.until else []
+    if not charts:
+        yield Lines(("No curve was recorded.",))
+        return
+    yield Lines((f"{base.name} (dashed): {runs[0].name}; {new.name}: {runs[1].name}.",))
+    yield Charts(charts, comparison_bands(runs[0], 0, time), time.until)
+
+
+def _median_run(side: Side) -> ComparedRun:
+    """Returns the run in the middle by its duration."""
+    middle = statistics.median_low(run.recording.duration for run in side.runs)
+    return next(run for run in side.runs if run.recording.duration == middle)
+
+
+# --- in words -----------------------------------------------------------------------------
+
+
+def fact_text(fact: FactDifference, side: int) -> str:
+    """Returns what a fact is on a side."""
+    texts = [_fact_value_text(fact, value) for value in fact.values[side]]
+    return cut(" or ".join(texts), _LONGEST_FACT) if texts else "not known"
+
+
+def _fact_value_text(fact: FactDifference, value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if isinstance(value, str) or fact.unit != "By" else size(value)
+
+
+def check_text(check: Check, side: int) -> str:
+    """Returns a check in one line."""
+    limit = check.limit
+    if limit is None:
+        return f"{check.outcome}: {check.side.name}: {check.why}"
+    where = path_text(check.path)
+    if check.side.name != "new":  # there are several
+        where = f"{check.side.name}: {where}"
+    if check.facts:
+        reasons = "; ".join(
+            f"{fact.name} {fact_text(fact, 0)} in base, {fact_text(fact, side)} in "
+            f"{check.side.name}"
+            for fact in check.facts
+        )
+        return f"{check.outcome}: {limit.text}: {reasons} (--force compares them all the same)"
+    if check.why:
+        return f"{check.outcome}: {where}: {limit.text}: {check.why}"
+    with binary_sizes(limit.is_binary):
+        text = f"{check.outcome}: {where}: {_figures_text(check)}"
+    if check.waits is None:
+        return text
+    return (
+        f"{text}: threads waited {duration_text(check.waits)} for a CPU: possible contention; use 4 or "
+        "more runs per side, or --force"
+    )
+
+
+def _figures_text(check: Check) -> str:
+    assert check.limit is not None
+    assert check.new is not None
+    figure, new, base = check.limit.figure, check.new, check.base
+
+    def text_of(sample: Sample) -> str:
+        return f"{number_text(sample.median, figure.unit)}{_spread_text(figure, sample)}"
+
+    text = f"{figure.name} {text_of(new)}"
+    difference = check.difference
+    ratio = (
+        difference.ratio - 1 if difference and difference.ratio and difference.is_clear else None
+    )
+    if base is not None:
+        text += f", base {text_of(base)}"
+        if not check.limit.is_budget and (_has_waited(new) or _has_waited(base)):
+            text += (
+                f"; without waiting for a CPU {number_text(new.median_alone, figure.unit)}, base "
+                f"{number_text(base.median_alone, figure.unit)}"
+            )
+            ratio = new.median_alone / base.median_alone - 1 if base.median_alone else math.inf
+    change = "" if ratio is None else f"{100 * ratio:+,.1f} %, "
+    return f"{text} ({change}limit {check.limit.text})"
+
+
+def _has_waited(sample: Sample) -> bool:
+    return abs(sample.median_alone - sample.median) > _SEEN * abs(sample.median)
+
+
+def outcome_text(verdict: Verdict) -> str:
+    """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
+    led = sum(check.outcome == verdict.outcome for check in verdict.checks)
+    return f"{_OUTCOMES[verdict.outcome]}: {led:,} of {counted(len(verdict.checks), 'check')}"
+
+
+def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
+    """Returns a verdict in one line: the outcome, and the first of the checks that led to it."""
+    led = [check for check in verdict.checks if check.outcome == verdict.outcome]
+    if verdict.outcome == "within":
+        return f"within the limits: {counted(len(led), 'check')}"
+    named = list(dict.fromkeys(_check_lines(comparison, led)))
+    first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
+    more = len(named) - len(first)
+    rest = f"; and {more:,} more" if more > 0 else ""
+    return f"{_OUTCOMES[verdict.outcome]}: {'; '.join(first)}{rest}"
+
+
+# --- for programs -------------------------------------------------------------------------
+
+
+def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "sides": [
+            {
+                "name": side.name,
+                "runs": [
+                    {"path": run.name, "state": run.recording.state, "problem": run.why or None}
+                    for run in side.runs
+                ],
+            }
+            for side in comparison.sides
+        ],
+        "differs": [
+            {
+                "name": fact.name,
+                "values": [list(values) for values in fact.values],
+                "changes": sorted(fact.changes),
+            }
+            for fact in comparison.differences
+        ],
+        "rows": [
+            {
+                "step": path_text(row.path),
+                "runs": list(row.runs),
+                "figures": {name: _figure_data(figure) for name, figure in row.figures.items()},
+            }
+            for row in comparison.rows
+        ],
+    }
+    if verdict is not None:
+        texts = _check_lines(comparison, verdict.checks)
+        data["gate"] = {
+            "outcome": verdict.outcome,
+            "exit_code": verdict.exit_code,
+            "checks": [
+                {
+                    "limit": check.limit.text if check.limit is not None else None,
+                    "figure": check.limit.figure.name if check.limit is not None else None,
+                    "step": path_text(check.path),
+                    "side": check.side.name,
+                    "outcome": check.outcome,
+                    "base": check.base.median if check.base is not None else None,
+                    "new": check.new.median if check.new is not None else None,
+                    "text": text,
+                }
+                for check, text in zip(verdict.checks, texts, strict=True)
+            ],
+        }
+    return data
+
+
+def _figure_data(row: FigureRow) -> dict[str, Any]:
+    return {
+        "unit": row.figure.unit,
+        "is_smaller_better": row.figure.is_smaller_better,
+        "sides": [
+            None
+            if sample is None
+            else {
+                "median": sample.median,
+                "lowest": sample.lowest,
+                "highest": sample.highest,
+                "values": list(sample.values),
+            }
+            for sample in row.samples
+        ],
+        "differences": [asdict(each) if each is not None else None for each in row.differences],
+    }
+
+
+def _sheet(comparison: Comparison) -> Table:
+    """Returns a row for each figure of each step."""
+    columns = [Column[Any](name) for name in ("step", "figure", "unit")]
+    for number, side in enumerate(comparison.sides):
+        name = side.name.replace(" ", "_")
+        parts = ["runs", "median", "lowest", "highest"]
+        parts += ["change", "ratio", "p", "is_clear"] if number else []
+        columns += [Column(f"{name}_{part}") for part in parts]
+    return Table(columns, _sheet_rows(comparison))
+
+
+def _sheet_rows(comparison: Comparison) -> Iterator[list[Cell]]:
+    for row in comparison.rows:
+        for name, figure in row.figures.items():
+            cells: list[Cell] = [path_text(row.path), name, figure.figure.unit]
+            for number, sample in enumerate(figure.samples):
+                if sample is None:
+                    cells += [0, None, None, None]
+                else:
+                    cells += [len(sample.values), sample.median, sample.lowest, sample.highest]
+                if number:
+                    each = figure.differences[number - 1]
+                    if each is None:
+                        cells += [None] * 4
+                    else:
+                        cells += [each.change, each.ratio, each.p, "yes" if each.is_clear else "no"]
+            yield cells
+
+
+# --- for other tools ----------------------------------------------------------------------
+
+_UNITS: Final = {"By": "B", "{sample}/s": "samples/s", "1": "share"}
+
+
+def as_junit(comparison: Comparison, verdict: Verdict) -> str:
+    """Returns the checks as JUnit XML: worse is a failure, not comparable an error."""
+    outcomes = [check.outcome for check in verdict.checks]
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        suites,
+        "testsuite",
+        name="otel-quant compare",
+        tests=str(len(outcomes)),
+        failures=str(outcomes.count("worse")),
+        errors=str(outcomes.count("not comparable")),
+    )
+    for check, line in zip(verdict.checks, _check_lines(comparison, verdict.checks), strict=True):
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=printable(f"{check.side.name}: {path_text(check.path)}"),
+            name=printable(check.limit.text if check.limit is not None else "run"),
+        )
+        if check.outcome != "within":
+            tag = "failure" if check.outcome == "worse" else "error"
+            text = printable(line)
+            ElementTree.SubElement(case, tag, type=check.outcome, message=text).text = text
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def as_action_benchmark(comparison: Comparison) -> str:
+    """Returns the new figures as ``customSmallerIsBetter`` of github-action-benchmark.
+
+    Figures of which more is better are left out: its format has none beside the others.
+    """
+    found = [
+        {
+            "name": f"{name}: {figure.name}",
+            "unit": _UNITS.get(figure.unit, figure.unit.strip("{}")),
+            "value": sample.median,
+            "range": f"± {number_text(sample.spread, figure.unit)}",
+            "extra": figure.brief,
+        }
+        for name, figure, sample in _new_figures(comparison)
+        if figure.is_smaller_better
+    ]
+    return json.dumps(found, indent=2) + "\n"
+
+
+def as_bencher(comparison: Comparison) -> str:
+    """Returns the new figures in Bencher's metric format: a benchmark for each step."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, figure, sample in _new_figures(comparison):
+        found.setdefault(name, {})[figure.name] = {
+            "value": sample.median,
+            "lower_value": sample.lowest,
+            "upper_value": sample.highest,
+        }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Figure, Sample]]:
+    """Yields the figures of all sides but the base, with the name of the step.
+
+    Waits are left out: they would be told as a program that became worse.
+    """
+    several = len(comparison.sides) > 2
+    for at, side in enumerate(comparison.sides[1:], 1):
+        for row in comparison.rows:
+            name = path_text(row.path)
+            for each in row.figures.values():
+                sample = each.samples[at]
+                if sample is not None and each.figure.name not in WAITS:
+                    yield f"{side.name}: {name}" if several else name, each.figure, sample

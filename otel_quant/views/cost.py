@@ -1,0 +1,611 @@
+"""What models cost as a document: nodes, operators, modules or tensors, totals, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final, Literal, NamedTuple
+
+from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity, intensity
+from otel_quant.views.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Quantity,
+    Row,
+    Section,
+    Table,
+)
+from otel_quant.views.text import printable
+
+SCHEMA: Final = 2
+"""Version of the JSON contract: raised when a key changes its meaning or goes away."""
+
+_MANY: Final = 1 << 14
+"""Different rows that are kept; the others are made again wherever they recur."""
+
+_SHOWN_ASSUMPTIONS: Final = 20
+"""Lines of assumptions with which a report begins."""
+
+_DEEPEST: Final = 32
+"""Modules within each other; what is deeper is one name. Names come from files."""
+
+_NO_MODULE: Final = "(no module)"
+"""Stands for the nodes whose names give no module."""
+
+
+class Choices(NamedTuple):
+    """What the user wants to see."""
+
+    # ``node``, ``op``, ``module``, ``tensor``, ``total`` or ``comparison``; None for what the
+    # format shows unasked
+    by: str | None = None
+    sort: str | None = None  # ``macs``, ``memory``, ``params`` or ``order``; None likewise
+    top: int | None = None  # How many nodes or operators; None for all
+    compared: bool = True  # Whether models after the first are compared with it
+
+
+def document(models: Sequence[ModelCost], choices: Choices) -> Document:
+    """Returns costs as a document. Its parts are made one by one: a model may have many nodes."""
+    return Document(
+        _parts(models, choices),
+        title=", ".join(model.path for model in models),
+        over="Costs of models",
+        sheet=_sheet(models, choices),
+        data=lambda: _data(models, choices),
+    )
+
+
+def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
+    for model in () if choices.by == "comparison" else models:
+        title = f"{model.path} (rules: {model.rules}, view: {model.view})"
+        yield Section(title, chain(_lines(_intro(model)), _of_model(model, choices)))
+    for after in models[1:] if choices.compared else ():
+        before = models[0]
+        intro = [f"{each.path}: {line}" for each in (before, after) for line in _intro(each)]
+        yield Section(
+            f"{before.path} -> {after.path} (view: {after.view})",
+            (*_lines(intro if choices.by == "comparison" else ()), _comparison(before, after)),
+        )
+
+
+def _lines(texts: Sequence[str]) -> Iterator[Lines]:
+    if texts:
+        yield Lines(texts)
+
+
+def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
+    for by in (choices.by,) if choices.by else ("node", "op", "total"):
+        if by == "total":
+            rows: list[tuple[str, Cell]] = [
+                (column.heading, value)
+                for column in _TOTALS
+                if column.key not in _SAID_ELSEWHERE
+                and ((value := _value(column, model)) or column.key not in _ONLY_IF_ANY)
+            ]
+            rows = [(name, "?" if value is None else value) for name, value in rows]
+            yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
+        else:
+            yield _listing(model, by, choices)
+
+
+def _value(column: Column[Any], item: object) -> Any:
+    return None if column.value is None else column.value(item)
+
+
+# --- what was assumed ---------------------------------------------------------------------
+
+
+def assumptions(model: ModelCost) -> list[str]:
+    """Returns what was assumed of a model's inputs, a line for each option that sets it."""
+    by_option: dict[str, list[str]] = {}
+    for each in model.assumed:
+        by_option.setdefault(each.option, []).append(f"{each.name} = {each.length}")
+    lines = [
+        f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
+        for option, lengths in by_option.items()
+    ]
+    left = len(lines) - _SHOWN_ASSUMPTIONS
+    return lines if left < 1 else [*lines[:_SHOWN_ASSUMPTIONS], f"assumed as well: {left:,} more"]
+
+
+def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
+    """Returns what was assumed of several models, each line with the model's path."""
+    return [printable(f"{model.path}: {line}") for model in models for line in assumptions(model)]
+
+
+def _intro(model: ModelCost) -> list[str]:
+    """What a model's report begins with."""
+    changed, excluded = _overridden(model), _counted(model.excluded.items())
+    return [
+        *assumptions(model),
+        *([f"overridden {changed}"] if changed else []),
+        *([f"excluded {excluded}"] if excluded else []),
+        *_in_float(model),
+    ]
+
+
+def _overridden(model: ModelCost) -> str:
+    return ", ".join(
+        f"{name} = {given} (model: {fixed})"
+        for name, (fixed, given) in model.overridden_dims.items()
+    )
+
+
+def _in_float(model: ModelCost) -> Iterator[str]:
+    """Yields a line on the quantized nodes that are expected to run in float, if there are any."""
+    causes = [
+        f"{_counted(each.ops.items())}, the first '{each.first}', because {each.reason}; "
+        + (f"{each.remedy} would change it" if each.remedy else "cannot be fixed in the model")
+        for each in model.in_float
+    ]
+    if causes:
+        count = sum(sum(each.ops.values()) for each in model.in_float)
+        yield (
+            f"{count:,} of {model.quantized_contractions:,} quantized contractions are expected to "
+            f"run in float in onnxruntime, with memory for floats: {'. '.join(causes)}"
+        )
+
+
+_LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
+
+
+def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
+    """Yields what the totals leave out, each with the first node, why, and what helps."""
+    if model.unsized_tensors and not model.unknown_nodes:  # else theirs is the reason
+        reason = next((node.unknown_reason for node in model.nodes if node.unknown_reason), None)
+        if reason is not None:
+            yield "first of unknown size", reason
+    for each in model.unknown_nodes:
+        yield _LACKS[each.lack], _counted(each.ops.items())
+        reason = each.reason
+        if f"'{each.first}'" not in reason:
+            reason = f"node '{each.first}', because of {reason}"
+        if each.lack == "shape" and model.assumed and "--" not in reason:
+            reason += f"; lengths were assumed: {model.assumed[0].option} sets the first"
+        yield "  the first", reason
+
+
+def _counted(counts: Iterable[tuple[str, int]]) -> str:
+    """Returns names with their counts: ``Conv 3, MatMul 13``."""
+    return ", ".join(f"{name} {count}" for name, count in counts)
+
+
+# --- nodes, operators, modules, tensors ---------------------------------------------------
+
+
+class GroupCost(NamedTuple):
+    """What several nodes cost together: those of one operator, or of one module."""
+
+    name: str  # The operator, or the module's path with slashes
+    nodes: int  # How many there are
+    macs: int | None  # Sum of those that are known; None if none is
+    backward_macs: int | None  # Likewise
+    memory_bytes: int | None  # Likewise
+    params: int  # Elements of their constants
+    # MACs per byte moved, of the nodes of which both are known; None if there are none
+    intensity: float | None
+    depth: int = 0  # Modules around it; 0 for an operator
+
+
+def _group(name: str, nodes: Sequence[NodeCost], depth: int = 0) -> GroupCost:
+    known = [node for node in nodes if node.macs is not None and node.moved_bytes is not None]
+    return GroupCost(
+        name,
+        len(nodes),
+        _sum(node.macs for node in nodes),
+        _sum(node.backward_macs for node in nodes),
+        _sum(node.memory_bytes for node in nodes),
+        sum(node.params for node in nodes),
+        intensity(_sum(node.macs for node in known), _sum(node.moved_bytes for node in known)),
+        depth,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+_Cost = NodeCost | GroupCost
+
+_SORT_KEYS: Final[dict[str, Callable[[_Cost], tuple[int, ...]]]] = {
+    "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
+    "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
+    "params": lambda cost: (cost.params, cost.macs or 0),
+}
+"""Largest first; what is equal keeps the order of execution."""
+
+_CAPTIONS: Final = {
+    "node": "Per node", "op": "Per operator", "module": "Per module", "tensor": "Per tensor",
+}  # fmt: skip
+
+
+def _listing(model: ModelCost, by: str, choices: Choices) -> Table:
+    columns, costs = _columns(model, by), _costs(model, by, choices.sort)
+    left_out = len(costs) - (choices.top or len(costs))
+    shown = costs[: choices.top]
+    rows: Iterable[Row | Sequence[Cell]] = _Rows(columns, shown)
+    if by == "module":
+        own = [(cost.name.rpartition("/")[2], cost.depth) for cost in shown]
+        pairs = zip(own, _Rows(columns, shown), strict=True)
+        rows = [Row((name, *cells[1:]), depth) for (name, depth), cells in pairs]
+    return Table(
+        columns, rows, caption=_CAPTIONS[by], note=f"({left_out:,} more)" if left_out > 0 else ""
+    )
+
+
+def _columns(model: ModelCost, by: str) -> Sequence[Column[Any]]:
+    match by:
+        case "node":
+            sparsity = _SPARSITY if model.sparsity is not None else ()
+            return (*_NODE, *_figures(model), *sparsity, *_SHAPES)
+        case "op" | "module":
+            name = Column[GroupCost](by.upper(), None, lambda group: group.name, by)
+            return (name, _NODES, *_figures(model))
+    return _TENSOR
+
+
+def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
+    """Returns what has a line each."""
+    match by:
+        case "node":
+            return _sorted(model.nodes, sort or "macs")
+        case "op":
+            groups: dict[str, list[NodeCost]] = {}
+            for node in model.nodes:
+                groups.setdefault(node.op_type, []).append(node)
+            ops = [_group(op_type, nodes) for op_type, nodes in groups.items()]
+            return _sorted(ops, sort or "macs")
+        case "module":
+            return list(_modules(model.nodes, _SORT_KEYS.get(sort or "order")))
+    tensors: Sequence[TensorCost] = model.tensors or ()
+    if sort == "memory":
+        return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
+    return tensors
+
+
+def _sorted(costs: Sequence[Any], sort: str) -> Sequence[Any]:
+    key = _SORT_KEYS.get(sort)
+    return costs if key is None else sorted(costs, key=key, reverse=True)
+
+
+class _Rows:
+    """Rows made anew each time they are gone through: there may be many, most of them alike."""
+
+    def __init__(self, columns: Sequence[Column[Any]], costs: Sequence[tuple[Any, ...]]) -> None:
+        name, *others = (column.value for column in columns)
+        assert name is not None
+        self._name, self._others, self._costs = name, [each for each in others if each], costs
+
+    def __iter__(self) -> Iterator[tuple[Cell, ...]]:
+        """Yields a row for each line; the first field of a cost is its name."""
+        known: dict[tuple[object, ...], tuple[Cell, ...]] = {}
+        for cost in self._costs:
+            alike = cost[1:]
+            cells = known.get(alike)
+            if cells is None:
+                cells = tuple(value(cost) for value in self._others)
+                if len(known) < _MANY:
+                    known[alike] = cells
+            yield (self._name(cost), *cells)
+
+
+def _modules(
+    nodes: Sequence[NodeCost], sort_key: Callable[[_Cost], tuple[int, ...]] | None
+) -> Iterator[GroupCost]:
+    """Yields modules with the sums of all nodes in them, each behind the one around it."""
+    members: dict[str, list[NodeCost]] = {}
+    children: dict[str, list[str]] = {"": []}
+    for node in nodes:
+        path = ""
+        for part in _module_path(node.name):
+            inner = f"{path}/{part}" if path else part
+            if inner not in members:
+                members[inner] = []
+                children[inner] = []
+                children[path].append(inner)
+            members[inner].append(node)
+            path = inner
+    costs = {path: _group(path, inside, path.count("/")) for path, inside in members.items()}
+    left = [""]
+    while left:
+        path = left.pop()
+        if path:
+            yield costs[path]
+        below = children[path]
+        if sort_key is not None:
+            below.sort(key=lambda inner: sort_key(costs[inner]), reverse=True)
+        left += reversed(below)
+
+
+def _module_path(name: str) -> list[str]:
+    """Returns the modules that a node's name gives, outermost first.
+
+    Names are paths with slashes (``/layer1/conv/Conv``), or, without any, with dots
+    (``layer1.conv.Conv``).
+    """
+    separator = "/" if "/" in name.strip("/") else "."
+    parts = [part for part in name.strip("/").split(separator, _DEEPEST) if part]
+    return parts[:-1] or [_NO_MODULE]
+
+
+# --- columns ------------------------------------------------------------------------------
+
+
+def _number(
+    key: str, heading: str, value: Callable[[Any], Cell], digits: int | None = None
+) -> Column[Any]:
+    return Column(heading, "", value, key, digits=digits, absent="?")
+
+
+def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[Any]:
+    return Column(heading, "1", value, key, shown_in="%", digits=2, absent="-")
+
+
+def _figures(model: ModelCost) -> tuple[Column[_Cost], ...]:
+    def share(key: str, part: Callable[[_Cost], int | None], total: int) -> Column[_Cost]:
+        def value(cost: _Cost) -> Cell:
+            own = part(cost)
+            return None if own is None or not total else own / total
+
+        return _share(key, value)
+
+    return (
+        _number("macs", "MACS", lambda cost: cost.macs),
+        share("macs_share", lambda cost: cost.macs, model.macs),
+        _number("backward_macs", "BACKWARD MACS", lambda cost: cost.backward_macs),
+        _number("memory_bytes", "MEMORY B", lambda cost: cost.memory_bytes),
+        share("memory_share", lambda cost: cost.memory_bytes, model.memory_bytes),
+        _number("intensity", "MACS/B", lambda cost: cost.intensity, 2),
+        _number("params", "PARAMS", lambda cost: cost.params),
+        share("params_share", lambda cost: cost.params, model.params),
+    )
+
+
+def _text(key: str, heading: str, value: Callable[[Any], Cell]) -> Column[Any]:
+    return Column(heading, None, value, key, absent="?")
+
+
+def _of_weight(value: Callable[[WeightSparsity], Cell]) -> Callable[[NodeCost], Cell]:
+    return lambda node: None if node.sparsity is None else value(node.sparsity)
+
+
+def shape_text(shape: Sequence[int | None] | None) -> str | None:
+    """Returns a shape as ``1x3x?x224``, ``scalar`` for rank 0, None for an unknown rank."""
+    if shape is None:
+        return None
+    return "x".join("?" if length is None else str(length) for length in shape) or "scalar"
+
+
+_NODE: Final = (
+    Column[NodeCost]("NODE", None, lambda node: node.name, "node"),
+    Column[NodeCost]("OP", None, lambda node: node.op_type, "op"),
+)
+_NODES: Final = _number("nodes", "NODES", lambda group: group.nodes)
+_SPARSITY: Final = (
+    _share("sparsity", _of_weight(lambda weight: weight.ratio), "ZEROS"),
+    Column[NodeCost](
+        "BLOCK", "", _of_weight(lambda weight: "x".join(map(str, weight.block))),
+        "sparsity_block", absent="?",
+    ),
+    _share("sparsity_block_ratio", _of_weight(lambda weight: weight.block_ratio), "ZERO BLOCKS"),
+    Column[NodeCost](
+        "2:4", "", _of_weight(lambda weight: "yes" if weight.two_of_four else "no"),
+        "sparsity_two_of_four", absent="?",
+    ),
+)  # fmt: skip
+_SHAPES: Final = (
+    Column[NodeCost](
+        "INPUT", "", lambda node: shape_text(next(iter(node.inputs), None)), "input", absent="?"
+    ),
+    _text("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
+)
+_TENSOR: Final[tuple[Column[TensorCost], ...]] = (
+    _text("tensor", "TENSOR", lambda tensor: tensor.name),
+    _text("dtype", "TYPE", lambda tensor: tensor.dtype),
+    _text("shape", "SHAPE", lambda tensor: shape_text(tensor.shape)),
+    _number("bytes", "BYTES", lambda tensor: tensor.bytes),
+    _text("node", "NODE", lambda tensor: tensor.node),
+)
+
+
+def _precision(model: ModelCost) -> str:
+    return ", ".join(f"{name} {100 * share:.2f} %" for name, share in model.precision.items())
+
+
+_TOTALS: Final[tuple[Column[ModelCost], ...]] = (
+    _number("macs", "MACs", lambda model: model.macs),
+    _number("macs_contraction", "MACs of contractions", lambda model: model.macs_contraction),
+    _number("backward_macs", "backward MACs", lambda model: model.backward_macs),
+    _number("params", "parameters", lambda model: model.params),
+    _number("weight_bytes", "weights, bytes", lambda model: model.weight_bytes),
+    _number("file_bytes", "file and external data, bytes", lambda model: model.file_bytes),
+    _number("memory_bytes", "memory, bytes", lambda model: model.memory_bytes),
+    _number(
+        "peak_activation_bytes", "peak of activations, bytes",
+        lambda model: model.peak_activation_bytes,
+    ),
+    _text("max_memory_node", "node with the most memory", lambda model: model.max_memory_node),
+    _number(
+        "max_memory_node_bytes", "its memory, bytes",
+        lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None),
+    ),
+    _text("precision", "precision of contractions", _precision),
+    _number("nodes", "nodes", lambda model: len(model.nodes)),
+    _number("quantize_nodes", "QuantizeLinear nodes", lambda model: model.quantize_nodes),
+    _number("dequantize_nodes", "DequantizeLinear nodes", lambda model: model.dequantize_nodes),
+    _text(
+        "symbolic_dims", "assumed dimensions",
+        lambda model: ", ".join(f"{name} = {size}" for name, size in model.symbolic_dims.items()),
+    ),
+    _text("overridden_dims", "overridden dimensions", _overridden),
+    _text(
+        "uncosted_ops", "nodes without known MACs",
+        lambda model: _counted(model.uncosted_ops.items()),
+    ),
+    _number("unsized_tensors", "results of unknown size", lambda model: model.unsized_tensors),
+    _number("unused_params", "parameters that no node reads", lambda model: model.unused_params),
+    _number("unused_weight_bytes", "their weights, bytes", lambda model: model.unused_weight_bytes),
+)  # fmt: skip
+"""Per model. Texts may be empty, counts 0; neither is unknown."""
+
+_SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncosted_ops"})
+"""Totals that tables have in words, at the beginning or the end."""
+
+_ONLY_IF_ANY: Final = frozenset(
+    {
+        "max_memory_node", "max_memory_node_bytes", "precision", "quantize_nodes",
+        "dequantize_nodes", "unsized_tensors", "unused_params", "unused_weight_bytes",
+    }
+)  # fmt: skip
+"""Totals not worth a line when there are none."""
+
+
+# --- what quantization bought -------------------------------------------------------------
+
+_SIZES: Final = (
+    "file_bytes", "weight_bytes", "params", "macs", "macs_contraction", "memory_bytes",
+    "peak_activation_bytes",
+)  # fmt: skip
+_COUNTS: Final = ("nodes", "quantize_nodes", "dequantize_nodes", "uncosted_nodes")
+
+
+_Change = Literal["ratio", "difference", "points"]
+
+
+class _Difference(NamedTuple):
+    """One figure of two models."""
+
+    key: str  # Its name in JSON
+    heading: str  # Its name in tables
+    before: float  # The first model's
+    after: float  # The other's
+    # How the two are best compared: as a ratio, a difference of counts, or, of shares, a
+    # difference in percentage points
+    change: _Change
+
+    @property
+    def ratio(self) -> float | None:
+        """After by before; None if there was nothing before, or it is no number of 64 bits."""
+        try:
+            return self.after / self.before if self.before else None
+        except OverflowError:
+            return None
+
+
+def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
+    """Yields the figures of two models, the precisions that either executes in last."""
+    uncosted = _number(
+        "uncosted_nodes",
+        "nodes without known MACs",
+        lambda model: sum(model.uncosted_ops.values()),
+    )
+    columns = {column.key: column for column in (*_TOTALS, uncosted)}
+    for key in (*_SIZES, *_COUNTS):
+        column = columns[key]
+        then, now = _value(column, before), _value(column, after)
+        change: _Change = "ratio" if key in _SIZES else "difference"
+        yield _Difference(key, column.heading, then, now, change)
+    for name in dict.fromkeys((*before.precision, *after.precision)):
+        then, now = (model.precision.get(name, 0.0) for model in (before, after))
+        yield _Difference(name, f"contraction MACs in {name}", then, now, "points")
+
+
+def _comparison(before: ModelCost, after: ModelCost) -> Table:
+    return Table(
+        (Column(""), Column("BEFORE", ""), Column("AFTER", ""), Column("CHANGE")),
+        [_comparison_row(each) for each in _differences(before, after)],
+        is_sortable=False,
+    )
+
+
+def _comparison_row(each: _Difference) -> Sequence[Cell]:
+    change = each.after - each.before
+    sign = "+" if change >= 0 else ""
+    if each.change == "points":
+        shares = (Quantity(value, "1", digits=2) for value in (each.before, each.after))
+        return each.heading, *shares, f"{100 * change:+.2f} points"
+    if each.change == "difference":
+        return each.heading, each.before, each.after, Quantity(change, "", before=sign)
+    ratio = "-" if each.ratio is None else Quantity(each.ratio, "x", digits=3)
+    return each.heading, each.before, each.after, ratio
+
+
+# --- for programs -------------------------------------------------------------------------
+
+
+def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
+    model = Column[Any]("model")
+    if choices.by == "comparison":
+        names = ("baseline", "model", "figure", "before", "after", "ratio")
+        return Table([Column(name) for name in names], _comparison_sheet(models))
+    if choices.by == "total":
+        rows = ((each.path, *(_value(column, each) for column in _TOTALS)) for each in models)
+        return Table((model, *_TOTALS), rows)
+    by = choices.by or "node"
+    return Table((model, *_columns(models[0], by)), _sheet_rows(models, by, choices))
+
+
+def _sheet_rows(
+    models: Sequence[ModelCost], by: str, choices: Choices
+) -> Iterator[tuple[Cell, ...]]:
+    for model in models:
+        shown = _costs(model, by, choices.sort)[: choices.top]
+        for cells in _Rows(_columns(model, by), shown):
+            yield (model.path, *cells)
+
+
+def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
+    """Yields a row for each figure of two models; only sizes and costs have a ratio."""
+    for after in models[1:]:
+        for each in _differences(models[0], after):
+            figure = f"precision.{each.key}" if each.change == "points" else each.key
+            ratio = each.ratio if each.change == "ratio" else None
+            yield models[0].path, after.path, figure, each.before, each.after, ratio
+
+
+def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
+    found: dict[str, object] = {
+        "schema": SCHEMA,
+        "models": [_model_data(model, choices) for model in models],
+    }
+    if len(models) > 1 and choices.compared:
+        found["comparison"] = [_comparison_data(models[0], after) for after in models[1:]]
+    return found
+
+
+def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
+    nodes = _sorted(model.nodes, choices.sort or "order")[: choices.top]
+    found: dict[str, object] = model._replace(nodes=()).to_json_dict()
+    if nodes:
+        found["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many
+    if choices.by == "module":
+        modules: Sequence[GroupCost] = _costs(model, "module", choices.sort)[: choices.top]
+        found["modules"] = [
+            {
+                "module": each.name,
+                "nodes": each.nodes,
+                "macs": each.macs,
+                "params": each.params,
+                "memory_bytes": each.memory_bytes,
+                "intensity": each.intensity,
+            }
+            for each in modules
+        ]
+    return found
+
+
+def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
+    found: dict[str, Any] = {"baseline": before.path, "path": after.path, "precision": {}}
+    for each in _differences(before, after):
+        pair = {"before": each.before, "after": each.after}
+        if each.change == "points":
+            found["precision"][each.key] = pair
+        else:
+            found[each.key] = {**pair, "ratio": each.ratio} if each.change == "ratio" else pair
+    found["precision"] = found.pop("precision")  # the last one
+    return found

@@ -1,0 +1,170 @@
+"""Estimates of what memory a quantization needs, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from otel_quant.estimate.model import EstimatedModel
+from otel_quant.estimate.results import Estimate, Figure
+from otel_quant.schema.units import counted, size
+from otel_quant.views.cost import assumptions
+from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Quantity, Table
+
+SCHEMA: Final = 1
+"""Version of the JSON: raised when a key changes its meaning or goes away."""
+
+
+def document(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None) -> Document:
+    """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes."""
+    return Document(
+        _parts(model, estimates, limit),
+        title=model.cost.path,
+        over="Memory that a quantization needs",
+        sheet=_sheet(estimates, limit),
+        data=lambda: _data(model, estimates, limit),
+    )
+
+
+def _parts(
+    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
+) -> Iterator[Part]:
+    if notes := _notes(model):
+        yield Lines(notes)
+    activations = sum(tensor.bytes or 0 for tensor in model.activations)
+    rows: list[tuple[str, Cell]] = [
+        ("weights", Quantity(model.weight_bytes, "By")),
+        ("inputs of a sample", Quantity(model.input_bytes, "By")),
+        ("activations of a sample", Quantity(activations, "By")),
+    ]
+    rows += [
+        (
+            f"largest layer by {whose}",
+            Quantity(layer.bytes, "By", before=f"{layer.name}, ", after=f": {layer.computed_from}"),
+        )
+        for whose, layer in model.layers.items()
+    ]
+    yield Facts(rows, model.cost.path)
+    fits = Column[Estimate]("fits", "", lambda each: each.fits(limit or 0))
+    if limit is not None:
+        fits = Column(f"fits {size(limit)}", "", fits.value)
+    columns = (*_COLUMNS[:-1], *(() if limit is None else (fits,)), _COLUMNS[-1])
+    yield Table.of(columns, estimates, id="estimates", caption="Estimates")
+    for library, own in groupby(estimates, lambda each: each.library):
+        yield from _explained(library, tuple(own))
+
+
+_COLUMNS: Final = (
+    Column[Estimate]("method", None, lambda each: f"{each.library}:{each.method}"),
+    Column[Estimate]("samples", "", lambda each: each.samples),
+    Column[Estimate]("peak", "By", lambda each: each.peak),
+    Column[Estimate]("at least", "By", lambda each: each.lowest),
+    Column[Estimate]("at most", "By", lambda each: each.highest, absent="?"),
+    Column[Estimate]("disk", "By", lambda each: each.disk_bytes),
+    Column[Estimate](
+        "mostly", None, lambda each: max(each.memory, key=lambda figure: figure.bytes).name
+    ),
+)
+
+
+def _explained(library: str, estimates: Sequence[Estimate]) -> Iterator[Facts]:
+    """Yields what the figures of a library's methods are computed from, what they share first."""
+    figures = [dict.fromkeys(_figures(each)) for each in estimates]
+    shared = [figure for figure in figures[0] if all(figure in own for own in figures)]
+    own_titles = [f"{library}:{each.method}" for each in estimates]
+    if len(estimates) > 1:
+        yield _facts(shared, f"{library}: all {len(estimates)} methods")
+    else:
+        shared = []
+    for title, own in zip(own_titles, figures, strict=True):
+        rest = [figure for figure in own if figure not in shared]
+        if rest:
+            yield _facts(rest, title)
+
+
+def _figures(estimate: Estimate) -> Iterator[tuple[str, Figure]]:
+    for kind, figures in (("memory", estimate.memory), ("disk", estimate.disk)):
+        for figure in figures:
+            yield kind, figure
+
+
+def _facts(figures: Sequence[tuple[str, Figure]], title: str) -> Facts:
+    return Facts(
+        [
+            (
+                f"{kind}: {figure.name}",
+                Quantity(figure.bytes, "By", after=f": {figure.computed_from}"),
+            )
+            for kind, figure in figures
+        ],
+        title,
+    )
+
+
+def _notes(model: EstimatedModel) -> list[str]:
+    """What the figures rest on beyond the model."""
+    notes = list(assumptions(model.cost))
+    if model.unsized:
+        notes.append(
+            f"{counted(model.unsized, 'tensor')} of unknown size: the estimates leave them out, so "
+            "that more may be needed; --input and --dim give the lengths of inputs"
+        )
+    return notes
+
+
+def _data(
+    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "model": model.cost.path,
+        "weight_bytes": model.weight_bytes,
+        "input_bytes": model.input_bytes,
+        "input_shapes": {tensor.name: list(tensor.shape) for tensor in model.inputs},
+        "notes": _notes(model),
+        "unsized_tensors": model.unsized,
+        "layers": {
+            whose: {"name": layer.name, "bytes": layer.bytes, "computed_from": layer.computed_from}
+            for whose, layer in model.layers.items()
+        },
+        "limit_bytes": limit,
+        "estimates": [
+            {
+                "library": each.library,
+                "method": each.method,
+                "samples": each.samples,
+                "probed_samples": each.probed,
+                "peak_bytes": each.peak,
+                "lowest_bytes": each.lowest,
+                "highest_bytes": each.highest,
+                "disk_bytes": each.disk_bytes,
+                "fits": None if limit is None else each.fits(limit),
+                **{
+                    kind: [
+                        {
+                            "name": figure.name,
+                            "bytes": figure.bytes,
+                            "computed_from": figure.computed_from,
+                        }
+                        for figure in figures
+                    ]
+                    for kind, figures in (("memory", each.memory), ("disk", each.disk))
+                },
+            }
+            for each in estimates
+        ],
+    }
+
+
+def _sheet(estimates: Sequence[Estimate], limit: int | None) -> Table:
+    names = ("library", "method", "samples", "kind", "figure", "bytes", "fits", "computed_from")
+    rows: list[tuple[Cell, ...]] = []
+    for each in estimates:
+        whose = (each.library, each.method, each.samples)
+        fits = None if limit is None else each.fits(limit)
+        for name in ("peak", "lowest", "highest"):
+            rows.append((*whose, "total", name, getattr(each, name), fits, None))
+        for kind, figure in _figures(each):
+            rows.append((*whose, kind, figure.name, figure.bytes, None, figure.computed_from))
+    return Table([Column(name) for name in names], rows)

@@ -1,0 +1,200 @@
+"""Many runs as a document: the list, or a table of two of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from otel_quant.recordings.comparison.figures import MEMORY_PEAK
+from otel_quant.recordings.runs.fields import (
+    LISTED,
+    NAMES,
+    STATUS,
+    TIME,
+    Field,
+    Value,
+    is_least,
+    unit_of,
+)
+from otel_quant.recordings.runs.fields import Row as Run
+from otel_quant.recordings.runs.finding import Unreadable
+from otel_quant.recordings.runs.pivot import Cell as PivotCell
+from otel_quant.recordings.runs.pivot import Pivot
+from otel_quant.schema.units import counted
+from otel_quant.views.csv import moment_json
+from otel_quant.views.document import (
+    Cell,
+    Column,
+    Document,
+    Lines,
+    Part,
+    Quantity,
+    Row,
+    Section,
+    Table,
+)
+
+_NONE: Final = "(none)"
+"""What stands for a value that the runs of a row or a column do not have."""
+
+_SPARE: Final[Mapping[str, int]] = {"ACTIVATIONS": 1, "CONFIG": 2, "SIZE": 3, "WRITTEN": 4}
+_MOST_ROWS: Final = 1000
+_MOST_PROBLEMS: Final = 100
+
+
+def list_document(
+    runs: Sequence[Run], names: Sequence[str], unreadable: Sequence[Unreadable]
+) -> Document:
+    """Returns runs as a list; ``names`` are asked for beside its columns."""
+    return Document(
+        (_list(runs, names),),
+        data=lambda: {
+            "runs": [dict(map(_item, run.items())) for run in runs],
+            **_problems(unreadable),
+        },
+    )
+
+
+def pivot_document(pivot: Pivot, unreadable: Sequence[Unreadable]) -> Document:
+    """Returns a table of two names."""
+    return Document((_pivot(pivot),), data=lambda: _pivot_data(pivot) | _problems(unreadable))
+
+
+def page_document(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    pivot: Pivot,
+    unreadable: Sequence[Unreadable],
+    folders: Sequence[str],
+    where: Sequence[str],
+) -> Document:
+    """Returns runs for a page: a table with a heat map, the list, and what could not be read."""
+    chosen = f" with {' and '.join(where)}" if where else ""
+    return Document(
+        _page_parts(runs, names, pivot, unreadable),
+        title=f"{counted(len(runs), 'run')}{chosen}",
+        over=f"Quantization runs below {', '.join(folders)}",
+    )
+
+
+def _page_parts(
+    runs: Sequence[Run], names: Sequence[str], pivot: Pivot, unreadable: Sequence[Unreadable]
+) -> Iterator[Part]:
+    if pivot.rows:
+        yield replace(
+            _pivot(pivot), caption=_note(pivot), note="The stronger the colour, the more."
+        )
+    *columns, path = _fields(names)
+    left_out = f"{len(runs) - _MOST_ROWS:,} more are left out; --where chooses."
+    table = _list(runs[:_MOST_ROWS], names, (path, *columns))
+    yield Section(
+        "Runs", (replace(table, caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
+    )
+    if unreadable:
+        yield Lines((f"{counted(len(unreadable), 'path')} could not be read:",))
+        lines = [f"{each.path}: {each.problem}" for each in unreadable[:_MOST_PROBLEMS]]
+        more = len(unreadable) - len(lines)
+        yield Lines([*lines, *([f"and {more} more"] if more else [])], is_bad=True)
+
+
+def _fields(names: Sequence[str]) -> tuple[Field, ...]:
+    """Returns the columns of the list, and those of further names before the path."""
+    *before, path = LISTED
+    more = [name for name in dict.fromkeys(names) if name not in NAMES]
+    return (*before, *(Field(name, name, unit_of(name), "") for name in more), path)
+
+
+def _list(
+    runs: Sequence[Run], names: Sequence[str], fields: Sequence[Field] | None = None
+) -> Table:
+    columns = [_column(field, runs) for field in fields or _fields(names)]
+    return Table.of(columns, runs, row=lambda run, cells: Row(cells, state=run[STATUS]), id="runs")  # type: ignore[arg-type]  # one of State
+
+
+def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
+    def value(run: Run) -> Cell:
+        found = run.get(field.name)
+        if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
+            return Quantity(found, before="≥ ")  # nothing has seen its end
+        return found
+
+    is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)
+    unit = field.unit if is_number else None
+    spare = _SPARE.get(field.heading, 0)
+    return Column(field.heading, unit, value, field.name, spare=spare, title=field.brief)
+
+
+def _pivot(pivot: Pivot) -> Table:
+    headings = {field.name: field.heading for field in LISTED}
+    return Table(
+        (
+            Column(headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows),
+            *(Column(headings.get(name, name), unit_of(name), key=name) for name in pivot.beside),
+            *(
+                Column[Any](name or _NONE, unit_of(pivot.value), is_heat=True)
+                for name in pivot.columns
+            ),
+        ),
+        [(row.name or _NONE, *row.beside, *map(_pivot_cell, row.cells)) for row in pivot.rows],
+        note=_note(pivot),
+    )
+
+
+def _pivot_cell(cell: PivotCell | None) -> Cell:
+    if cell is None:
+        return None
+    return Quantity(cell.median, title=f"median of {counted(cell.runs, 'run')}")
+
+
+def _note(pivot: Pivot) -> str:
+    """Returns what has to be known to read a table, in a sentence or two."""
+    most = max((cell.runs for row in pivot.rows for cell in row.cells if cell), default=0)
+    note = f"{pivot.value} by {pivot.of_rows} and {pivot.of_columns}"
+    if most > 1:
+        note += f": the median where a cell has several runs, up to {most:,}"
+    if pivot.left_out:
+        note += (
+            f". {counted(pivot.left_out, 'run')} left out, which did not end well or have no "
+            f"{pivot.value}"
+        )
+    return f"{note}."
+
+
+def _pivot_data(pivot: Pivot) -> dict[str, Any]:
+    """Returns of each cell the median in bytes or seconds, and its runs."""
+    return {
+        "rows": pivot.of_rows,
+        "columns": pivot.of_columns,
+        "value": pivot.value,
+        "unit": unit_of(pivot.value),
+        "table": [
+            {
+                pivot.of_rows: row.name or None,
+                **dict(zip(pivot.beside, row.beside, strict=True)),
+                "cells": {
+                    column or _NONE: {"median": cell.median, "runs": cell.runs}
+                    for column, cell in zip(pivot.columns, row.cells, strict=True)
+                    if cell is not None
+                },
+            }
+            for row in pivot.rows
+        ],
+        "left_out": pivot.left_out,
+    }
+
+
+def _problems(unreadable: Sequence[Unreadable]) -> dict[str, Any]:
+    return {"unreadable": [each._asdict() for each in unreadable]}
+
+
+def _item(item: tuple[str, Value]) -> tuple[str, object]:
+    name, value = item
+    is_moment = unit_of(name) == TIME and isinstance(value, float)
+    return name, moment_json(value) if is_moment else value  # type: ignore[arg-type]
+
+
+def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
+    """Returns what could not be read, a line each."""
+    lines = [f"{counted(len(unreadable), 'path')} could not be read:"] if unreadable else []
+    return [*lines, *(f"  {each.path}: {each.problem}" for each in unreadable)]

@@ -1,0 +1,206 @@
+"""Models take turns in rounds; two are told apart only by what another call would show too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from otel_quant.inference.results import Latency
+from otel_quant.inference.rounds import (
+    Subject,
+    compared,
+    is_settled,
+    latency,
+    latency_of_processes,
+    noise,
+    planned,
+    take_turns,
+    usual,
+    without_extremes,
+)
+
+QUIET = [10.0, 10.01, 10.02, 9.99, 10.0, 10.01, 9.98, 10.0, 10.0, 10.01]
+SLOWER = [2 * time for time in QUIET]
+
+
+class Known(Subject):
+    """A model whose times are known."""
+
+    def __init__(
+        self, name: str, *rounds: Sequence[float], warm: float = 1.0, fails_in: int = 0
+    ) -> None:
+        super().__init__(name)
+        self.first, self.warm, self.processes = [0.5], warm, [list(rounds)]
+        self.turns: list[tuple[str, float]] = []
+        self._fails_in = fails_in
+
+    def time(self, amount: float) -> None:
+        self.turns.append((self.name, amount))
+        if len(self.turns) == self._fails_in:
+            self.problem = "it crashed"
+
+
+def test_the_figures_are_the_median_and_the_tenths_of_all_runs() -> None:
+    found = latency(Known("a", [10, 11], [12, 13], [14]), None, 1.5)
+    assert found == Latency(
+        median=12,
+        p10=pytest.approx(10.4),
+        p90=pytest.approx(13.6),
+        runs=5,
+        first=0.5,
+        noise=pytest.approx((13.25 - 11.5) / 2 / 12.5),
+        profiled=1.5,
+    )
+
+
+def test_of_a_single_run_every_figure_is_that_run() -> None:
+    assert latency(Known("a", [10]), None) == Latency(10, 10, 10, 1, 0.5, 0.0)
+
+
+def test_two_rounds_have_a_noise_already() -> None:
+    assert noise([1.0]) == 0.0
+    assert noise([10.0, 14.0]) == pytest.approx(1 / 12)
+
+
+def test_models_are_compared_round_by_round_so_that_a_slow_round_hits_both() -> None:
+    first = Known("first", *([each] for each in (10, 50, 10, 20, 30)))
+    half = Known("half", *([each] for each in (5, 25, 5, 10, 15)))
+    found = latency(half, first)
+    assert (found.ratio, found.speedup, found.is_apart) == (0.5, 2.0, True)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "found"),
+    [
+        ([9, 11, 10, 12], [10] * 4, (1.05, False)),
+        ([11.0, 14.0, 10.2, 13.0, 12.0], [10.0] * 5, (1.2, False)),  # all agree, by chance
+        ([11.8, 12.1, 12.0, 12.2, 11.9], [10.0] * 5, (1.2, True)),
+        ([10.1] * 5 + [13.1] * 6 + [16.0] * 5, [10.0] * 16, (1.31, False)),
+        ([720, 770, 704, 650, 651, 684], [600, 550, 640, 500, 620, 570], (1.2, False)),
+        ([30.0], [10.0], (3.0, False)),
+        ([30.0] * 2, [10.0] * 2, (3.0, False)),
+        ([10.7] * 10, [10.0] * 10, (1.07, False)),  # two processes of a model may differ by that
+        ([10.9] * 10, [10.0] * 10, (1.09, True)),
+        ([9.5] * 10, [10.0] * 10, (0.95, False)),
+        ([9.0] * 10, [10.0] * 10, (0.9, True)),
+        (QUIET, QUIET, (1.0, False)),
+    ],
+)
+def test_a_difference_is_one_that_nearly_all_rounds_show_and_that_is_more_than_chance(
+    own: list[float], other: list[float], found: tuple[float, bool]
+) -> None:
+    ratio, is_apart = compared([own], [other])
+    assert (ratio, is_apart) == (pytest.approx(found[0], rel=0.02), found[1])
+
+
+def test_a_clear_difference_is_told_even_where_each_round_is_noisy() -> None:
+    noisy = [8.0, 12.0, 9.0, 15.0, 10.0, 11.0, 9.5, 14.0, 10.0, 9.0]
+    slower = [time * factor for time, factor in zip(noisy, [1.8, 2.3] * 5, strict=True)]
+    assert compared([slower], [noisy]) == (pytest.approx(2.05, rel=0.02), True)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.3])
+@pytest.mark.parametrize("rounds", [3, 4, 5, 10, 20])
+def test_chance_makes_a_difference_in_one_of_370_comparisons_at_most(
+    rounds: int, spread: float
+) -> None:
+    drawn = random.Random(3)
+
+    def draw() -> list[list[float]]:
+        return [[drawn.lognormvariate(0, spread) for _ in range(rounds)]]
+
+    assert sum(compared(draw(), draw())[1] for _ in range(3700)) <= 20
+
+
+@pytest.mark.parametrize("processes", [3, 5, 10, 30])
+def test_chance_makes_no_difference_of_few_processes_either(processes: int) -> None:
+    drawn = random.Random(3)
+    draws = [[[drawn.lognormvariate(0, 0.3)] * 5 for _ in range(processes)] for _ in range(3700)]
+    assert sum(compared(draw, [[1.0] * 5] * processes)[1] for draw in draws) <= 20
+
+
+@pytest.mark.parametrize(
+    ("factor", "processes", "is_apart"),
+    [
+        (0.95, [1.0], False),
+        (0.95, [0.995, 1.0, 1.0, 1.005, 1.0], True),
+        (0.95, [0.95, 1.0, 1.0, 1.0526, 1.0], False),
+        (0.97, [0.995, 1.0, 1.0, 1.005, 1.0], False),
+        (1.06, [0.995, 1.0, 1.0, 1.005, 1.0], True),
+        (1.0, [1.0] * 5, False),
+    ],
+)
+def test_processes_that_agree_show_smaller_differences_than_one_can(
+    factor: float, processes: list[float], is_apart: bool
+) -> None:
+    own = [[factor * process * time for time in QUIET] for process in processes]
+    found = compared(own, [QUIET] * len(processes))
+    assert found == (pytest.approx(factor, rel=1e-4), is_apart)
+
+
+def test_two_processes_are_judged_by_their_rounds() -> None:
+    assert compared([SLOWER, SLOWER], [QUIET, QUIET]) == (pytest.approx(2), True)
+    assert compared([[10.0, 60.0, 3.0, 14.0, 2.0]] * 2, [[10.0] * 5] * 2)[1] is False
+
+
+def test_a_process_that_only_the_other_model_has_is_left_out() -> None:
+    assert compared([[1.0] * 5], [[2.0] * 5, [9.0] * 5]) == (0.5, True)
+
+
+@pytest.mark.parametrize(
+    ("processes", "middle"),
+    [
+        ([10.0, 10.1, 12.5, 9.9, 10.2], 10.1),
+        ([9.0, 9.5, 10.0, 10.1, 10.2, 10.1, 12.0, 15.0], 10.1),
+        ([9.0, 10.0, 12.0], 10.0),
+        ([10.0, 12.0], 11.0),
+        ([10.0], 10.0),
+    ],
+)
+def test_a_process_that_is_slow_for_as_long_as_it_lives_does_not_count(
+    processes: list[float], middle: float
+) -> None:
+    assert without_extremes(processes) == pytest.approx(middle)
+
+
+def test_quiet_rounds_are_enough_and_each_of_several_processes_needs_fewer() -> None:
+    assert is_settled(QUIET, processes=1)
+    assert not is_settled([10.0, 12.0, 9.0, 11.0, 10.5, 13.0, 9.5, 10.0, 12.5, 11.0], processes=1)
+    assert is_settled([10.0, 10.5] * 50, processes=1)
+    rounds = [10.0, 10.1, 10.3, 9.9, 10.2]
+    assert not is_settled(rounds, processes=1)
+    assert is_settled(rounds, processes=5)
+
+
+def test_blocks_of_a_fast_round_do_not_hide_the_slow_ones() -> None:
+    assert latency_of_processes(Known("a", [1.0] * 100, [5.0], [5.0], [9.0]), None).iqr == 4.0
+    assert latency_of_processes(Known("a", *[[1.0, 2.0, 3.0, 4.0]] * 5), None).iqr == 2.0
+
+
+def test_the_runs_that_are_asked_for_are_spread_over_the_rounds() -> None:
+    a, b = Known("a"), Known("b")
+    assert [each[a] for each in planned([a], 13, 3)] == [1, 1, 1, 2, 1, 1, 2, 1, 1, 2]
+    assert planned([a, b], 2, 3) == [{a: 1, b: 1}] * 2
+
+
+def test_each_model_runs_as_often_as_its_time_allows() -> None:
+    fast, slow, faster = Known("", warm=0.001), Known("", warm=0.1), Known("", warm=1e-9)
+    assert planned([fast, slow], None, 2) == [{fast: 100, slow: 2}] * 10
+    slow.warm = 2.0
+    assert planned([slow, fast, faster], None, 1) == [{slow: 1, fast: 200, faster: 200}] * 5
+    assert planned([], None, 1) == [{}] * 5
+
+
+def test_each_model_is_the_first_of_a_round_in_its_turn_until_it_fails() -> None:
+    turns: list[tuple[str, float]] = []
+    a, b, failing = Known("a"), Known("b"), Known("c", fails_in=3)
+    for each in (a, b, failing):
+        each.turns = turns
+    take_turns([a, b, failing], planned([a, b, failing], 3, 1))
+    assert turns == [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 1), ("a", 1), ("b", 1)]
+
+
+def test_a_usual_time_is_one_that_the_machine_has_not_made_slow() -> None:
+    assert usual([9.0, 1.0, 2.0, 8.0, 3.0]) == 2.0

@@ -53,6 +53,9 @@ _NAME: Final = "service.name"
 _INSTANCE: Final = "service.instance.id"
 
 
+_NO_LIMITS: Final = SpanLimits(*[SpanLimits.UNSET] * 8)
+
+
 class _RecordedIds(IdGenerator):
     """Gives spans the ids that are put in."""
 
@@ -86,74 +89,83 @@ class Replay:
         self._steps = {step.index: step for step in run.steps}
         resource = resource_of(run)
         self._next_ids = _RecordedIds()
+        self._root: SpanContext | None = None
         tracers = TracerProvider(
             sampler=sampling.ALWAYS_ON,
             resource=resource,
             shutdown_on_exit=False,
             id_generator=self._next_ids,
-            span_limits=SpanLimits(
-                max_attributes=SpanLimits.UNSET,
-                max_events=SpanLimits.UNSET,
-                max_links=SpanLimits.UNSET,
-                max_span_attributes=SpanLimits.UNSET,
-                max_event_attributes=SpanLimits.UNSET,
-                max_attribute_length=SpanLimits.UNSET,
-                max_span_attribute_length=SpanLimits.UNSET,
-            ),
+            span_limits=_NO_LIMITS,
         )
-        kept_spans: Any = Kept(self.spans)
-        tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
         loggers = LoggerProvider(resource, shutdown_on_exit=False)
+        kept_spans: Any = Kept(self.spans)
         kept_records: Any = Kept(self.records)
+        tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
         loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
-        self.meters = RecordedMeters(resource, self._ns(run.start))
         self._tracers, self._loggers = tracers, loggers
+        self.meters = RecordedMeters(resource, self._ns(run.start))
 
-    def all(self) -> Replay:
-        """Replays everything."""
-        run = self._run
+    def play(self, *, only_unended: bool = False) -> Replay:
+        """Replays everything, or only the spans that were open at a kill, and how the run was ended."""
+        meters: Any = self.meters
         logs = LogsSink(lambda: None, self._context_of, self._loggers)
         self._spans = spans = SpansSink(
-            run_span_started=logs.run_span_started, provider=self._tracers
+            run_span_started=(lambda *_: None) if only_unended else logs.run_span_started,
+            provider=self._tracers,
         )
-        meters: Any = self.meters
         metrics = MetricsSink(
-            RESOURCES, lambda: None, self._context_of, meters, lambda: _peak_of(run)
+            RESOURCES, lambda: None, self._context_of, meters, lambda: _peak_of(self._run)
         )
-        root = self._ids.of_run(run)
         for event in self._events():
             self.meters.now_ns = event.time_ns
             step = self._steps.get(event.step.index) if event.step is not None else None
-            above: SpanContext | None = None
-            if event.kind == "run.started":
-                top = next((each for each in run.steps if each.parent is None), None)
-                root = self._ids.root_of(run, top)
-                self._next_ids.next.append(root)
-                above = self._ids.above_run(run)
-            elif event.kind == "step.started" and step is not None:
-                above = self._ids.above_step(run, step)
-                if step.parent is None and self._ids.root_of(run, step) != root:
-                    # A worker has ended its span after a task, and begins another.
-                    spans.receive(self._event("run.reported", self._end_of_task(step)))
-                    root = self._ids.root_of(run, step)
-                    self._next_ids.next.append(root)
-                    above = self._ids.above_run(run)
-                self._next_ids.next.append(self._ids.of_step(run, step))
-            elif event.kind == "models.costed":
-                ids = (self._ids.of_cost(run, number) for number in self._costed())
-                self._next_ids.next.extend(ids)
-            elif event.kind == "step.ended" and event.samples and event.step is not None:
-                metrics.samples_counted(event.step, event.samples)
-            if event.kind == "reading.taken":
-                logs.send_reading(event)
+            if only_unended and not _is_of_unended(event, step):
                 continue
-            sinks: tuple[Sink, ...] = (spans, metrics, logs)
-            if event.kind in ("step.ended", "run.ended", "run.killed"):
+            token = otel_context.attach(_context(self._place(event, step, only_unended)))
+            if event.kind == "run.killed":
+                sinks: tuple[Sink, ...] = (logs, spans)
+            elif only_unended:
+                sinks = (spans,)
+            elif event.kind == "reading.taken":
+                logs.send_reading(event)
+                sinks = ()
+            elif event.kind in ("step.ended", "run.ended"):
                 sinks = (metrics, logs, spans)  # a span ends after what refers to it
-            token = otel_context.attach(_context(above))
+                if event.step is not None and event.samples:
+                    metrics.samples_counted(event.step, event.samples)
+            else:
+                sinks = (spans, metrics, logs)
             for sink in sinks:
                 sink.receive(event)
             otel_context.detach(token)
+        if not only_unended:
+            self._add_points_of_run(metrics)
+        return self
+
+    def _place(self, event: Event, step: RecordedStep | None, last: bool) -> SpanContext | None:
+        """Puts in the ids of the spans that an event begins; returns what the first is within."""
+        run, ids, following = self._run, self._ids, self._next_ids.next
+        if event.kind == "models.costed":
+            following.append(ids.of_cost(run, event.sequence))
+        elif event.kind == "run.started":
+            first = next((each for each in run.steps if each.parent is None), None)
+            self._root = ids.root_of(run, None if last else first)
+            following.append(self._root)
+            return ids.above_run(run)
+        elif event.kind == "step.started" and step is not None:
+            root = ids.root_of(run, step) if step.parent is None else self._root
+            if root is not None and root != self._root:
+                # A worker has ended its span after a task, and begins another.
+                self._spans.receive(self._event("run.reported", self._end_of_task(step)))
+                self._root = root
+                following.extend((root, ids.of_step(run, step)))
+                return ids.above_run(run)
+            following.append(ids.of_step(run, step))
+            return ids.above_step(run, step)
+        return None
+
+    def _add_points_of_run(self, metrics: MetricsSink) -> None:
+        run = self._run
         for step in run.steps:
             if step.end is None and step.samples:
                 self.meters.now_ns = self._ns(step.progress[-1][0] if step.progress else step.start)
@@ -162,29 +174,6 @@ class Replay:
             latest = max((step.start for step in run.steps), default=run.start)
             self.meters.now_ns = self._ns(latest if run.end is None else run.end)
             self.meters.observe_run()
-        return self
-
-    def unended(self) -> Replay:
-        """Replays the spans that were open when the program was killed, and how it ended."""
-        self._spans = SpansSink(provider=self._tracers)
-        logs = LogsSink(lambda: None, self._context_of, self._loggers)
-        self._next_ids.next.append(self._ids.of_run(self._run))
-        for event in self._events():
-            step = self._steps.get(event.step.index) if event.step is not None else None
-            above: SpanContext | None = None
-            if event.kind == "run.started":
-                above = self._ids.above_run(self._run)
-            elif event.kind == "step.started" and step is not None and step.end is None:
-                self._next_ids.next.append(self._ids.of_step(self._run, step))
-                above = self._ids.above_step(self._run, step)
-            elif event.kind == "run.killed":
-                logs.receive(event)
-            else:
-                continue
-            token = otel_context.attach(_context(above))
-            self._spans.receive(event)
-            otel_context.detach(token)
-        return self
 
     # --- the events -------------------------------------------------------------------------
 
@@ -199,9 +188,10 @@ class Replay:
                 end = event
             else:
                 yield event
-        models = tuple(_model_of(run.models[number]) for number in self._costed())
-        if models:
-            yield self._event("models.costed", run.start, models=models)
+        for number in self._costed():
+            model = _model_of(run.models[number])
+            ended = (model.end_ns - self._began_ns) / 1e9
+            yield self._event("models.costed", ended, models=(model,), sequence=number)
         if end is not None:
             yield end
         elif run.state != "running":
@@ -321,6 +311,11 @@ def resource_of(run: RecordedRun) -> Resource:
     if str(now.attributes.get(_NAME)).startswith("unknown_service"):
         added |= {name: str(value) for name, value in run.resource.items()}
     return now.merge(Resource(added))
+
+
+def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
+    is_open = event.kind == "step.started" and step is not None and step.end is None
+    return is_open or event.kind in ("run.started", "run.killed")
 
 
 def _context(above: SpanContext | None) -> Context:

@@ -48,10 +48,7 @@ def send_recording(
         with suppress_instrumentation():  # no spans for the requests
             for run in runs:
                 replay = Replay(run, recording, identifiers, ending_lines)
-                if only_unended:
-                    replay.unended()
-                else:
-                    replay.all()
+                replay.play(only_unended=only_unended)
                 for batch in _batches(replay.spans):
                     send(endpoint.spans, batch)
                     sent.spans += len(batch) if endpoint.spans else 0

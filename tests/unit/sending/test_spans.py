@@ -20,7 +20,7 @@ def spans_in(folder: RecordedFolder) -> list[ReadableSpan]:
     recording = read(folder.path)
     identifiers = Identifiers(recording)
     return [
-        span for run in recording.runs for span in Replay(run, recording, identifiers).all().spans
+        span for run in recording.runs for span in Replay(run, recording, identifiers).play().spans
     ]
 
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from estimate_models import MODELS
 from measuring import print_table
 
-from otel_quant.estimate import estimate, extrapolated, methods, read
-from otel_quant.estimate.probe import SAMPLES, probe
+from otel_quant.cost.estimate import estimate, extrapolated, methods, read
+from otel_quant.cost.estimate.probe import SAMPLES, probe
 from otel_quant.schema.units import size
 
 _METHODS: Final = (

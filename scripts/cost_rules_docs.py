@@ -1,20 +1,19 @@
-"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/rules/`."""
+"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/operators/`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.cost.operators import all_operators
-from otel_quant.cost.rules import formula
-from otel_quant.cost.rules.formula import CostRule
+from otel_quant.cost.operators import all_operators, record
+from otel_quant.cost.operators.record import Operator
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cost-rules.md"
 
 _INTRO = """\
 # Cost rules
 
-<!-- Made by scripts/docs.py from the tables in otel_quant/cost/rules/. Edit those. -->
+<!-- Made by scripts/docs.py from the tables in otel_quant/cost/operators/. Edit those. -->
 
 What each operator costs in MACs; how they are read is in [cost.md](cost.md). `x` and `y` are
 the first operand and result, `W` and `R` weights, `K` the length that is summed over, `|t|` a
@@ -29,22 +28,19 @@ it takes the same figure. Nodes of an operator that is not costed, or not here, 
 """
 
 _CONSTANTS = {
-    "multiplication, addition, comparison": formula.MUL,
-    "division": formula.DIV,
-    "exp, pow": formula.EXP,
-    "log": formula.LOG,
-    "sin, cos": formula.SIN,
-    "sqrt": formula.SQRT,
-    "tanh": formula.TANH,
-    "atan": formula.ATAN,
-    "erf (onnx_tool: 0)": formula.ERF,
+    "multiplication, addition, comparison": record.MUL,
+    "division": record.DIV,
+    "exp, pow": record.EXP,
+    "log": record.LOG,
+    "sin, cos": record.SIN,
+    "sqrt": record.SQRT,
+    "tanh": record.TANH,
+    "atan": record.ATAN,
+    "erf (onnx_tool: 0)": record.ERF,
 }
 
 _TITLES = {
     "": "ONNX",
-    "ai.onnx.ml": "ONNX, classical machine learning (`ai.onnx.ml`)",
-    "ai.onnx.preview": "ONNX, previews (`ai.onnx.preview`)",
-    "ai.onnx.preview.training": "ONNX, training (`ai.onnx.preview.training`)",
     "com.microsoft": "onnxruntime (`com.microsoft`)",
     "com.amd.quark": "AMD Quark (`com.amd.quark`, and `com.vai.quantize` alike)",
 }
@@ -65,13 +61,14 @@ def _rows(domain: str) -> Iterator[str]:
     """One row per rule; operators that share its words share the row."""
     rows: dict[tuple[bool, str], list[str]] = {}
     for kind, operator in all_operators().items():
-        rule = operator.cost
         home, _, name = kind.rpartition(":")
         if home == domain:
-            rows.setdefault((rule.contraction is not None, _words(rule)), []).append(f"`{name}`")
+            rows.setdefault((operator.contraction is not None, _words(operator)), []).append(
+                f"`{name}`"
+            )
     for (contraction, words), names in rows.items():
         yield f"| {' '.join(sorted(names))} | {'yes' if contraction else ''} | {words} |"
 
 
-def _words(rule: CostRule) -> str:
-    return rule.source.replace("|", "\\|").replace("*", "\\*")
+def _words(operator: Operator) -> str:
+    return operator.words.replace("|", "\\|").replace("*", "\\*")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 from otel_quant.base.failures import error_type, message_of
@@ -12,10 +13,10 @@ from otel_quant.capture.recorder.kept_run import KeptRun, RunFigures, RunStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure
 from otel_quant.instrumentor import QuantInstrumentor
-from otel_quant.recordings.quark_yaml import parse
+from otel_quant.recordings.profile_reader import parse, recording_of
 from otel_quant.schema.records import CostedModel
 from otel_quant.views.former_document import Lines, Part, as_html, as_text
-from otel_quant.views.profile_document import parts_of
+from otel_quant.views.recording_document import run_parts
 
 
 class Run:
@@ -98,8 +99,11 @@ class Run:
         self._error_message = message_of(error, paths=RUNTIME.settings.paths)
 
     def _parts(self) -> list[Part]:
-        text = "".join(self._kept.text)
-        return parts_of(parse(text)) if text else [Lines(("the run has recorded nothing",))]
+        profile = parse("".join(self._kept.text)) if self._kept.text else None
+        if profile is None or not profile.records:
+            return [Lines(("the run has recorded nothing",))]
+        recording = recording_of(profile, Path())
+        return list(run_parts(recording, recording.runs[0]))
 
 
 @contextmanager

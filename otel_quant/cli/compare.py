@@ -110,8 +110,7 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 def _limits(options: argparse.Namespace) -> list[Limit]:
     from pathlib import Path
 
-    from otel_quant.recordings.comparison.limit_file import find, load
-    from otel_quant.recordings.comparison.limits import LimitError, parse
+    from otel_quant.recordings.comparison.limits import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
     try:

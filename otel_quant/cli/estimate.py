@@ -76,8 +76,8 @@ def _limit(text: str) -> tuple[int, bool]:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError
-    from otel_quant.estimate import UnknownMethodError, estimate, extrapolated, methods, read
-    from otel_quant.estimate.probe import SAMPLES, ProbeError, probe
+    from otel_quant.cost.estimate import UnknownMethodError, estimate, extrapolated, methods, read
+    from otel_quant.cost.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.schema.units import binary_sizes
     from otel_quant.views.estimate import document
     from otel_quant.views.text import terminal_width

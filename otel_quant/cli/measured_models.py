@@ -126,14 +126,15 @@ def write_for(path: Path, text: str, option: str) -> None:
 
 
 def print_result(result: InferenceResult, form: str, top: int = 0) -> None:
-    """Prints a result in the form that is asked for."""
-    from otel_quant.views.inference_report import report
-    from otel_quant.views.report.inference_page import render
+    """Prints a result in the form that is asked for, with so many nodes of each model."""
+    from otel_quant.views.inference import document
+    from otel_quant.views.writers import written
 
-    if form == "html":
-        sys.stdout.write(render(result))
+    if form == "json":  # of at most a megabyte, as a recording has it
+        sys.stdout.write(result.to_json())
         return
-    sys.stdout.writelines(report(result, form, top, terminal_width(sys.stdout)))
+    shown = document(result, None if form == "html" else top)
+    sys.stdout.writelines(written(shown, form, terminal_width(sys.stdout)))
 
 
 def send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:

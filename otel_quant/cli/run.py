@@ -207,7 +207,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     from otel_quant.export.recording.layout import processes_in
     from otel_quant.launcher.python_notes import why_no_step, why_nothing_sent
     from otel_quant.views.ending import ending_lines
-    from otel_quant.views.profile_report import report
+    from otel_quant.views.recording_data import report
     from otel_quant.views.text import terminal_width
 
     folder = os.fspath(recording.path)

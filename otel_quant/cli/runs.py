@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_quant.recordings.runs.fields import Row
-    from otel_quant.recordings.runs.finding import Unreadable
+    from otel_quant.recordings.runs.reading import Unreadable
     from otel_quant.views.document import Document
 
 _ROWS: Final = "model"
@@ -51,8 +51,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.recordings.comparison.limits import BINARY
-    from otel_quant.recordings.runs.conditions import ConditionError, parse, require_name, select
-    from otel_quant.recordings.runs.fields import STATUS, name_of
+    from otel_quant.recordings.runs.fields import (
+        STATUS,
+        ConditionError,
+        name_of,
+        parse,
+        require_name,
+        select,
+    )
     from otel_quant.recordings.runs.reading import read_all
     from otel_quant.schema.units import binary_sizes
     from otel_quant.views.runs import unreadable_lines

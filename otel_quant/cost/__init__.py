@@ -12,12 +12,11 @@ and ``assumed`` which lengths of inputs were taken as 1 because nothing gives th
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otel_quant.cost.analysis import analyze
-from otel_quant.cost.errors import CostError
 from otel_quant.cost.inputs import InputSpec, parse_dims, parse_inputs
+from otel_quant.cost.operators import CustomRule
 from otel_quant.cost.results import (
     Assumption,
     InFloat,
@@ -29,9 +28,9 @@ from otel_quant.cost.results import (
     WeightSparsity,
     intensity,
 )
+from otel_quant.cost.structure import CostError
 
 if TYPE_CHECKING:
-    from otel_quant.cost.custom import CustomRule
     from otel_quant.cost.writer import write_with_shapes
 
 __all__ = [
@@ -53,14 +52,10 @@ __all__ = [
     "write_with_shapes",
 ]
 
-# Imported on first use: a command that needs neither does not wait for them.
-_MODULES = {
-    "CustomRule": "otel_quant.cost.custom",
-    "write_with_shapes": "otel_quant.cost.writer",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name != "write_with_shapes":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    from otel_quant.cost.writer import write_with_shapes  # most commands need not wait for it
+
+    return write_with_shapes

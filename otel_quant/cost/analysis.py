@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.binding import BoundInputs, bind_inputs
-from otel_quant.cost.budget import MAX_OPS
 from otel_quant.cost.dimensions import names_of
-from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.execution import Run, executions
-from otel_quant.cost.file_size import file_bytes
-from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import InputShape, names_in_shapes
-from otel_quant.cost.memory import VIEWS, MemoryView, memory_views
-from otel_quant.cost.operation import RULE_ERRORS, Operation
-from otel_quant.cost.operators import operator_of
-from otel_quant.cost.precision import precision_of
-from otel_quant.cost.reader.model_reader import read_model
+from otel_quant.cost.execution import (
+    MAX_MACS,
+    RULE_SETS,
+    TOO_MANY_MACS,
+    Run,
+    executions,
+    precision_of,
+)
+from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes
+from otel_quant.cost.memory import VIEWS, memory_views
+from otel_quant.cost.model_reader import read_model, structure_of
+from otel_quant.cost.operation import RULE_ERRORS, Operation, Shape, Value
+from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
+from otel_quant.cost.operators.record import NO_PRECISION
 from otel_quant.cost.results import (
     Memory,
     ModelCost,
@@ -30,15 +32,17 @@ from otel_quant.cost.results import (
     UnknownNodes,
     WeightSparsity,
 )
-from otel_quant.cost.rule_sets import MAX_MACS, RULE_SETS, TOO_MANY_MACS, RuleSet
-from otel_quant.cost.rules.operator import NO_PRECISION
-from otel_quant.cost.structure import Model, Tensor
-from otel_quant.cost.values import Shape, Value
+from otel_quant.cost.structure import CostError, Graph, Model, Node, Tensor, printable
+from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
-    from otel_quant.cost.custom import CustomRule
-    from otel_quant.cost.fusion import Fused
-    from otel_quant.cost.in_float import QuantizedContractions
+    from otel_quant.cost.fused import Fused, QuantizedContractions
+
+_SHOWN: Final = 80
+"""Characters of a name that a reason shows."""
+
+_MAX_LOCATIONS: Final = 10_000
+"""External files that are asked for their size; beyond that, what the model declares counts."""
 
 
 def analyze(
@@ -53,7 +57,7 @@ def analyze(
     tensors: bool = False,
     rules_from: Mapping[str, CustomRule] | None = None,
     time_limit: float | None = None,
-    max_nodes: int = MAX_OPS,
+    max_nodes: int = MAX_NODES,
 ) -> ModelCost:
     """Returns what a model costs, without running it and without reading its weights.
 
@@ -82,207 +86,87 @@ def analyze(
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
-    if rules_from:
-        from otel_quant.cost.custom import custom_operators
-
-        with custom_operators(rules_from):
-            return analyze(
-                model,
-                rules=rules,
-                inputs=inputs,
-                dims=dims,
-                view=view,
-                sparsity=sparsity,
-                exclude=exclude,
-                tensors=tensors,
-                time_limit=time_limit,
-                max_nodes=max_nodes,
-            )
-    rule_set = RULE_SETS.get(rules)
-    if rule_set is None:
-        raise CostError(
-            "rules", f"{printable(str(rules))!r} is not a rule set", expected=" or ".join(RULE_SETS)
-        )
-    view = view or ("fused" if rule_set.constants_once else "file")
-    if view not in VIEWS:
-        raise CostError(
-            "view", f"{printable(str(view))!r} is not a view", expected=" or ".join(VIEWS)
-        )
-    deadline = None if time_limit is None else monotonic() + time_limit
-    structure = _structure(model, deadline)
-    bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
-    walk = Walk(
-        structure,
-        bound.values,
-        symbols=bound.symbols,
-        trust_declared=not bound.overridden,
-        dims=dims,
-        deadline=deadline,
-        max_nodes=max_nodes,
-    )
-    ops = walk.run()
-    made: tuple[TensorCost, ...] | None = None
-    if tensors:
-        from otel_quant.cost.tensors import made_tensors
-
-        made = tuple(made_tensors(ops, exclude))
-    cost = _costed(model, structure, bound, walk, ops, rule_set, view, sparsity, exclude)
-    cost = cost._replace(tensors=made)
-    if dims:
-        known = names_of(structure.graph).union(names_in_shapes(inputs))
-        cost = cost._replace(unused_dims=tuple(name for name in dims if name not in known))
-    return cost
+    with custom_operators(rules_from):
+        analysis = _Analysis(model, rules, view, inputs, dims, time_limit, max_nodes)
+        return analysis.cost(exclude, tensors=tensors, sparsity=sparsity)
 
 
-def _costed(
-    model: object,
-    structure: Model,
-    bound: BoundInputs,
-    walk: Walk,
-    ops: list[Operation],
-    rule_set: RuleSet,
-    view: str,
-    sparsity: bool,
-    exclude: Collection[str],
-) -> ModelCost:
-    """Returns the cost of the operations that a walk has met; the list of them is then empty."""
-    fused: Fused | None = None
-    quantized: QuantizedContractions | None = None
-    if walk.dequantizes:  # other models are not to wait for what this imports
-        from otel_quant.cost.fusion import fused_kernels
-        from otel_quant.cost.in_float import QuantizedContractions
-
-        fused = fused_kernels(ops, walk.outputs)
-        quantized = QuantizedContractions(fused)
-    views = memory_views(ops, walk, rule_set, fused)
-    excluded = dict.fromkeys(exclude, 0)
-    weights = _Weights(rule_set, walk.constants.of_nodes)
-    zeros_of = _sparsity_of(model, walk) if sparsity else None
-    table = _Nodes(weights, views, view, zeros_of, quantized)
-    nodes: list[NodeCost] = []
-    for run in executions(_handed_over(ops), rule_set):
-        if run.op.kind in excluded:
-            excluded[run.op.kind] += 1
-        else:
-            nodes.append(table.cost(run))
-    unused = [value for value in walk.constants.met if value not in weights.seen]
-    if unused:
-        from otel_quant.cost.unknowns import never_read  # most models have no such constants
-
-        unused = never_read(structure, unused)
-    cost = _summed(structure, rule_set, tuple(nodes), walk, weights, bound, unused, view, views)
-    if quantized is not None:
-        cost = cost._replace(quantized_contractions=quantized.count, in_float=quantized.in_float())
-    if sparsity:
-        found = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-        cost = cost._replace(sparsity=tuple(found.values()))
-    if excluded:
-        params = sum(node.params for node in nodes)
-        cost = cost._replace(params=params, weight_bytes=weights.bytes, excluded=excluded)
-    return cost
-
-
-def _sparsity_of(model: object, walk: Walk) -> Callable[[Operation], WeightSparsity | None]:
-    from otel_quant.cost.reader.weights import source_of
-    from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
-
-    source = source_of(model)
-    return lambda op: weight_sparsity(op, source, walk.budget.check_time)
-
-
-def _structure(model: object, deadline: float | None) -> Model:
-    if isinstance(model, bytes | str | os.PathLike):
-        return read_model(model, deadline)
-    if isinstance(model, bytearray | memoryview):
-        return read_model(bytes(model), deadline)
-    from otel_quant.cost.reader.model_proto import (
-        structure_of,  # only for callers that have onnx anyway
-    )
-
-    return structure_of(model, deadline)
-
-
-class _Weights:
-    """Hands each constant to its first reader."""
-
-    def __init__(self, rules: RuleSet, of_nodes: set[Value]) -> None:
-        self.bytes = 0
-        self.packed = 0
-        self.seen: set[Value] = set()
-        self._rules = rules
-        self._of_nodes = of_nodes
-
-    def take(self, run: Run) -> tuple[int, int]:
-        """Returns elements and bytes of the constants that an execution is the first to read."""
-        elements, size = self._take(run.op)
-        for op in run.idle:
-            more, larger = self._take(op)
-            elements += more
-            size += larger
-        self.bytes += size
-        return elements, size
-
-    def _take(self, op: Operation) -> tuple[int, int]:
-        elements = size = 0
-        for i, value in enumerate(op.inputs):
-            if value is None or value.weight is None or value in self.seen:
-                continue
-            self.seen.add(value)
-            if not self._rules.scalars_count and not value.weight.dims:
-                continue
-            if not self._rules.constant_nodes and value in self._of_nodes:
-                continue
-            found = _packed(op, i, value.weight)
-            elements += found
-            self.packed += found - value.weight.elements
-            size += value.weight.stored
-        return elements, size
-
-
-def _packed(op: Operation, i: int, weight: Tensor) -> int:
-    """Elements of a constant, counted apart where a stored element holds several."""
-    rule = operator_of(op.kind).packed.get(i)
-    if rule is None:
-        return weight.elements
-    try:
-        found = rule(op)
-    except RULE_ERRORS:  # lengths or attributes that the operator does not allow
-        return weight.elements
-    return found if 0 < found <= 8 * weight.stored else weight.elements
-
-
-def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
-    """Yields what a list has and leaves it empty: there may be many, and each is used once."""
-    ops.reverse()
-    while ops:
-        yield ops.pop()
-
-
-class _Nodes:
-    """Makes the records of nodes, which come in order of execution."""
+class _Analysis:
+    """One walk over one model, and what is added up of it."""
 
     def __init__(
         self,
-        weights: _Weights,
-        views: Mapping[str, MemoryView],
-        view: str,
-        sparsity_of: Callable[[Operation], WeightSparsity | None] | None,
-        quantized: QuantizedContractions | None,
+        source: object,
+        rules: str,
+        view: str | None,
+        inputs: Mapping[str, InputShape] | None,
+        dims: Mapping[str, int] | None,
+        time_limit: float | None,
+        max_nodes: int,
     ) -> None:
-        self._weights = weights
-        self._view = views[view]
-        self._other_views = set(views.values()) - {self._view}
-        self._sparsity_of = sparsity_of
-        self._quantized = quantized
+        self._rules = RULE_SETS[_chosen("rules", "rule set", rules, RULE_SETS)]
+        default = "fused" if self._rules.corrected else "file"
+        self._view_name = _chosen("view", "view", view or default, VIEWS)
+        deadline = None if time_limit is None else monotonic() + time_limit
+        self._source, self._given = source, inputs
+        self._model = _structure(source, deadline)
+        self._bound = bind_inputs(self._model.graph, inputs, self._model.source, dims=dims)
+        self._walk = Walk(self._model, self._bound, deadline=deadline, max_nodes=max_nodes)
+        fused: Fused | None = None
+        self._quantized: QuantizedContractions | None = None
+        if self._walk.dequantizes:  # other models are not to wait for what this imports
+            from otel_quant.cost.fused import QuantizedContractions, fused_kernels
+
+            fused = fused_kernels(self._walk.ops, self._walk.outputs)
+            self._quantized = QuantizedContractions(fused)
+        self._views = memory_views(self._walk, self._rules, fused)
+        self._view = self._views[self._view_name]
+        self._other_views = set(self._views.values()) - {self._view}
+        self._sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
         self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
+        # Constants by their first reader
+        self._read: set[Value] = set()
+        self._weight_bytes = self._packed = 0
 
-    def cost(self, run: Run) -> NodeCost:
-        """Returns the record of a node."""
+    def cost(self, exclude: Collection[str], *, tensors: bool, sparsity: bool) -> ModelCost:
+        """Costs what the walk has met; its list of operations is then empty."""
+        walk = self._walk
+        made = tuple(_made_tensors(walk.ops, exclude)) if tensors else None
+        if sparsity:
+            from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
+
+            weights = source_of(self._source)
+            self._sparsity_of = lambda op: weight_sparsity(op, weights, walk.budget.check_time)
+        excluded = dict.fromkeys(exclude, 0)
+        nodes: list[NodeCost] = []
+        for run in executions(_handed_over(walk.ops), self._rules):
+            if run.op.kind in excluded:
+                excluded[run.op.kind] += 1
+            else:
+                nodes.append(self._node(run))
+        cost = self._summed(tuple(nodes))._replace(tensors=made, excluded=excluded)
+        if self._quantized is not None:
+            count, in_float = self._quantized.count, self._quantized.in_float()
+            cost = cost._replace(quantized_contractions=count, in_float=in_float)
+        if sparsity:
+            found = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
+            cost = cost._replace(sparsity=tuple(found.values()))
+        if excluded:
+            params = sum(node.params for node in nodes)
+            cost = cost._replace(params=params, weight_bytes=self._weight_bytes)
+        if self._bound.dims:
+            known = names_of(self._model.graph).union(names_in_shapes(self._given))
+            unused = tuple(name for name in self._bound.dims if name not in known)
+            cost = cost._replace(unused_dims=unused)
+        return cost
+
+    def _node(self, run: Run) -> NodeCost:
+        """The record of a node; they come in order of execution."""
         op = run.op
         if operator_of(op.kind).precision is not NO_PRECISION:
             self._makers.update(dict.fromkeys(op.outputs, op))
-        params, held = self._weights.take(run)
+        params, held = self._constants_of(run)
         memory, moved = self._view.add(op, held)
         for view in self._other_views:
             view.add(op, held)
@@ -312,110 +196,218 @@ class _Nodes:
             self._shared([value.shape for value in op.outputs]),
             precision,
             None if self._sparsity_of is None else self._sparsity_of(op),
-            _unknown_reason(op, unknown, self._view, macs, memory),
+            unknown if macs is None else self._unsized(op, memory),
             None if moved is None or run.times is None else moved * run.times,
         )
 
     def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
-        """Returns shapes as the tuple that all nodes with the same ones have."""
+        """Shapes as the tuple that all nodes with the same ones have."""
         found = tuple(shapes)
         return self._shapes.setdefault(found, found)
 
+    def _constants_of(self, run: Run) -> tuple[int, int]:
+        """Elements and bytes of the constants that an execution is the first to read."""
+        elements = size = 0
+        for op in (run.op, *run.idle):
+            for i, value in enumerate(op.inputs):
+                if value is None or value.weight is None or value in self._read:
+                    continue
+                self._read.add(value)
+                of_node = value in self._walk.constants.of_nodes
+                if not self._rules.corrected and (of_node or not value.weight.dims):
+                    continue
+                found = _elements(op, i, value.weight)
+                elements += found
+                self._packed += found - value.weight.elements
+                size += value.weight.stored
+        self._weight_bytes += size
+        return elements, size
 
-def _unknown_reason(
-    op: Operation, unknown: str | None, view: MemoryView, macs: int | None, memory: int | None
-) -> str | None:
-    """Why a node's MACs, its memory or the shape of a result is not known; None if all are."""
-    if macs is None:
-        return unknown
-    if memory is None:
-        unsized = next(value for value in view.results(op) if value.bytes is None)
-        return _unsized_reason(op, unsized)
-    for value in op.outputs:
-        if value.kind == "tensor" and value.size is None:
-            return _unsized_reason(op, value)
-    return None
+    def _unsized(self, op: Operation, memory: int | None) -> str | None:
+        """Why the memory of a node or the shape of a result is not known; None if both are."""
+        if memory is None:
+            value = next(value for value in self._view.results(op) if value.bytes is None)
+        else:
+            unsized = (value for value in op.outputs if value.kind == "tensor")
+            found = next((value for value in unsized if value.size is None), None)
+            if found is None:
+                return None
+            value = found
+        result = f"{op.title}: its result '{printable(value.name, _SHOWN)}'"
+        if value.kind in ("tensor", "unknown") and value.unknown is not None:
+            return value.unknown
+        if value.kind != "tensor":
+            return f"{result} is of kind {value.kind}, whose size is not counted"
+        if value.dtype == dtypes.UNKNOWN:
+            return f"{result} is of an element type that is not known"
+        return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+
+    def _summed(self, nodes: tuple[NodeCost, ...]) -> ModelCost:
+        counts = Counter(node.op_type for node in nodes)
+        contraction = sum(node.macs_contraction or 0 for node in nodes)
+        mix: Counter[str] = Counter()
+        for node in nodes:
+            if node.precision is not None:
+                mix[node.precision] += node.macs_contraction or 0
+        met = self._walk.constants.met
+        unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
+        read = [value.weight for value in met if value.weight and value not in unused]
+        unread = [value.weight for value in unused if value.weight is not None]
+        if self._rules.corrected:
+            params = self._packed + sum(weight.elements for weight in read)
+        else:
+            params = sum(node.params for node in nodes)
+        heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
+        uncosted = [node for node in nodes if node.macs is None]
+        precisions = {kind: operator_of(kind).precision for kind in counts}
+        return ModelCost(
+            path=self._model.source,
+            rules=self._rules.name,
+            view=self._view_name,
+            views={name: Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
+            macs=sum(node.macs or 0 for node in nodes),
+            macs_contraction=contraction,
+            backward_macs=sum(node.backward_macs or 0 for node in nodes),
+            params=params,
+            weight_bytes=sum(weight.stored for weight in read),
+            unused_params=sum(weight.elements for weight in unread),
+            unused_weight_bytes=sum(weight.stored for weight in unread),
+            memory_bytes=self._view.bytes,
+            peak_activation_bytes=self._view.peak_bytes,
+            file_bytes=file_bytes(self._model, met),
+            nodes=nodes,
+            op_counts=dict(counts.most_common()),
+            quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
+            dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
+            precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
+            input_shapes={name: value.shape for name, value in self._bound.values.items()},
+            assumed=self._bound.assumed,
+            overridden_dims=dict(self._bound.overridden),
+            unused_dims=(),
+            uncosted_ops=dict(Counter(node.op_type for node in uncosted)),
+            unsized_tensors=self._view.unsized,
+            unknown_nodes=tuple(_unknown_nodes(uncosted)),
+            max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
+        )
 
 
-def _unsized_reason(op: Operation, value: Value) -> str:
-    result = f"{op.title}: its result '{printable(value.name, _SHOWN)}'"
-    if value.kind in ("tensor", "unknown") and value.unknown is not None:
-        return value.unknown
-    if value.kind != "tensor":
-        return f"{result} is of kind {value.kind}, whose size is not counted"
-    if value.dtype == dtypes.UNKNOWN:
-        return f"{result} is of an element type that is not known"
-    return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> str:
+    if not isinstance(name, str) or name not in choices:
+        raise CostError(
+            what, f"{printable(str(name))!r} is not a {title}", expected=" or ".join(choices)
+        )
+    return name
 
 
-_SHOWN: Final = 80
-"""Characters of a name that a reason shows."""
+def _structure(model: object, deadline: float | None) -> Model:
+    if isinstance(model, bytearray | memoryview):
+        model = bytes(model)
+    if isinstance(model, bytes | str | os.PathLike):
+        return read_model(model, deadline)
+    return structure_of(model, deadline)
 
 
-def _unknown_nodes(nodes: tuple[NodeCost, ...]) -> tuple[UnknownNodes, ...]:
-    if all(node.macs is not None for node in nodes):
-        return ()
-    from otel_quant.cost.unknowns import unknown_nodes
+def _elements(op: Operation, i: int, weight: Tensor) -> int:
+    """Elements of a constant, counted apart where a stored element holds several."""
+    rule = operator_of(op.kind).packed.get(i)
+    if rule is None:
+        return weight.elements
+    try:
+        found = rule(op)
+    except RULE_ERRORS:  # lengths or attributes that the operator does not allow
+        return weight.elements
+    return found if 0 < found <= 8 * weight.stored else weight.elements
 
-    return unknown_nodes(nodes)
+
+def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
+    """Yields what a list has and leaves it empty: there may be many, and each is used once."""
+    ops.reverse()
+    while ops:
+        yield ops.pop()
 
 
-def _summed(
-    model: Model,
-    rules: RuleSet,
-    nodes: tuple[NodeCost, ...],
-    walk: Walk,
-    weights: _Weights,
-    bound: BoundInputs,
-    unused: list[Value],
-    view: str,
-    views: Mapping[str, MemoryView],
-) -> ModelCost:
-    counts = Counter(node.op_type for node in nodes)
-    contraction = sum(node.macs_contraction or 0 for node in nodes)
-    mix: Counter[str] = Counter()
-    for node in nodes:
-        if node.precision is not None:
-            mix[node.precision] += node.macs_contraction or 0
-    met = walk.constants.met
-    left_out = set(unused)
-    read = [value.weight for value in met if value.weight and value not in left_out]
-    unread_weights = [value.weight for value in unused if value.weight is not None]
-    if rules.constant_nodes:
-        params = weights.packed + sum(weight.elements for weight in read)
-    else:
-        params = sum(node.params for node in nodes)
-    heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
-    return ModelCost(
-        path=model.source,
-        rules=rules.name,
-        view=view,
-        views={name: Memory(found.bytes, found.peak_bytes) for name, found in views.items()},
-        macs=sum(node.macs or 0 for node in nodes),
-        macs_contraction=contraction,
-        backward_macs=sum(node.backward_macs or 0 for node in nodes),
-        params=params,
-        weight_bytes=sum(weight.stored for weight in read),
-        unused_params=sum(weight.elements for weight in unread_weights),
-        unused_weight_bytes=sum(weight.stored for weight in unread_weights),
-        memory_bytes=views[view].bytes,
-        peak_activation_bytes=views[view].peak_bytes,
-        file_bytes=file_bytes(model, met),
-        nodes=nodes,
-        op_counts=dict(counts.most_common()),
-        quantize_nodes=sum(
-            count for kind, count in counts.items() if operator_of(kind).precision.quantizes
-        ),
-        dequantize_nodes=sum(
-            count for kind, count in counts.items() if operator_of(kind).precision.dequantizes
-        ),
-        precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
-        input_shapes={name: value.shape for name, value in bound.values.items()},
-        assumed=bound.assumed,
-        overridden_dims=dict(bound.overridden),
-        unused_dims=(),
-        uncosted_ops=dict(Counter(node.op_type for node in nodes if node.macs is None)),
-        unsized_tensors=views[view].unsized,
-        unknown_nodes=_unknown_nodes(nodes),
-        max_memory_node=heaviest.name if heaviest is not None and heaviest.memory_bytes else None,
-    )
+def _made_tensors(
+    ops: Iterable[Operation],
+    exclude: Collection[str],
+    *,
+    in_body: bool = False,
+    known: Collection[int] = (),
+) -> Iterator[TensorCost]:
+    """Yields what operations and their bodies make, in order of execution."""
+    for op in ops:
+        if op.kind in exclude:
+            continue
+        own = {id(value) for value in op.outputs} if op.inlined else set()
+        branches = op.branches if op.taken is None else [op.branches[op.taken]]
+        for body in (*op.bodies, *branches):
+            yield from _made_tensors(body.ops, exclude, in_body=True, known=own)
+        for name, value in zip(op.node.outputs, op.outputs, strict=False):
+            if name and id(value) not in known:
+                is_tensor = value.kind in ("tensor", "unknown")
+                dtype = dtypes.name_of(value.dtype) if is_tensor else value.kind
+                yield TensorCost(name, dtype, value.shape, value.bytes, op.name, in_body)
+
+
+def _unknown_nodes(uncosted: Iterable[NodeCost]) -> Iterator[UnknownNodes]:
+    """Yields the nodes without known MACs: those without a rule, then those without a shape."""
+    lacking: dict[Literal["rule", "shape"], list[NodeCost]] = {"rule": [], "shape": []}
+    for node in uncosted:
+        lacking["shape" if operator_of(node.op_type).costed else "rule"].append(node)
+    for lack, nodes in lacking.items():
+        if nodes:
+            ops = dict(Counter(node.op_type for node in nodes))
+            yield UnknownNodes(lack, ops, nodes[0].name, nodes[0].unknown_reason or "")
+
+
+def _never_read(model: Model, constants: Sequence[Value]) -> list[Value]:
+    """Those of some constants that no node of the model reads and no output is.
+
+    A branch that is not taken reads its constants too.
+    """
+    if not constants:
+        return []
+    read: set[str] = set()
+    nodes: list[Node] = [node for function in model.functions.values() for node in function.nodes]
+    graphs: list[Graph] = [model.graph]
+    while graphs or nodes:
+        for graph in graphs:
+            read.update(info.name for info in graph.outputs)
+            nodes += graph.nodes
+        values = [value for node in nodes for value in node.attributes.values()]
+        read.update(name for node in nodes for name in node.inputs)
+        graphs, nodes = [value for value in values if isinstance(value, Graph)], []
+    return [value for value in constants if value.name not in read]
+
+
+def file_bytes(model: Model, weights: Iterable[Value]) -> int:
+    """Returns the bytes of a model's file and of the files its tensors lie in.
+
+    External files are only asked for their size, and only within the model's folder; one
+    that is missing counts as many bytes as the model declares.
+    """
+    declared: dict[str, int] = {}
+    for value in weights:
+        if value.weight is None or value.weight.external is None:
+            continue
+        place = value.weight.external
+        end = place.offset + value.weight.stored
+        declared[place.location] = max(declared.get(place.location, 0), end)
+    total = model.size
+    folder = None if model.source.startswith("<") else os.path.dirname(model.source)  # noqa: PTH120  # pathlib takes 2 ms to import
+    for i, (location, size) in enumerate(declared.items()):
+        found = _external_size(folder, location) if i < _MAX_LOCATIONS else None
+        total += found or size
+    return total
+
+
+def _external_size(folder: str | None, location: str) -> int | None:
+    if folder is None or not location:
+        return None
+    try:
+        from pathlib import Path  # takes 2 ms to import
+
+        place = Path(folder, location)
+        inside = place.resolve().is_relative_to(Path(folder).resolve())
+        return place.stat().st_size if inside else None
+    except (OSError, ValueError):
+        return None

@@ -36,18 +36,20 @@ def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
     """Returns the names that a length is computed from, or None if the text is a name itself."""
     if text.isidentifier():
         return None
-    from otel_quant.cost.expressions import (
-        NotAnExpressionError,
-        names_in,  # most models need none
-    )
+    from otel_quant.cost.expressions import NotAnExpressionError, evaluated  # most need none
+
+    found: set[str] = set()
+
+    def note(name: str) -> None:
+        found.add(name)
 
     try:
-        parts = names_in(text)
+        evaluated(text, note)
     except NotAnExpressionError:
         return frozenset() if re.search(r"[+*/()%]", text) else None
-    if parts == {text} or (re.match(_HYPHENATED, text) and parts.isdisjoint(names)):
+    if found == {text} or (re.match(_HYPHENATED, text) and found.isdisjoint(names)):
         return None
-    return parts
+    return frozenset(found)
 
 
 def names_of(graph: Graph) -> frozenset[str]:
@@ -59,9 +61,7 @@ def names_of(graph: Graph) -> frozenset[str]:
         for info in (*graph.inputs, *graph.outputs, *graph.value_info):
             found.update(dim for dim in info.type.shape or () if isinstance(dim, str))
         for node in graph.nodes:
-            for value in node.attributes.values():
-                if isinstance(value, Graph):
-                    graphs.append(value)
+            graphs += [value for value in node.attributes.values() if isinstance(value, Graph)]
     return frozenset(found).union(*(parts_of(text, found) or () for text in found))
 
 

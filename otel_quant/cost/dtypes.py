@@ -1,4 +1,4 @@
-"""ONNX element types: code, name and size, as TensorProto.DataType numbers them."""
+"""ONNX element types, one table: TensorProto.DataType's code, name, size and form in memory."""
 
 from __future__ import annotations
 
@@ -18,95 +18,65 @@ FLOAT16: Final = 10
 DOUBLE: Final = 11
 UINT32: Final = 12
 UINT64: Final = 13
-COMPLEX64: Final = 14
-COMPLEX128: Final = 15
 BFLOAT16: Final = 16
-FLOAT8E4M3FN: Final = 17
 UINT4: Final = 21
 INT4: Final = 22
 
-NAMES: Final = {
-    FLOAT: "float32",
-    UINT8: "uint8",
-    INT8: "int8",
-    UINT16: "uint16",
-    INT16: "int16",
-    INT32: "int32",
-    INT64: "int64",
-    STRING: "string",
-    BOOL: "bool",
-    FLOAT16: "float16",
-    DOUBLE: "float64",
-    UINT32: "uint32",
-    UINT64: "uint64",
-    COMPLEX64: "complex64",
-    COMPLEX128: "complex128",
-    BFLOAT16: "bfloat16",
-    FLOAT8E4M3FN: "float8e4m3fn",
-    18: "float8e4m3fnuz",
-    19: "float8e5m2",
-    20: "float8e5m2fnuz",
-    UINT4: "uint4",
-    INT4: "int4",
-    23: "float4e2m1",
-    24: "float8e8m0",
-    25: "uint2",
-    26: "int2",
-}
-
-BITS: Final = {
-    FLOAT: 32,
-    UINT8: 8,
-    INT8: 8,
-    UINT16: 16,
-    INT16: 16,
-    INT32: 32,
-    INT64: 64,
-    BOOL: 8,
-    FLOAT16: 16,
-    DOUBLE: 64,
-    UINT32: 32,
-    UINT64: 64,
-    COMPLEX64: 64,
-    COMPLEX128: 128,
-    BFLOAT16: 16,
-    FLOAT8E4M3FN: 8,
-    18: 8,
-    19: 8,
-    20: 8,
-    UINT4: 4,
-    INT4: 4,
-    23: 4,
-    24: 8,
-    25: 2,
-    26: 2,
-}
-"""Bits of one stored element. Strings have no fixed size and no entry."""
-
-FLOATS: Final = frozenset({FLOAT, FLOAT16, DOUBLE, BFLOAT16, 17, 18, 19, 20, 23, 24})
-INTEGERS: Final = frozenset(
-    {UINT8, INT8, UINT16, INT16, INT32, INT64, UINT32, UINT64, UINT4, INT4, 25, 26}
+_TYPES: Final = (
+    # code, name, bits of a stored element, letter in struct, other names
+    (FLOAT, "float32", 32, "f", "f32 float"),
+    (UINT8, "uint8", 8, "B", "u8"),
+    (INT8, "int8", 8, "b", "i8 s8"),
+    (UINT16, "uint16", 16, "H", "u16"),
+    (INT16, "int16", 16, "h", "i16"),
+    (INT32, "int32", 32, "i", "i32 s32"),
+    (INT64, "int64", 64, "q", "i64 s64"),
+    (STRING, "string", 0, "", ""),
+    (BOOL, "bool", 8, "?", ""),
+    (FLOAT16, "float16", 16, "e", "f16"),
+    (DOUBLE, "float64", 64, "d", "f64 double"),
+    (UINT32, "uint32", 32, "I", "u32"),
+    (UINT64, "uint64", 64, "Q", "u64"),
+    (14, "complex64", 64, "", ""),
+    (15, "complex128", 128, "", ""),
+    (BFLOAT16, "bfloat16", 16, "", "bf16"),
+    (17, "float8e4m3fn", 8, "", ""),
+    (18, "float8e4m3fnuz", 8, "", ""),
+    (19, "float8e5m2", 8, "", ""),
+    (20, "float8e5m2fnuz", 8, "", ""),
+    (UINT4, "uint4", 4, "", ""),
+    (INT4, "int4", 4, "", ""),
+    (23, "float4e2m1", 4, "", ""),
+    (24, "float8e8m0", 8, "", ""),
+    (25, "uint2", 2, "", ""),
+    (26, "int2", 2, "", ""),
 )
 
-_BY_NAME: Final = {name: code for code, name in NAMES.items()} | {
-    "f16": FLOAT16,
-    "f32": FLOAT,
-    "f64": DOUBLE,
-    "bf16": BFLOAT16,
-    "i8": INT8,
-    "i16": INT16,
-    "i32": INT32,
-    "i64": INT64,
-    "u8": UINT8,
-    "u16": UINT16,
-    "u32": UINT32,
-    "u64": UINT64,
-    "s8": INT8,
-    "s32": INT32,
-    "s64": INT64,
-    "float": FLOAT,
-    "double": DOUBLE,
+NAMES: Final = {code: name for code, name, *_ in _TYPES}
+
+_BITS: Final = {code: bits for code, _, bits, *_ in _TYPES if bits}
+"""Strings have no fixed size and no entry."""
+
+LETTERS: Final = {code: letter for code, _, _, letter, _ in _TYPES if letter}
+"""What struct and numpy call the types that they have."""
+
+FLOATS: Final = frozenset(code for code, name in NAMES.items() if "float" in name)
+INTEGERS: Final = frozenset(
+    code for code, name in NAMES.items() if name.startswith(("int", "uint"))
+)
+ARITHMETIC: Final = frozenset({FLOAT, FLOAT16, DOUBLE, BFLOAT16})
+"""Floats that processors compute in."""
+
+_BY_NAME: Final = {
+    name: code for code, own, _, _, others in _TYPES for name in (own, *others.split())
 }
+
+QUANTIZED: Final = {
+    code: name.removeprefix("u").partition("e")[0]
+    for code, name in NAMES.items()
+    if (code in INTEGERS and _BITS[code] <= 16) or code in (17, 18, 19, 20, 23)
+}
+"""Types that contractions are quantized to; signed or not is the same arithmetic."""
 
 
 def code_of(name: str) -> int:
@@ -116,12 +86,10 @@ def code_of(name: str) -> int:
 
 def name_of(dtype: int) -> str:
     """Returns the type's name, ``unknown`` if there is none, ``type N`` if it is new to us."""
-    if dtype == UNKNOWN:
-        return "unknown"
-    return NAMES.get(dtype, f"type {dtype}")
+    return "unknown" if dtype == UNKNOWN else NAMES.get(dtype, f"type {dtype}")
 
 
 def stored_bytes(dtype: int, elements: int) -> int | None:
     """Returns the bytes that ``elements`` take, sub-byte types packed; None if not known."""
-    bits = BITS.get(dtype)
+    bits = _BITS.get(dtype)
     return None if bits is None else (elements * bits + 7) // 8

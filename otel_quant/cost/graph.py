@@ -9,28 +9,26 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.binding import BoundInputs, bind_inputs
-from otel_quant.cost.errors import printable
-from otel_quant.cost.execution import Run, executions
-from otel_quant.cost.file_size import file_bytes
-from otel_quant.cost.fusion import (
+from otel_quant.cost.analysis import file_bytes
+from otel_quant.cost.execution import RULE_SETS, Run, executions
+from otel_quant.cost.fused import (
+    CARRIES,
     DEQUANTIZES,
+    FUSIONS,
+    NO_KERNEL,
     NOT_QUANTIZED,
     QUANTIZES,
     Fused,
+    Fusion,
     Obstacle,
     fused_kernels,
 )
-from otel_quant.cost.in_float import NO_KERNEL
-from otel_quant.cost.inference import Walk
-from otel_quant.cost.inputs import InputSpec
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
+from otel_quant.cost.model_reader import read_model
+from otel_quant.cost.operation import Operation, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.rule_sets import RULE_SETS
-from otel_quant.cost.rules.fusions import CARRIES, FUSIONS, Fusion
-from otel_quant.cost.structure import Graph, Model, Node
-from otel_quant.cost.values import Value
+from otel_quant.cost.structure import Graph, Model, Node, printable
+from otel_quant.cost.walk import Walk
 
 __all__ = [
     "CARRIES",
@@ -78,15 +76,9 @@ class ModelGraph:
     def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
         self.model: Model = read_model(path)
         self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
-        walk = Walk(
-            self.model,
-            self.bound.values,
-            symbols=self.bound.symbols,
-            trust_declared=not self.bound.overridden,
-            dims=dims,
-        )
-        self.main: Sequence[Operation] = walk.run()  # without those of bodies
-        self.fused: Fused = fused_kernels(self.main, walk.outputs)
+        walk = Walk(self.model, self.bound)
+        self.main: Sequence[Operation] = walk.ops  # without those of bodies
+        self.fused: Fused = fused_kernels(walk.ops, walk.outputs)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
         self.runs: dict[Operation, Run] = {
             run.op: run for run in executions(self.main, RULE_SETS["corrected"])

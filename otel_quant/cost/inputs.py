@@ -8,12 +8,15 @@ have such a name instead of a number: ``name=1x3xhxw``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.errors import CostError, printable
+from otel_quant.cost.dimensions import Symbols, is_anonymous, is_generated, parts_of
+from otel_quant.cost.operation import MAX_DATA, Value
+from otel_quant.cost.results import Assumption, option_text
+from otel_quant.cost.structure import CostError, Dim, Graph, Type, printable
 
 MAX_LENGTH: Final = 1 << 40
 """Largest length that a dimension may be given."""
@@ -81,13 +84,6 @@ def names_in_shapes(inputs: Mapping[str, InputShape] | None) -> set[str]:
         spec.shape if isinstance(spec, InputSpec) else spec for spec in (inputs or {}).values()
     )
     return {length for shape in shapes for length in shape if isinstance(length, str)}
-
-
-def option_text(option: str, value: str) -> str:
-    """Returns an option as it is typed into a shell: ``--dim batch=8``."""
-    from shlex import quote  # only for models with open lengths
-
-    return f"{option} {quote(value)}"
 
 
 def parse_dims(texts: Iterable[str]) -> dict[str, int]:
@@ -192,3 +188,280 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
             f"{printable(whole)!r} has values {printable(text)!r}",
             expected=f"{dtypes.name_of(dtype)} numbers joined by x",
         ) from None
+
+
+_ASSUMED: Final = 1
+"""Length of a dimension that neither the caller nor the model gives."""
+
+
+class BoundInputs(NamedTuple):
+    """The main graph's inputs with every length set that can be."""
+
+    values: Mapping[str, Value]  # By name
+    symbols: Symbols  # What the model's texts for lengths stand for
+    assumed: tuple[Assumption, ...]  # The lengths that neither the model nor the caller gives
+    # The model's length and the caller's wherever the caller changes one that the model fixes; by
+    # input and axis, ``input[0]``
+    overridden: Mapping[str, tuple[int, int]]
+    dims: Mapping[str, int]  # Lengths that the caller gives by name
+
+
+class _Given(NamedTuple):
+    """An :class:`InputSpec` whose lengths are all numbers."""
+
+    shape: tuple[int, ...]
+    dtype: int
+    data: tuple[int | float, ...] | None
+    origin: str
+    if_fits: bool
+
+
+def bind_inputs(
+    graph: Graph,
+    given: Mapping[str, InputShape] | None,
+    source: str,
+    *,
+    dims: Mapping[str, int] | None = None,
+) -> BoundInputs:
+    """Sets the lengths of a graph's inputs: the caller's, else the model's, else 1.
+
+    A length that the model computes from others (``past + seq``) is computed; where it cannot
+    be, it is not known. A text that names nothing (``?``) is a length for itself each time.
+    """
+    static = {tensor.name for tensor in graph.initializers}
+    inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
+    lengths = _checked_dims(dims)
+    learned = _Learned(lengths, source)
+    specs: dict[str, _Given] = {}
+    for name, shape in (given or {}).items():
+        spec = _given(name, shape, lengths)
+        if spec.if_fits and not (name in inputs and learned.fits(inputs[name], spec)):
+            continue
+        if name not in inputs:
+            raise CostError(
+                source,
+                f"has no input {printable(name)!r}{_by(spec)}",
+                expected=_names(list(inputs)),
+            )
+        _refuse_misfit(name, inputs[name], spec, source)
+        learned.learn(name, inputs[name], spec)
+        specs[name] = spec
+    learned.refuse_contradictions(inputs, specs)
+    open_ = {name: declared for name, declared in inputs.items() if name not in specs}
+    assumed = dict.fromkeys(learned.names_left_open(open_), _ASSUMED)
+    symbols = Symbols({**assumed, **learned.lengths})
+    assumptions = {name: Assumption(name, length) for name, length in assumed.items()}
+    values: dict[str, Value] = {}
+    for name, declared in inputs.items():
+        chosen = specs.get(name)
+        if chosen is not None:
+            data = chosen.data
+            if data is not None and len(data) > MAX_DATA:
+                data = None
+            values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
+        elif declared.kind in ("tensor", "unknown"):
+            values[name] = _assumed_value(name, declared, learned, symbols)
+            for anonymous in _anonymous(name, declared, learned, values[name]):
+                assumptions[anonymous.name] = anonymous
+    return BoundInputs(values, symbols, tuple(assumptions.values()), learned.overridden, lengths)
+
+
+class _Learned:
+    """The lengths that the caller decides."""
+
+    def __init__(self, dims: Mapping[str, int], source: str) -> None:
+        self.lengths = dict(dims)
+        self.overridden: dict[str, tuple[int, int]] = {}
+        self._dims = dims
+        self._source = source
+        self._torn: set[str] = set()
+
+    def is_name(self, dim: Dim) -> bool:
+        """Whether a length is a text that stands for the same length everywhere."""
+        return isinstance(dim, str) and not is_anonymous(dim) and dim not in self._torn
+
+    def fits(self, declared: Type, spec: _Given) -> bool:
+        """Whether a shape agrees with the model and what is known of it."""
+        if declared.kind not in ("tensor", "unknown"):
+            return False
+        if declared.shape is None:
+            return True
+        if len(declared.shape) != len(spec.shape):
+            return False
+        return all(
+            dim == length
+            if isinstance(dim, int) and dim >= 0
+            else not self.is_name(dim) or self.lengths.get(str(dim), length) == length
+            for dim, length in zip(declared.shape, spec.shape, strict=True)
+        )
+
+    def learn(self, name: str, declared: Type, spec: _Given) -> None:
+        """Takes the lengths that one given shape decides."""
+        for axis, (dim, length) in enumerate(zip(declared.shape or (), spec.shape, strict=False)):
+            if isinstance(dim, int):
+                if 0 <= dim != length:
+                    self.overridden[f"{name}[{axis}]"] = (dim, length)
+            elif isinstance(dim, str) and self.is_name(dim):
+                before = self.lengths.setdefault(dim, length)
+                if before == length:
+                    continue
+                if not is_generated(dim) or dim in self._dims:
+                    raise self._contradiction(name, dim, spec, length, before)
+                self._torn.add(dim)
+                del self.lengths[dim]
+
+    def refuse_contradictions(
+        self, inputs: Mapping[str, Type], specs: Mapping[str, _Given]
+    ) -> None:
+        """Raises CostError if a given length is not what its expression gives."""
+        symbols = Symbols(self.lengths)
+        for name, spec in specs.items():
+            for dim, length in zip(inputs[name].shape or (), spec.shape, strict=False):
+                if not isinstance(dim, str) or dim.isidentifier() or not self.is_name(dim):
+                    continue
+                computed = symbols.computed(dim)
+                if computed not in (None, length) and not spec.if_fits:
+                    raise self._contradiction(name, dim, spec, length, computed)
+
+    def names_left_open(self, inputs: Mapping[str, Type]) -> Iterator[str]:
+        """Yields the names whose lengths nothing decides."""
+        texts = {dim for declared in inputs.values() for dim in declared.shape or ()}
+        names = {dim for dim in texts if isinstance(dim, str)} | set(self.lengths)
+        for declared in inputs.values():
+            for dim in declared.shape or ():
+                if (
+                    isinstance(dim, str)
+                    and dim not in self.lengths
+                    and self.is_name(dim)
+                    and parts_of(dim, names) is None
+                ):
+                    yield dim
+
+    def _contradiction(
+        self, name: str, dim: str, spec: _Given, length: int, other: int | None
+    ) -> CostError:
+        elsewhere = "as given for it" if dim in self._dims else "as elsewhere among the inputs"
+        return CostError(
+            self._source,
+            f"input {printable(name)!r} sets {printable(dim)!r} to {length}{_by(spec)}",
+            expected=f"{other} {elsewhere}",
+        )
+
+
+def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbols) -> Value:
+    """An input for which the caller gives no shape."""
+    value = Value(declared.dtype, name=name)
+    title = f"input '{printable(name)}'"
+    if declared.shape is None:
+        value.unknown = (
+            f"{title} has no declared shape; {option_text('--input', f'{name}=SHAPE')} gives it one"
+        )
+        return value
+    lengths: list[int | None] = []
+    for axis, dim in enumerate(declared.shape):
+        length = symbols.length(dim)
+        if length is None and isinstance(dim, str) and learned.is_name(dim):
+            value.unknown = (
+                f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
+                f"{option_text('--input', f'{name}=SHAPE')} gives it"
+            )
+            lengths.append(None)
+        else:
+            lengths.append(_ASSUMED if length is None else length)
+    value.shape = tuple(lengths)
+    return value
+
+
+def _anonymous(name: str, declared: Type, learned: _Learned, value: Value) -> Iterator[Assumption]:
+    """Yields what is assumed of an input's lengths that have no name."""
+    shape = tuple(_ASSUMED if length is None else length for length in value.shape or ())
+    for axis, dim in enumerate(declared.shape or ()):
+        if not (isinstance(dim, int) and dim >= 0) and not learned.is_name(dim):
+            yield Assumption(f"{name}[{axis}]", _ASSUMED, name, shape)
+
+
+def _checked_dims(dims: Mapping[str, int] | None) -> Mapping[str, int]:
+    for name, length in (dims or {}).items():
+        _check_length("dimension", name, length)
+        if is_anonymous(name):
+            raise CostError(
+                "dimension",
+                f"{printable(name)!r} names no dimension",
+                expected="a name; a length without one is given with its input's shape",
+            )
+    return dims or {}
+
+
+def _check_length(what: str, name: str, length: int) -> None:
+    if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MAX_LENGTH:
+        raise CostError(
+            what,
+            f"{printable(name)!r} has a length {length!r}",
+            expected=f"integers from 0 to {MAX_LENGTH:,}",
+        )
+
+
+def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
+    spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
+    lengths: list[int] = []
+    for length in spec.shape:
+        found = dims.get(length) if isinstance(length, str) else length
+        if found is None:
+            raise CostError(
+                "input shape",
+                f"{printable(name)!r} has a length {printable(str(length))!r}, which is not given"
+                f"{_by(spec)}",
+                expected=f"{option_text('--dim', f'{length}=LENGTH')} as well",
+            )
+        lengths.append(found)
+    given = _Given(tuple(lengths), spec.dtype, spec.data, spec.origin, spec.if_fits)
+    if len(given.shape) > MAX_GIVEN_RANK:
+        raise CostError(
+            "input shape",
+            f"{printable(name)!r} has {len(given.shape):,} dimensions{_by(spec)}",
+            expected=f"at most {MAX_GIVEN_RANK}",
+        )
+    for length in given.shape:
+        _check_length("input shape", name, length)
+    if given.data is not None:
+        refuse_other_values(len(given.data), given.shape, f"{printable(name)!r}{_by(spec)}")
+    return given
+
+
+def _by(spec: _Given | InputSpec) -> str:
+    return f" ({spec.origin})" if spec.origin else ""
+
+
+_SHOWN_NAMES: Final = 10
+"""Names of inputs that an error lists."""
+
+
+def _names(names: list[str]) -> str:
+    if not names:
+        return "none, as the model has no inputs"
+    shown = ", ".join(repr(printable(name)) for name in names[:_SHOWN_NAMES])
+    left = len(names) - _SHOWN_NAMES
+    return f"one of {shown}" + (f" and {left} more" if left > 0 else "")
+
+
+def _refuse_misfit(name: str, declared: Type, spec: _Given, source: str) -> None:
+    """Raises CostError if an input has another kind, type or rank than the caller gives."""
+    title = f"input {printable(name)!r}"
+    if declared.kind not in ("tensor", "sparse", "unknown"):
+        raise CostError(
+            source,
+            f"{title} is given a shape{_by(spec)}",
+            expected=f"none, as it is of type {declared.kind}",
+        )
+    if dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+        raise CostError(
+            source,
+            f"{title} is given type {dtypes.name_of(spec.dtype)}{_by(spec)}",
+            expected=f"{dtypes.name_of(declared.dtype)} as the model declares it",
+        )
+    if declared.shape is not None and len(declared.shape) != len(spec.shape):
+        raise CostError(
+            source,
+            f"{title} is given shape {list(spec.shape)}{_by(spec)}",
+            expected=f"{len(declared.shape)} dimensions as in {list(declared.shape)}",
+        )

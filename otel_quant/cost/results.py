@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from otel_quant.cost.inputs import option_text
-from otel_quant.cost.values import Shape
+from otel_quant.cost.operation import Shape
 
 JsonObject: TypeAlias = dict[str, Any]
+
+
+def option_text(option: str, value: str) -> str:
+    """Returns an option as it is typed into a shell: ``--dim batch=8``."""
+    from shlex import quote  # only for models with open lengths
+
+    return f"{option} {quote(value)}"
 
 
 class WeightSparsity(NamedTuple):

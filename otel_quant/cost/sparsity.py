@@ -1,7 +1,9 @@
 """Zeros in weights: how many, in which blocks, and whether two in every four.
 
-Weights are read in pieces and kept as one bit per element, so that the largest one costs an
-eighth of a byte for each of its elements. numpy is imported here and nowhere else.
+The only module of the package that reads weights, and that imports numpy. They are read in pieces
+and kept as one bit per element, so that the largest one costs an eighth of a byte for each of its
+elements. External data is opened only inside the model's own folder, symbolic links resolved: the
+location comes from the file, and a file may be hostile.
 
 Definition (onnx_tool's, restated): the block is the largest for which the share of all-zero
 blocks stays within a tolerated loss of the share of zeros. Two corrections: uint8 weights
@@ -12,51 +14,120 @@ out of ten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import stat
+from collections.abc import Callable, Iterator
+from io import BytesIO, FileIO
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.reader.weights import Source, pieces
 from otel_quant.cost.results import WeightSparsity
-from otel_quant.cost.structure import Tensor
+from otel_quant.cost.structure import CostError, Tensor, printable
 
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_ELEMENTS: Final = 256
+_MIN_ELEMENTS: Final = 256
 """A smaller tensor is not looked at: a few zeros in it are a large share."""
 
-MAX_ELEMENTS: Final = 1 << 33
+_MAX_ELEMENTS: Final = 1 << 33
 """Elements up to which a tensor is looked at: a gigabyte of bits."""
 
-SEARCHED_FROM: Final = 0.4
+_SEARCHED_FROM: Final = 0.4
 """Share of zeros from which blocks are looked for."""
 
-TOLERATED_LOSS: Final = 0.1
+_TOLERATED_LOSS: Final = 0.1
 """By how much the share of all-zero blocks may fall short of the share of zeros."""
 
-LARGEST_BLOCK: Final = 64
+_LARGEST_BLOCK: Final = 64
+
+_CHUNK: Final = 1 << 20
+"""Bytes read at a time."""
 
 _ROWS: Final = 1 << 22
 """Elements whose bits are unpacked at a time."""
 
-_NUMPY: Final = {
-    dtypes.FLOAT: "<f4",
-    dtypes.DOUBLE: "<f8",
-    dtypes.FLOAT16: "<f2",
-    dtypes.INT8: "i1",
-    dtypes.UINT8: "u1",
-    dtypes.INT16: "<i2",
-    dtypes.UINT16: "<u2",
-    dtypes.INT32: "<i4",
-    dtypes.UINT32: "<u4",
-    dtypes.INT64: "<i8",
-    dtypes.UINT64: "<u8",
-    dtypes.BFLOAT16: "<u2",
-}
+_AS_THEY_ARE: Final = frozenset({9, 4, 10})
+"""Fields of a TensorProto whose bytes are the elements: raw_data, float_data and double_data."""
+
+_Bits: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+
+_Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
+"""A file, where the bytes start in it, and how many they are."""
+
+Source: TypeAlias = Callable[[Tensor], _Opened | None]
+
+
+def source_of(model: Any) -> Source:
+    """Returns where the weights of a model lie."""
+    if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
+        held = {tensor.name: tensor for tensor in model.graph.initializer}
+
+        def in_memory(tensor: Tensor) -> _Opened | None:
+            data = held[tensor.name].raw_data if tensor.name in held else b""
+            return (BytesIO(data), 0, len(data)) if data else None
+
+        return in_memory
+
+    def in_file(tensor: Tensor) -> _Opened | None:
+        if isinstance(model, str | os.PathLike) and tensor.external is not None:
+            return _external(Path(model), tensor)
+        if len(tensor.spans) != 1 or tensor.spans[0].field not in _AS_THEY_ARE:
+            return None
+        file = FileIO(os.fspath(model)) if isinstance(model, str | os.PathLike) else BytesIO(model)
+        return file, tensor.spans[0].offset, tensor.spans[0].length
+
+    return in_file
+
+
+def _external(model: Path, tensor: Tensor) -> _Opened:
+    """Opens external data."""
+    assert tensor.external is not None
+    location = tensor.external.location
+    what = f"external data {printable(location)!r} of tensor {printable(tensor.name)}"
+    try:
+        folder = model.parent.resolve()
+        place = (folder / location).resolve()
+        if not location or not place.is_relative_to(folder):
+            raise CostError(
+                str(model),
+                f"{what} lies outside the model's folder",
+                expected="a file in that folder; links are resolved",
+            )
+        # Non-blocking: a FIFO of that name must not be waited for.
+        descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        file = FileIO(descriptor, closefd=True)
+        found = os.fstat(descriptor)
+    except OSError as error:
+        raise CostError(str(model), f"{what} cannot be opened: {error.strerror}") from error
+    except CostError:  # a ValueError too
+        raise
+    except (RuntimeError, ValueError) as error:  # a circle of symbolic links; a NUL
+        raise CostError(str(model), f"{what} cannot be opened: {error}") from error
+    end = tensor.external.offset + tensor.stored
+    if not stat.S_ISREG(found.st_mode) or end > found.st_size:
+        file.close()
+        raise CostError(
+            str(model),
+            f"{what} has {found.st_size} bytes",
+            expected=f"a regular file of at least {end} bytes",
+        )
+    return file, tensor.external.offset, tensor.stored
+
+
+def _chunks(file: FileIO | BytesIO, start: int, length: int) -> Iterator[bytes]:
+    file.seek(start)
+    left = length
+    while left > 0:
+        data = file.read(min(_CHUNK, left))
+        if not data:
+            return
+        left -= len(data)
+        yield data
 
 
 def weight_sparsity(
@@ -70,7 +141,7 @@ def weight_sparsity(
         and value.weight is not None
         and value.weight.dims == value.shape
         and len(value.weight.dims) >= 2
-        and MIN_ELEMENTS <= value.weight.elements <= MAX_ELEMENTS
+        and _MIN_ELEMENTS <= value.weight.elements <= _MAX_ELEMENTS
     ]
     if not candidates:
         return None
@@ -80,10 +151,9 @@ def weight_sparsity(
         return None
     zeros = _Zeros(bits, tensor.dims, check)
     ratio = zeros.count() / tensor.elements
-    block, block_ratio = zeros.block(ratio) if ratio > SEARCHED_FROM else ((1, 1), ratio)
+    block, block_ratio = zeros.block(ratio) if ratio > _SEARCHED_FROM else ((1, 1), ratio)
     two_of_four = ratio >= 0.5 and zeros.two_of_four(_input_axis(op))
-    value = op.inputs[i]
-    name = tensor.name or (value.name if value is not None else "")  # a Constant node's has none
+    name = tensor.name or op.input(i).name  # a Constant node's has none
     return WeightSparsity(name, ratio, block, block_ratio, two_of_four)
 
 
@@ -99,55 +169,64 @@ def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
     where = operator_of(op.kind).precision.zero_point
     if where is None or where[0] != i or not op.has(where[1]):
         return (0,)
-    data = op.inputs[where[1]]
-    if data is None or not data.data or any(item is None for item in data.data):
-        return (0,)
-    return tuple(int(item) for item in data.data if item is not None)
+    data = op.input(where[1]).data or ()
+    known = tuple(int(item) for item in data if item is not None)
+    return known if known and len(known) == len(data) else (0,)
 
 
 def _zero_bits(
     tensor: Tensor, zero_point: tuple[int, ...], source: Source, check: Callable[[], None]
-) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+) -> _Bits | None:
     """Reads a tensor once; returns one bit per element, packed, set where it is zero."""
     import numpy as np
 
-    four_bit = tensor.dtype in (dtypes.INT4, dtypes.UINT4)
-    code = _NUMPY.get(tensor.dtype)
-    if code is None and not four_bit:
-        return None
+    readable = tensor.dtype in _NUMPY
     uniform = len(set(zero_point)) == 1
-    if not uniform and len(zero_point) not in tensor.dims:
+    needed = dtypes.stored_bytes(tensor.dtype, tensor.elements)
+    if not readable or needed is None or (not uniform and len(zero_point) not in tensor.dims):
         return None
-    packed: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+    opened = source(tensor)
+    if opened is None:
+        return None
+    file, start, length = opened
+    packed: list[_Bits] = []
     seen = 0
     left = b""
-    with pieces(source, tensor) as chunks:
-        if chunks is None:
+    with file:
+        if length < needed:  # the shape says something else than the bytes
             return None
-        for chunk in chunks:
+        for chunk in _chunks(file, start, needed):
             check()
             data = left + chunk
             keep = len(data) % 64  # whole elements, and whole bytes of eight bits
             left = data[len(data) - keep :] if keep else b""
-            packed.append(_packed(data[: len(data) - keep], tensor, zero_point, seen, code))
+            packed.append(_packed(data[: len(data) - keep], tensor, zero_point, seen))
             seen += packed[-1].size * 8
-        if left:
-            packed.append(_packed(left, tensor, zero_point, seen, code))
+    if left:
+        packed.append(_packed(left, tensor, zero_point, seen))
     bits = np.concatenate(packed) if packed else np.zeros(0, np.uint8)
     return bits if bits.size * 8 >= tensor.elements else None
 
 
-def _packed(
-    data: bytes, tensor: Tensor, zero_point: tuple[int, ...], start: int, code: str | None
-) -> np.ndarray[Any, np.dtype[np.uint8]]:
+_NUMPY: Final = {
+    **{code: f"<{letter}" for code, letter in dtypes.LETTERS.items() if code != dtypes.BOOL},
+    dtypes.BFLOAT16: "<u2",
+    dtypes.INT4: "",
+    dtypes.UINT4: "",
+}
+"""What numpy calls the types whose zeros are looked for; of 4-bit ones a byte holds two."""
+
+
+def _packed(data: bytes, tensor: Tensor, zero_point: tuple[int, ...], start: int) -> _Bits:
     import numpy as np
 
-    if code is None:
+    array: Any
+    if not _NUMPY[tensor.dtype]:
         pairs = np.frombuffer(data, np.uint8)
         array = np.stack((pairs & 15, pairs >> 4), axis=1).reshape(-1)
         zero_point = tuple(item & 15 for item in zero_point)
     else:
-        array = np.frombuffer(data, code)
+        array = np.frombuffer(data, _NUMPY[tensor.dtype])
         if tensor.dtype == dtypes.BFLOAT16:
             array = array & 0x7FFF  # minus zero is zero
     if len(set(zero_point)) == 1:
@@ -161,12 +240,7 @@ def _packed(
 class _Zeros:
     """Which elements of a weight are zero, seen as [outer, inner, window]."""
 
-    def __init__(
-        self,
-        bits: np.ndarray[Any, np.dtype[np.uint8]],
-        dims: tuple[int, ...],
-        check: Callable[[], None],
-    ) -> None:
+    def __init__(self, bits: _Bits, dims: tuple[int, ...], check: Callable[[], None]) -> None:
         self._bits = bits
         self._check = check
         self._outer, self._inner = dims[0], dims[1]
@@ -183,7 +257,7 @@ class _Zeros:
         tail = self._bits[self._total // 8 :]
         return whole + int(np.unpackbits(tail, count=self._total % 8).sum())
 
-    def _bands(self, height: int) -> Any:
+    def _bands(self, height: int) -> Iterator[_Bits]:
         """Yields [rows, inner, window] pieces whose rows are a multiple of ``height``."""
         import numpy as np
 
@@ -213,12 +287,10 @@ class _Zeros:
 
     def block(self, ratio: float) -> tuple[tuple[int, int], float]:
         """Returns the largest block in which the zeros come, and the share of such blocks."""
-        best = (1, 1)
-        best_share = ratio
+        best, best_share = (1, 1), ratio
         for grow in ((1, 0), (0, 1), (1, 1)):
-            size = (1, 1)
-            share = ratio
-            while max(size) < LARGEST_BLOCK:
+            size, share = (1, 1), ratio
+            while max(size) < _LARGEST_BLOCK:
                 bigger = (size[0] << grow[0], size[1] << grow[1])
                 found = self.share(*bigger)
                 joined = 4 if grow == (1, 1) else 2
@@ -236,7 +308,7 @@ class _Zeros:
         chance = before**joined
         blocks = self._total / prod(size)
         noise = 4 * sqrt(max(chance * (1 - chance), 1e-9) / max(blocks, 1))
-        return found > ratio - TOLERATED_LOSS and found - chance >= max(
+        return found > ratio - _TOLERATED_LOSS and found - chance >= max(
             (before - chance) / 2, min(noise, before - chance)
         )
 
@@ -246,10 +318,9 @@ class _Zeros:
         if length % 4:
             return False
         for band in self._bands(4):
-            if axis == 0:
-                groups = band.reshape(band.shape[0] // 4, 4, self._inner, self._window).sum(axis=1)
-            else:
-                groups = band.reshape(band.shape[0], self._inner // 4, 4, self._window).sum(axis=2)
+            rows = band.shape[0]
+            shape = (rows // 4, 4, self._inner) if axis == 0 else (rows, self._inner // 4, 4)
+            groups = band.reshape(*shape, self._window).sum(axis=1 if axis == 0 else 2)
             if int(groups.min()) < 2:
                 return False
         return True

@@ -1,18 +1,59 @@
-"""An ONNX model's structure as read from a file: names, types, shapes and small constants.
+"""An ONNX model's structure as read from a file, in order of execution, and the package's error.
 
 Weights are not here, only where they lie. Everything is immutable, so that one graph can
 be walked several times (both branches of an If, each call of a local function). Records are
-not compared, only their identity is. What is never an attribute's value is a ``NamedTuple``, here
-and in other modules: such a class is made in a third of a dataclass's time, and a command makes
-forty of them before it does anything. Of the others the methods to compare are left out.
+not compared, only their identity is; they are ``NamedTuple``s, here and in other modules, because
+such a class is made in a third of a dataclass's time, and a command makes forty of them first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 from math import prod
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+LONGER: Final = "a longer one: --time-limit, in a quantization OTEL_QUANT_COST_TIMEOUT"
+"""What is expected where the time limit has passed."""
+
+
+class CostError(ValueError):
+    """A model cannot be read or costed, or an argument makes no sense.
+
+    Attributes:
+        source: The file's path as the caller gave it, or ``<bytes>`` or ``<ModelProto>``.
+        problem: What is wrong, naming the value.
+        expected: What would have been right; empty if the problem leaves no doubt.
+        offset: Position in the file in bytes, or None if the problem has none.
+        reason: All of this but the source, for those who may not name files.
+    """
+
+    def __init__(
+        self, source: str, problem: str, *, expected: str = "", offset: int | None = None
+    ) -> None:
+        self.source = source
+        self.problem = problem
+        self.expected = expected
+        self.offset = offset
+        self.reason = problem
+        if offset is not None:
+            self.reason += f" at byte {offset}"
+        if expected:
+            self.reason += f"; expected {expected}"
+        super().__init__(f"{printable(source)}: {self.reason}")
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """Returns text from a file as it may be shown on a terminal.
+
+    Names come from files that may be hostile: newlines and escape sequences are
+    written as escapes, and a name longer than ``limit`` characters is cut.
+    """
+    if len(text) > limit:
+        text = text[:limit] + "..."
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
 
 Dim: TypeAlias = int | str | None
 """A declared dimension: its length, the name of a symbol, or nothing at all."""
@@ -111,7 +152,6 @@ class Node(NamedTuple):
 class Graph(NamedTuple):
     """A graph: the model's, or the body of a control-flow node."""
 
-    name: str = ""
     nodes: tuple[Node, ...] = ()
     inputs: tuple[ValueInfo, ...] = ()
     outputs: tuple[ValueInfo, ...] = ()
@@ -142,7 +182,6 @@ class Model(NamedTuple):
     # Local functions by (domain, name, overload)
     functions: Mapping[tuple[str, str, str], Function] = MappingProxyType({})
     opsets: Mapping[str, int] = MappingProxyType({})  # Operator set versions by domain
-    producer: str = ""  # Name of the program that wrote it
     size: int = 0  # Bytes of the model's file, without external data
 
 
@@ -163,3 +202,75 @@ Attribute: TypeAlias = (
     | tuple[Graph, ...]
     | tuple[Type, ...]
 )
+
+
+def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
+    """Returns ``nodes`` in dependency order; a list already in order comes back as it is.
+
+    Of the nodes that are ready, the first in the file comes first.
+    """
+    maker = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
+    if _are_ordered(nodes, maker):
+        return nodes
+    reads = [_reads(node) for node in nodes]
+    waits = [
+        {maker[name] for name in names if name in maker} - {i} for i, names in enumerate(reads)
+    ]
+    readers: dict[int, list[int]] = {}
+    for i, wait in enumerate(waits):
+        for before in wait:
+            readers.setdefault(before, []).append(i)
+    ready = [i for i, wait in enumerate(waits) if not wait]
+    heapify(ready)
+    result: list[Node] = []
+    left = [len(wait) for wait in waits]
+    while ready:
+        i = heappop(ready)
+        result.append(nodes[i])
+        for reader in readers.get(i, ()):
+            left[reader] -= 1
+            if left[reader] == 0:
+                heappush(ready, reader)
+    if len(result) != len(nodes):
+        stuck = next(node for i, node in enumerate(nodes) if left[i] > 0)
+        raise CostError(
+            source,
+            f"node {printable(stuck.name or stuck.op_type)} depends on its own result",
+            expected="nodes that can be ordered, each after those whose results it reads",
+        )
+    return tuple(result)
+
+
+def _are_ordered(nodes: tuple[Node, ...], maker: dict[str, int]) -> bool:
+    for i, node in enumerate(nodes):
+        # A set for each node would take half of the time and of the memory of reading them.
+        for name in _reads(node) if node.attributes else node.inputs:
+            if name and maker.get(name, -1) > i:
+                return False
+    return True
+
+
+def _reads(node: Node) -> set[str]:
+    """Names that a node reads, those that its subgraphs take from outside among them."""
+    names = set(node.inputs)
+    for attribute in node.attributes.values():
+        if isinstance(attribute, Graph):
+            names |= outer_names(attribute)
+        elif type(attribute) is tuple:
+            for item in attribute:
+                if isinstance(item, Graph):
+                    names |= outer_names(item)
+    names.discard("")
+    return names
+
+
+def outer_names(graph: Graph) -> set[str]:
+    """Returns the names that a subgraph reads from the graphs around it."""
+    inner = {info.name for info in graph.inputs}
+    inner.update(tensor.name for tensor in graph.initializers)
+    inner.update(sparse.values.name for sparse in graph.sparse_initializers)
+    read: set[str] = {info.name for info in graph.outputs}
+    for node in graph.nodes:
+        inner.update(node.outputs)
+        read |= _reads(node)
+    return read - inner

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.errors import CostError, printable
-from otel_quant.cost.reader.model_reader import ModelReader
-from otel_quant.cost.reader.wire import LENGTH, Reader, open_reader
+from otel_quant.cost.model_reader import ModelReader
+from otel_quant.cost.operation import Shape
 from otel_quant.cost.results import ModelCost
-from otel_quant.cost.structure import ValueInfo
-from otel_quant.cost.values import Shape
+from otel_quant.cost.structure import CostError, ValueInfo, printable
+from otel_quant.cost.wire import LENGTH, Reader, open_reader
 
 _CHUNK: Final = 1 << 20
 """Bytes copied at a time."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
@@ -15,14 +15,13 @@ from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
 from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
-from otel_quant.inference.onnx_kernels import by_operator
+from otel_quant.inference.onnx_kernels import ran
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
     MemoryUse,
     ModelResult,
     OutputError,
-    Ran,
     runtime_of,
 )
 from otel_quant.inference.rounds import (
@@ -81,8 +80,9 @@ def measure_files(paths: Sequence[str], given: OnnxInputs, options: Options) -> 
     if not models:
         return Measured(None, unreadable)
     load = os.getloadavg()[0]
-    with _closed_at_the_end([model.process for model in models]):
+    with ExitStack() as kept:
         for model in models:
+            kept.callback(model.process.close)
             model.prepare()
         loaded = [model for model in models if not model.problem]
         take_turns(loaded, planned(loaded, options.runs, options.seconds))
@@ -100,15 +100,6 @@ def measure_files(paths: Sequence[str], given: OnnxInputs, options: Options) -> 
         len(os.sched_getaffinity(0)),
     )
     return Measured(result, unreadable, {each.path: each.trace for each in models})
-
-
-@contextmanager
-def _closed_at_the_end(processes: Sequence[ModelProcess]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.close()
 
 
 def _compare(model: OnnxModel, first: OnnxModel) -> None:
@@ -148,7 +139,7 @@ def _result(model: OnnxModel, first: OnnxModel | None) -> ModelResult:
     profile, kernels = model.profile, [each.ran for each in model.kernels]
     asked = [name for name, _ in model.options.providers]
     evidence = Evidence(model.file, model.kernels, asked, model.options.level)
-    whole = sum(kernel.micros for kernel in kernels)
+    what_ran = ran(len(profile.runs), profile.run_micros, kernels)
     return replace(
         result,
         inputs=model.inputs,
@@ -164,17 +155,8 @@ def _result(model: OnnxModel, first: OnnxModel | None) -> ModelResult:
             model.disk,
             model.weights_in_memory,
         ),
-        ran=Ran(
-            len(profile.runs),
-            profile.run_micros,
-            whole,
-            max(0.0, profile.run_micros - whole),
-            tuple(sorted(kernels, key=lambda each: -each.micros)),
-            0,
-            0.0,
-            tuple(by_operator(kernels)),
-        ),
-        findings=FINDINGS.of(evidence, whole),
+        ran=what_ran,
+        findings=FINDINGS.of(evidence, what_ran.kernel_micros),
         accuracy=model.accuracy,
         is_quantized=model.is_quantized,
     )
@@ -197,10 +179,8 @@ def bench(
 ) -> InferenceResult:
     """Measures variants side by side: makes them, has them run in turn, compares with the baseline."""
     load = os.getloadavg()[0]
-    processes: list[ModelProcess] = []
-    with _closed_at_the_end(processes):
-        variants = _variants(references, given, options, processes)
-        processes += [variant.process for variant in variants]
+    with ExitStack() as kept:
+        variants = _variants(references, given, options, kept)
         base = _baseline(variants, options.baseline)
         for together in [[each] for each in variants] if options.one_by_one else [variants]:
             _measure(together, options)
@@ -222,7 +202,7 @@ def _variants(
     references: Sequence[str],
     given: OnnxInputs,
     options: Options,
-    processes: list[ModelProcess],
+    kept: ExitStack,
 ) -> Sequence[InProcess]:
     """Returns the variants; the process of a script becomes that of its first one."""
     paths = {each: each for each in references if each.endswith(".onnx")}
@@ -235,7 +215,7 @@ def _variants(
     loading = 0.0
     for reference in scripts:
         script = script_process()
-        processes.append(script)
+        kept.callback(script.close)
         began = time.perf_counter()
         try:
             loaded = script.ask("load", reference=reference)
@@ -250,15 +230,15 @@ def _variants(
     free = script
     for name, path in {**found, **paths}.items():
         if path is None:
-            variants.append(TorchVariant(name, scripts[0], options.threads, free, fed))
+            variant: InProcess = TorchVariant(name, scripts[0], options.threads, free, fed)
             if free is not None:
-                variants[-1].loading, free = loading, None
-            continue
-        variant = OnnxVariant(name, path, given, options)
-        processes.append(variant.process)
-        if script is not None:
-            variant.take_inputs(script, fed)
+                variant.loading, free = loading, None
+        else:
+            variant = OnnxVariant(name, path, given, options)
         variants.append(variant)
+        kept.callback(variant.process.close)
+        if script is not None and isinstance(variant, OnnxVariant):
+            variant.take_inputs(script, fed)
     if free is not None:
         free.close()
     return variants

@@ -13,6 +13,7 @@ from otel_quant.inference.onnx_profile import Profile
 from otel_quant.inference.results import (
     CONVERSIONS,
     OperatorTime,
+    Ran,
     RanKernel,
     tells_quantized,
     tensor_text,
@@ -215,29 +216,38 @@ def placed(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Plac
     return found
 
 
-def by_operator(kernels: Sequence[RanKernel], counts_calls: bool = False) -> list[OperatorTime]:
-    """Returns the kernels of each operator and provider together, the slowest first."""
+def ran(
+    runs: int, run_micros: float, kernels: Sequence[RanKernel], counts_calls: bool = False
+) -> Ran:
+    """Returns what ran in the mean of several runs, the slowest kernels and operators first."""
     groups: dict[tuple[str, str], list[RanKernel]] = {}
     for kernel in kernels:
         groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
-    found = []
-    for (op_type, provider), alike in groups.items():
-        micros = sum(kernel.micros for kernel in alike)
-        count = sum(int(kernel.calls) for kernel in alike) if counts_calls else len(alike)
-        macs = _sum([kernel.macs for kernel in alike])
-        found.append(
-            OperatorTime(
-                op_type,
-                provider,
-                count,
-                micros,
-                sum(kernel.share for kernel in alike),
-                macs,
-                1e6 * macs / micros if macs and micros else None,
-                _sum([kernel.allocated for kernel in alike]),
-            )
-        )
-    return sorted(found, key=lambda each: -each.micros)
+    operators = [_operator(alike, counts_calls) for alike in groups.values()]
+    whole = sum(kernel.micros for kernel in kernels)
+    slowest = tuple(sorted(kernels, key=_micros))
+    between = max(0.0, run_micros - whole)
+    return Ran(
+        runs, run_micros, whole, between, slowest, 0, 0.0, tuple(sorted(operators, key=_micros))
+    )
+
+
+def _micros(timed: RanKernel | OperatorTime) -> float:
+    return -timed.micros
+
+
+def _operator(alike: Sequence[RanKernel], counts_calls: bool) -> OperatorTime:
+    micros, macs = sum(each.micros for each in alike), _sum([each.macs for each in alike])
+    return OperatorTime(
+        alike[0].op_type,
+        alike[0].provider,
+        sum(int(each.calls) for each in alike) if counts_calls else len(alike),
+        micros,
+        sum(each.share for each in alike),
+        macs,
+        1e6 * macs / micros if macs and micros else None,
+        _sum([each.allocated for each in alike]),
+    )
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -64,18 +64,6 @@ class OnnxInputs:
     data: str | None = None  # File of numpy with the inputs; None for random ones
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """What a session is fed."""
-
-    shapes: Mapping[str, tuple[int, ...]]  # Shape of each input
-    # Elements of the inputs whose values were given, flat
-    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
-    # Of inputs of integers that are looked up in a table: its length. Other integers are 0 or 1.
-    limits: Mapping[str, int] = field(default_factory=dict)
-    data: str | None = None  # File that the inputs are read from; None for random ones
-
-
 class UnreadableError(Exception):
     """A model that cannot be read, or that does not have the inputs that were given."""
 
@@ -221,7 +209,7 @@ class OnnxModel(InProcess):
         super().__init__(path, process or ModelProcess())
         self.path, self.given, self.options = path, given, options
         self.file: FileGraph
-        self.feed: Feed
+        self.feed: Mapping[str, Any] = {}  # shapes, values, limits of indices, file of the inputs
         self.assumed: tuple[str, ...] = ()  # lengths that nothing gives, as options
         self.loaded: Mapping[str, Any] = {}  # what the session says of itself
         self.inputs: Mapping[str, str] = {}
@@ -253,7 +241,8 @@ class OnnxModel(InProcess):
                 )
             shapes[name] = tuple(length or 0 for length in value.shape)
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
-        self.feed = Feed(shapes, values, self.file.limits(), data)
+        limits = self.file.limits()
+        self.feed = {"shapes": shapes, "values": values, "limits": limits, "data": data}
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized, self.disk = self.file.is_quantized, self.file.weight_bytes
@@ -276,7 +265,7 @@ class OnnxModel(InProcess):
             others = tuple(each for each in options.custom_ops if each != "quark")
             options = replace(options, custom_ops=others)
         loaded = self.ask(
-            "loading it", "load", path=self.path, options=asdict(options), feed=asdict(self.feed)
+            "loading it", "load", path=self.path, options=asdict(options), feed=self.feed
         )
         self.warm = self.warm if loaded is None else loaded["warm"]
         return loaded

@@ -287,7 +287,8 @@ def measure_models(
     with ExitStack() as kept:
         kept.enter_context(torch.no_grad())
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        kept.enter_context(_engine_set_back())
+        engines = torch.backends.quantized
+        kept.callback(setattr, engines, "engine", engines.engine)
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
             subject.begin(kept, options.warmup)
@@ -305,17 +306,6 @@ def measure_models(
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "torch",
     )
-
-
-@contextmanager
-def _engine_set_back() -> Iterator[None]:
-    import torch
-
-    before = torch.backends.quantized.engine
-    try:
-        yield
-    finally:
-        torch.backends.quantized.engine = before
 
 
 def _result(subject: TorchModel, first: TorchModel | None) -> ModelResult:

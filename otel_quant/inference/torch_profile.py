@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference.onnx_kernels import by_operator
+from otel_quant.inference.onnx_kernels import ran
 from otel_quant.inference.results import BackendKernel, Conversion, Ran, RanKernel, tensor_text
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
 from otel_quant.inference.torch_operators import (
@@ -432,17 +432,7 @@ def ran_of(profile: Profile, device: str) -> Ran:
         )
         for places in groups.values()
     ]
-    rows = sorted(_named_apart(found), key=lambda each: -each.micros)
-    return Ran(
-        profile.runs,
-        profile.run_micros,
-        profile.kernel_micros,
-        max(0.0, profile.run_micros - profile.kernel_micros),
-        tuple(rows),
-        0,
-        0.0,
-        tuple(by_operator(rows, counts_calls=True)),
-    )
+    return ran(profile.runs, profile.run_micros, list(_named_apart(found)), counts_calls=True)
 
 
 def _alike(kernel: Kernel) -> tuple[str, ...]:

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from otel_quant.export.recording.curve_file import RecordedCurve
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.records import AttributeValue, Phase
 
 Attributes = Mapping[str, AttributeValue]
 
 State = Literal["running", "ended", "failed", "killed", "lost"]
 """How a run or a step stands. ``failed``: ended by an exception or a non-zero exit code. ``killed``:
 ended by a signal, as the launcher saw. ``lost``: its process is gone without having said why."""
+
+LAUNCHER: Final = "launcher"
+"""Name of the curve that the launcher has made of all processes."""
 
 Certainty = Literal["known", "guessed"]
 
@@ -58,7 +61,9 @@ class RecordedCheckpoint:
 
     name: str  # Its name: ``Start``, ``Calibration Start``, ..
     time: float  # When it was taken
-    step: int | None = None  # Index of its step; None for the run's
+    # Index of its step, of a ``point`` the innermost that was open; None for the run's
+    step: int | None = None
+    phase: Phase = "point"  # ``start`` or ``end`` of its step or of the run; else ``point``
     attributes: Attributes = field(default_factory=dict)  # The attributes of its log record
 
 
@@ -95,6 +100,8 @@ class RecordedRun:
     models: tuple[Mapping[str, Any], ...] = ()
     # Values of the program's own metrics, by name
     custom: Mapping[str, Any] = field(default_factory=dict)
+    # Figures of the whole that a profile ends with, by its own keys; empty in a folder
+    summary: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
     # Its newest figures; None if it has none beyond its checkpoints
@@ -162,4 +169,11 @@ class Recording:
     # launcher's
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
+    launcher: int | None = None  # Process id of the launcher; None without one
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
+
+
+def number(attributes: Attributes, name: str) -> float | None:
+    """Returns the number that attributes have under a name; None if it is absent or no number."""
+    value = attributes.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -18,6 +18,8 @@ from otel_quant.recordings.model import (
     State,
 )
 from otel_quant.schema import semconv
+from otel_quant.schema.catalog import FORMER
+from otel_quant.schema.records import Phase
 
 _MOST_POINTS: Final = 300
 """Points of a step's progress that are kept."""
@@ -154,12 +156,12 @@ class _OpenRun:
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
         self._ended: _Event = {}
-        self._checkpoint("Start", event, at)
+        self._checkpoint("Start", "start", event, at)
 
     def step_started(self, event: _Event, at: float) -> None:
         attributes = dict(_mapping(event, "attributes"))
         self._steps[event["index"]] = _OpenStep(event, at, attributes)
-        self._checkpoint(f"{event['name']} Start", event, at, event["index"])
+        self._checkpoint(f"{event['name']} Start", "start", event, at, event["index"])
 
     def step_ended(self, event: _Event, at: float) -> None:
         step = self._steps[event["index"]]
@@ -167,7 +169,7 @@ class _OpenRun:
         step.attributes.update(_mapping(event, "attributes"))
         if event.get("samples") is not None:
             step.consumed(event["samples"], at)
-        self._checkpoint(f"{step.started['name']} End", event, at, event["index"])
+        self._checkpoint(f"{step.started['name']} End", "end", event, at, event["index"])
 
     def samples_expected(self, event: _Event, at: float) -> None:
         self._steps[event["index"]].expected = event["total"]
@@ -176,7 +178,7 @@ class _OpenRun:
         self._steps[event["index"]].consumed(event["samples"], at)
 
     def checkpoint(self, event: _Event, at: float) -> None:
-        self._checkpoint(event["name"], event, at, event.get("step"))
+        self._checkpoint(event["name"], "point", event, at, event.get("step"))
 
     def models_costed(self, event: _Event, at: float) -> None:
         self._models += [model for model in event["models"] if isinstance(model, dict)]
@@ -201,7 +203,7 @@ class _OpenRun:
         self.state = "failed" if event.get("error") else "ended"
         self._attributes.update(_mapping(event, "attributes"))
         self._custom.update(_mapping(event, "custom"))
-        self._checkpoint("End", event, at)
+        self._checkpoint("End", "end", event, at)
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
         """Takes what the state file says: the newest reading, and samples of open steps."""
@@ -272,7 +274,9 @@ class _OpenRun:
                 found.setdefault(semconv.INPUT_PATH, model["path"])
         return found
 
-    def _checkpoint(self, name: str, event: _Event, at: float, step: int | None = None) -> None:
+    def _checkpoint(
+        self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None
+    ) -> None:
         custom = _mapping(event, "custom")
         self._custom.update(custom)
         self._checkpoints.append(
@@ -280,6 +284,7 @@ class _OpenRun:
                 name=name,
                 time=at,
                 step=step,
+                phase=phase,
                 attributes={
                     **_mapping(event, "checkpoint"),
                     **{semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()},
@@ -336,10 +341,17 @@ def _add_state(
 
 
 def as_attributes(value: object) -> dict[str, Any]:
-    """Returns a mapping as it was before it was written; an empty one for anything else."""
+    """Returns a mapping as it was before it was written, under the names of today.
+
+    Of anything else it is an empty one.
+    """
     if not isinstance(value, dict):
         return {}
-    return {key: tuple(each) if type(each) is list else each for key, each in value.items()}
+    today: Mapping[Any, str] = FORMER
+    return {
+        today.get(key, key): tuple(each) if type(each) is list else each
+        for key, each in value.items()
+    }
 
 
 def _mapping(event: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from otel_quant.export.recording import layout, manifest
 from otel_quant.export.recording.curve_file import RecordedCurve, read_curve
@@ -19,11 +18,9 @@ from otel_quant.export.recording.event_file import (
     read_events,
 )
 from otel_quant.export.recording.held_file import is_held
-from otel_quant.recordings.model import Attributes, Ending, RecordedRun, Recording, State
+from otel_quant.recordings.model import LAUNCHER, Attributes, Ending, RecordedRun, Recording, State
 from otel_quant.recordings.process_reader import as_attributes, read_process
 from otel_quant.schema import semconv
-
-_LAUNCHER: Final = "launcher"
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
@@ -38,7 +35,7 @@ def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) ->
 def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recording:
     processes = layout.processes_in(folder)
     made = manifest.load(folder)
-    launcher = layout.curve_path(folder, _LAUNCHER)
+    launcher = layout.curve_path(folder, LAUNCHER)
     if not processes and not made and not launcher.exists():
         raise NotARecordingError(
             f"{folder}: has no {layout.MANIFEST} and no events.<pid>.jsonl; {EXPECTED}"
@@ -60,8 +57,8 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
         latest = max(latest, found.latest)
     summary = manifest.summary_of(made) if in_brief else None
     if summary is not None:
-        curves[_LAUNCHER] = RecordedCurve(began_ns, 0, summary)
-    for process in _with_curves(processes, in_brief, summary is not None):
+        curves[LAUNCHER] = RecordedCurve(began_ns, 0, summary)
+    for process in _with_curves(processes, runs, in_brief, summary is not None):
         try:
             curve = curves[process] = read_curve(layout.curve_path(folder, process))
         except FileNotFoundError:
@@ -87,15 +84,19 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
         runs=tuple(runs),
         curves=curves,
         ending=ending,
+        launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
         problems=tuple(problems),
     )
 
 
-def _with_curves(processes: list[str], in_brief: bool, is_known: bool) -> tuple[str, ...]:
-    """Returns whose curves are read; in brief the launcher's, unless its summary is known."""
-    if in_brief:
-        return () if is_known else (_LAUNCHER,)
-    return (*processes, _LAUNCHER)
+def _with_curves(
+    processes: list[str], runs: list[RecordedRun], in_brief: bool, is_known: bool
+) -> tuple[str, ...]:
+    """Returns whose curves are read; in brief those that know more than the ends of runs."""
+    if not in_brief:
+        return (*processes, LAUNCHER)
+    stopped = dict.fromkeys(run.process for run in runs if run.end is None)
+    return tuple(stopped) if is_known else (*stopped, LAUNCHER)
 
 
 def _origin(noted: object, runs: list[RecordedRun]) -> Attributes:

@@ -11,7 +11,7 @@ To add a figure, add it to the table of its resource; to rename one, write the f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
@@ -486,7 +486,9 @@ class Quantity:
     attributes: tuple[str, ...] = ()  # Of spans; several are added up
     device: str = ""  # Attribute of records of devices, added up over the devices
     checkpoint: str = ""  # Attribute of checkpoints: the highest counts
-    reading: str = ""  # Attribute of the last reading
+    reading: str = ""  # Attribute of the last reading: the highest so far
+    now: str = ""  # Attribute of the last reading: the value then
+    at_least: tuple[str, ...] = ()  # Attributes of runs, which the whole cannot be below
     curve: str = ""  # Series of the launcher's curve, which counts for the whole program
     over_processes: Over = "highest"
     over_steps: Over = "highest"
@@ -504,6 +506,7 @@ def _quantities(resources: tuple[Resource, ...]) -> Iterator[Quantity]:
             if part not in figure.parts:
                 continue
             attribute = figure.attribute(part)
+            read = "" if figure.is_total else figure.checkpoint
             over: Over = "sum" if figure.is_total else "highest"
             least = MATTERS.get(figure.unit, 0.0) if figure.matters is None else figure.matters
             yield Quantity(
@@ -513,9 +516,9 @@ def _quantities(resources: tuple[Resource, ...]) -> Iterator[Quantity]:
                 figure.brief if figure.is_total else f"{figure.brief}: the highest",
                 f"{figure.heading} PEAK" if figure.heading and part == "peak" else figure.heading,
                 (attribute,),
-                reading=f"quant.reading.{figure.checkpoint}_peak"
-                if figure.checkpoint and part == "peak"
-                else "",
+                checkpoint=f"quant.checkpoint.{read}" if read else "",
+                reading=f"quant.reading.{read}_peak" if read else "",
+                now=f"quant.reading.{read}" if read else "",
                 curve=figure.curve,
                 over_processes=figure.over_processes or over,
                 over_steps=over,
@@ -543,6 +546,7 @@ def _of_models() -> Iterator[Quantity]:
 def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, ...]:
     """Returns every quantity, in the order of tables."""
     made = {each.name: each for each in _quantities(resources)}
+    made["cache.disk.peak"] = replace(made["cache.disk.peak"], heading="CACHES")
     first = (
         Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
         Quantity(
@@ -557,9 +561,11 @@ def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, .
         ),
         Quantity(
             "calibration.sample_rate", "{sample}/s", "time", "Calibration samples per second",
+            "SAMPLES/S",
             attributes=("quant.calibration.sample_rate",), is_smaller_better=False,
         ),
-        made.pop("memory.peak"),
+        # The highest tree held at least what its main process held.
+        replace(made.pop("memory.peak"), at_least=("quant.memory.process_peak",)),
         Quantity(
             "memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN",
             checkpoint="quant.checkpoint.memory", matters=MATTERS["By"],
@@ -571,6 +577,7 @@ def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, .
         made.pop("gpu.memory.peak"),
         Quantity(
             "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
+            "GPU ALLOCATED",
             device="quant.gpu.device.torch_allocated.peak", over_processes="sum",
             matters=MATTERS["By"],
         ),

@@ -10,22 +10,28 @@ from dataclasses import asdict
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from otel_quant.recordings.comparison.common_time import common_time
 from otel_quant.recordings.comparison.facts import FactDifference, Value
-from otel_quant.recordings.comparison.figures import (
+from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
+from otel_quant.recordings.comparison.runs import ComparedRun, common_time
+from otel_quant.recordings.comparison.side_by_side import (
+    Comparison,
+    Difference,
+    FigureRow,
+    Sample,
+    Side,
+    StepRow,
+)
+from otel_quant.recordings.steps import name_text, path_text
+from otel_quant.recordings.summary import (
     CPU_WAITS,
     DURATION,
-    FIGURES,
     MEMORY_PEAK,
     MEMORY_SEEN,
     PROCESS_PEAK,
     WAITS,
-    Figure,
 )
-from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
-from otel_quant.recordings.comparison.noise import Difference, Sample
-from otel_quant.recordings.comparison.runs import ComparedRun, name_text, path_text
-from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.schema.figures import PREFIX, QUANTITIES
+from otel_quant.schema.figures import Quantity as Figure
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, size
 from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
@@ -173,7 +179,7 @@ def _total(comparison: Comparison) -> Table:
 def _steps(comparison: Comparison) -> Iterator[Table]:
     """Yields a table of steps for each figure that tells something of one."""
     steps = comparison.rows[1:]
-    for figure in FIGURES:
+    for figure in QUANTITIES:
         rows = [row for row in steps if figure.name in row.figures]
         if any(_is_telling(row, figure.name) for row in rows):
             shown = _largest(figure, rows)
@@ -254,6 +260,15 @@ def _telling_figures(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
             yield each.figure, each
 
 
+_PARTS: Final = {
+    name.removeprefix(PREFIX)
+    for quantity in QUANTITIES
+    if len(quantity.attributes) > 1
+    for name in quantity.attributes
+}
+"""Figures that are added up to another one."""
+
+
 def _is_telling(row: StepRow, name: str) -> bool:
     """Whether a side has more than nothing of a figure, and no other figure says more."""
     if name == CPU_WAITS and row.path:  # of a short step it is not known exactly
@@ -264,6 +279,10 @@ def _is_telling(row: StepRow, name: str) -> bool:
     if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
         return False
     of = row.figures.get(name)
+    if of is not None and not of.figure.heading and of.figure.kind != "cost":
+        changed = any(each is not None and each.is_clear for each in of.differences)
+        if name not in WAITS and (not changed or name in _PARTS):
+            return False
     return of is not None and any(sample is not None and sample.highest for sample in of.samples)
 
 

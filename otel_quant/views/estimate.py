@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from otel_quant.estimate.model import EstimatedModel
-from otel_quant.estimate.results import Estimate, Figure
+from otel_quant.cost.estimate import Estimate, EstimatedModel, Figure
 from otel_quant.schema.units import counted, size
 from otel_quant.views.cost import assumptions
 from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Quantity, Table

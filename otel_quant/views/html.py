@@ -48,6 +48,12 @@ def page_text(document: Document) -> str:
     )
 
 
+def parts_for_page(parts: Iterable[Part]) -> list[tuple[str, Any]]:
+    """Returns parts without charts as the template of another page shows them."""
+    numbers = count()
+    return [_for_page(part, numbers, []) for part in parts]
+
+
 def _for_page(part: Part, numbers: Iterator[int], charts: list[Charts]) -> tuple[str, Any]:
     """Returns the kind of a part, and what the template of that kind shows."""
     match part:

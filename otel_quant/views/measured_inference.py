@@ -16,15 +16,16 @@ from otel_quant.export.otel.inference import report as report_telemetry
 from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_models import measure_models
-from otel_quant.views.former_document import as_html, as_text
-from otel_quant.views.inference_report import parts, report
+from otel_quant.views.html import fragment, page_text
+from otel_quant.views.inference import document
 from otel_quant.views.report.file import write
-from otel_quant.views.report.inference_page import render
+from otel_quant.views.terminal import terminal_text
+from otel_quant.views.writers import written
 
 _TOP: Final = 10
 """Modules of each model in tables."""
 
-_FORMS: Final = {".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "table"}
+_FORMS: Final = {".csv": "csv", ".md": "markdown", ".txt": "table"}
 _PAGES: Final = (".html", ".htm")
 
 
@@ -37,14 +38,14 @@ class MeasuredInference(InferenceResult):
     """
 
     def __repr__(self) -> str:
-        return as_text(parts(self, _TOP)).rstrip("\n")
+        return terminal_text(document(self, _TOP)).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        return as_html(list(parts(self, _TOP)))
+        return fragment(document(self, _TOP))
 
     def to_html(self) -> str:
         """Returns one HTML page that needs no network."""
-        return render(self)
+        return page_text(document(self))
 
     def save(self, path: str | Path) -> None:
         """Writes a file in the form that its name ends with: .html, .json, .csv, .md or .txt.
@@ -60,10 +61,12 @@ class MeasuredInference(InferenceResult):
         suffix = target.suffix.lower()
         if suffix in _PAGES:
             text = self.to_html()
+        elif suffix == ".json":
+            text = self.to_json()
         elif suffix in _FORMS:
-            text = "".join(report(self, _FORMS[suffix], _TOP))
+            text = "".join(written(document(self, _TOP), _FORMS[suffix]))
         else:
-            known = ", ".join((*_FORMS, *_PAGES))
+            known = ", ".join((".json", *_FORMS, *_PAGES))
             raise ValueError(f"{target.name!r} ends with {suffix!r}; expected one of {known}")
         write(target, text)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.figures import MEMORY_PEAK
 from otel_quant.recordings.runs.fields import (
     LISTED,
     NAMES,
@@ -18,9 +17,10 @@ from otel_quant.recordings.runs.fields import (
     unit_of,
 )
 from otel_quant.recordings.runs.fields import Row as Run
-from otel_quant.recordings.runs.finding import Unreadable
 from otel_quant.recordings.runs.pivot import Cell as PivotCell
 from otel_quant.recordings.runs.pivot import Pivot
+from otel_quant.recordings.runs.reading import Unreadable
+from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
 from otel_quant.views.csv import moment_json
 from otel_quant.views.document import (

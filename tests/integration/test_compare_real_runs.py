@@ -14,10 +14,11 @@ import pytest
 
 from otel_quant.recordings.comparison.gate import Verdict, judge
 from otel_quant.recordings.comparison.limits import parse
-from otel_quant.recordings.comparison.runs import ComparedRun, compared_run, path_text
+from otel_quant.recordings.comparison.runs import ComparedRun, compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.reader import read
-from tests.fixtures.launched import Launched
+from otel_quant.recordings.steps import path_text
+from tests.fixtures.programs import Launched
 
 COUNT: Final = 20
 

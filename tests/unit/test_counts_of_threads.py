@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 THREADS, TIMES = 4, 4000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import otel_quant
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 LIBRARY = '''
 import logging, warnings

@@ -24,7 +24,7 @@ from typing import Final
 
 from otel_quant.base.descriptors import open_apart
 from otel_quant.export.quark_yaml.columns import checkpoint_columns
-from otel_quant.export.quark_yaml.last_reading import SUFFIX
+from otel_quant.export.quark_yaml.path import LAST_READING
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import RunInfo
@@ -61,7 +61,7 @@ class LastReadingSink(Sink):
         run, profile = self._run, self._profile_path()
         if run is None or not profile.is_file():
             return  # the local file could not be made, or it is a device
-        path = profile.with_name(f"{profile.stem}.{run.id}{SUFFIX}")
+        path = profile.with_name(f"{profile.stem}.{run.id}{LAST_READING}")
         data = _text(self._content(event), _open_steps(event)).encode()
         with self._lock:
             if self._run is None:

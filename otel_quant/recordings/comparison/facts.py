@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, TypeAlias
 
-from otel_quant.recordings.comparison.figures import FIGURES, Kind
 from otel_quant.recordings.comparison.runs import ComparedRun
+from otel_quant.recordings.summary import MEMORY_PEAK, peak
 from otel_quant.schema import semconv
+from otel_quant.schema.figures import QUANTITIES
 from otel_quant.schema.records import AttributeValue
 
 Value: TypeAlias = str | int | float | bool
 
-_ALL: Final = frozenset(figure.kind for figure in FIGURES)
-_NOTHING: Final[frozenset[Kind]] = frozenset()
-_TIME: Final[frozenset[Kind]] = frozenset({"time"})
-_TIME_MEMORY: Final[frozenset[Kind]] = frozenset({"time", "memory"})
-_TIME_MEMORY_GPU: Final[frozenset[Kind]] = frozenset({"time", "memory", "gpu"})
+_ALL: Final = frozenset(quantity.kind for quantity in QUANTITIES)
+_NOTHING: Final[frozenset[str]] = frozenset()
+_TIME: Final[frozenset[str]] = frozenset({"time"})
+_TIME_MEMORY: Final[frozenset[str]] = frozenset({"time", "memory"})
+_TIME_MEMORY_GPU: Final[frozenset[str]] = frozenset({"time", "memory", "gpu"})
 
 _NEARLY: Final = 0.01
 """Two machines of one kind have a memory that differs by some pages."""
@@ -31,7 +32,8 @@ class Fact:
 
     name: str  # What it is
     attributes: tuple[str, ...]  # Names of the attributes that say so: of the run, and of its steps
-    changes: frozenset[Kind] = _NOTHING  # Kinds of figures that are not compared where it differs
+    # Figures that are not compared where it differs, by their kinds or names
+    changes: frozenset[str] = _NOTHING
     unit: str = ""  # Unit of a number: ``By`` or nothing
 
 
@@ -81,7 +83,7 @@ class FactDifference:
     name: str  # What it is
     # For each side the values of its runs, each once; empty for one that is not known
     values: tuple[tuple[Value, ...], ...]
-    changes: frozenset[Kind]  # Kinds of figures that are not compared for it
+    changes: frozenset[str]  # Figures that are not compared for it, by their kinds or names
     unit: str = ""  # Unit of the values
 
     def is_unlike(self, at: int) -> bool:
@@ -96,7 +98,8 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     A fact that is not known of a side is shown and changes nothing: the side may be alike.
     """
     facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
-        (Fact("script", (), _ALL), _script)
+        (Fact("script", (), _ALL), _script),
+        (Fact("memory was read", (), frozenset({MEMORY_PEAK})), _when_read),
     ]
     facts += [(fact, _reader(fact)) for fact in FACTS]
     libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
@@ -148,6 +151,20 @@ def _value(run: ComparedRun, names: Iterable[str]) -> Value | None:
 def _script(run: ComparedRun) -> str | None:
     command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
     return script_of(command) if isinstance(command, str) and command else None
+
+
+def _when_read(run: ComparedRun) -> str | None:
+    """Returns when memory was read: Quark's own profiler does so at checkpoints alone."""
+    known = peak(run.recording)
+    sampled = any(
+        name in attributes
+        for each in run.recording.runs
+        for attributes in (each.attributes, each.last.attributes if each.last else {})
+        for name in (semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK)
+    )
+    if known is None or sampled or known.source in ("launcher", "ending", "process", "sampled"):
+        return None if known is None else "all the time"
+    return "at checkpoints"
 
 
 def script_of(command: str) -> str | None:

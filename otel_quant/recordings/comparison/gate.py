@@ -8,19 +8,24 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from otel_quant.recordings.comparison.facts import FactDifference
-from otel_quant.recordings.comparison.figures import WAITS, Figure
 from otel_quant.recordings.comparison.limits import Limit
-from otel_quant.recordings.comparison.noise import ALPHA, Difference, Sample, can_tell
-from otel_quant.recordings.comparison.runs import TOTAL, StepPath, path_text
-from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.recordings.comparison.runs import TOTAL
+from otel_quant.recordings.comparison.side_by_side import (
+    ALPHA,
+    Comparison,
+    Difference,
+    FigureRow,
+    Sample,
+    Side,
+    StepRow,
+    can_tell,
+)
+from otel_quant.recordings.steps import StepPath, path_text
+from otel_quant.recordings.summary import WAITS
 
 Outcome = Literal["within", "worse", "not comparable"]
 
 EXIT_CODES: Final[Mapping[Outcome, int]] = {"within": 0, "worse": 1, "not comparable": 3}
-
-_SMALLEST: Final[Mapping[str, float]] = {"s": 0.25, "By": 8 << 20}
-"""What counts at least as worse by a share, in the figure's unit: identical runs differ by as much,
-and of a short step it is a large share. Costs of models are the same in identical runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +112,7 @@ def _checks(comparison: Comparison, at: int, limit: Limit, *, force: bool) -> It
         facts = tuple(
             each
             for each in comparison.differences
-            if limit.figure.kind in each.changes and each.is_unlike(at)
+            if {limit.figure.kind, limit.figure.name} & each.changes and each.is_unlike(at)
         )
         if facts:
             yield Check(limit=limit, side=side, outcome="not comparable", facts=facts)
@@ -195,11 +200,7 @@ def _waits(row: StepRow, at: int) -> float:
 def _allowed(limit: Limit, base: float) -> float:
     if not limit.is_share:
         return limit.amount
-    return max(limit.amount * base, _smallest(limit.figure))
-
-
-def _smallest(figure: Figure) -> float:
-    return 0.0 if figure.kind == "cost" else _SMALLEST.get(figure.unit, 0.0)
+    return max(limit.amount * base, limit.figure.matters)
 
 
 def _missing(comparison: Comparison, at: int, limit: Limit, rows: Iterable[StepRow]) -> str:

@@ -1,14 +1,17 @@
-"""Limits of a gate: how much worse a figure may be, and what it may be at most."""
+"""Limits of a gate: how much worse a figure may be, what it may be at most, and where they stand."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from otel_quant.recordings.comparison.figures import BY_NAME, GPU_ALLOCATED, GPU_PEAK, Figure
+from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK
+from otel_quant.schema.figures import Quantity
 
 BINARY: Final = "iB"
 """End of the units of which one is 1,024 of the next smaller."""
@@ -51,7 +54,7 @@ class Limit:
     # Name of the steps that it is for, or their path with ``>``; ``total`` for the whole, None
     # for the whole and every step
     step: str | None
-    figure: Figure  # The figure
+    figure: Quantity
     sign: str  # ``=`` for how much worse it may become, ``<=`` and ``>=`` for a budget
     amount: float  # How much: in the figure's unit, or as a share of the base
     is_share: bool = False  # Whether it is a share of the base
@@ -87,7 +90,7 @@ def parse(text: str) -> Limit:
     return Limit(text, found["step"], figure, found["sign"], amount * units[unit], is_share)
 
 
-def _figure(text: str, name: str) -> Figure:
+def _figure(text: str, name: str) -> Quantity:
     figure = BY_NAME.get(_GATED_BY.get(name, name))
     if figure is not None:
         return figure
@@ -104,3 +107,58 @@ def _amount(text: str, amount: str) -> tuple[float, str]:
             "500MiB or 90 s"
         )
     return float(found[1]), found[2]
+
+
+# --- the limits of a repository ----------------------------------------------------------
+
+NAME: Final = "otel-quant.toml"
+"""Their file."""
+
+_TABLE: Final = "compare"
+_KEYS: Final = ("fail-over", "budgets")
+
+
+def find(start: Path) -> Path | None:
+    """Returns the file of the repository that a folder is in."""
+    folder = start.absolute()
+    for each in (folder, *folder.parents):
+        if (each / NAME).is_file():
+            return each / NAME
+        if (each / ".git").exists():
+            return None
+    return None
+
+
+def load(path: Path) -> list[Limit]:
+    """Returns the limits of a file."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LimitError(f"{path}: not TOML: {error}") from error
+    table = content.pop(_TABLE, {})
+    if content or not isinstance(table, dict):
+        found = next(iter(content), _TABLE)
+        raise LimitError(f"{path}: {found!r} is not known; expected a table [{_TABLE}]")
+    limits = []
+    for key, texts in table.items():
+        if key not in _KEYS:
+            raise LimitError(f"{path}: [{_TABLE}] has {key!r}; expected {' and '.join(_KEYS)}")
+        limits += [_limit(path, key, text) for text in _list(path, key, texts)]
+    return limits
+
+
+def _list(path: Path, key: str, texts: Any) -> list[str]:
+    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+        return texts
+    raise LimitError(f'{path}: {key} is {texts!r}; expected a list such as ["memory.peak=10%"]')
+
+
+def _limit(path: Path, key: str, text: str) -> Limit:
+    try:
+        limit = parse(text)
+    except LimitError as error:
+        raise LimitError(f"{path}: {key}: {error}") from error
+    if limit.is_budget != (key == "budgets"):
+        other = "budgets have <= or >=" if key == "budgets" else "a budget stands in budgets"
+        raise LimitError(f"{path}: {key}: {text!r}: {other}")
+    return limit

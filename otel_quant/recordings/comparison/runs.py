@@ -1,24 +1,19 @@
-"""A run as it is compared: its figures, and its steps by names that the next run has too."""
+"""A run as it is compared: its figures, and its steps by names and times that the next run has too."""
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from otel_quant.recordings.comparison.figures import (
-    Figures,
-    figures_of,
-    figures_of_steps,
-    outermost_runs,
-)
-from otel_quant.recordings.comparison.waits import processors, waits_between
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import RecordedStep, Recording, State
+from otel_quant.recordings.steps import StepPath, placed_steps
 
-StepPath: TypeAlias = tuple[tuple[str, int], ...]
-"""The steps around a step and the step itself: the name of each, and which of that name it is within
-the one around it, from 1. The path of the whole is empty."""
+Figures: TypeAlias = Mapping[str, float]
+"""Numbers by the name of the quantity, in its unit."""
 
 TOTAL: Final[StepPath] = ()
 
@@ -58,50 +53,29 @@ def compared_run(name: str, recording: Recording) -> ComparedRun:
     return ComparedRun(
         name=name,
         recording=recording,
-        total=figures_of(recording),
+        total=summary.values(recording),
         steps=dict(_steps(recording)),
         standing=standing,
         why=why,
-        cpus=processors(recording),
+        cpus=summary.processors(recording),
     )
-
-
-def path_text(path: StepPath) -> str:
-    """Returns a path in words: ``Model Quantization > Layer #2``, ``total``."""
-    return " > ".join(map(_place_text, path)) or "total"
-
-
-def name_text(path: StepPath) -> str:
-    """Returns the last part of a path: ``Layer #2``, ``total``."""
-    return _place_text(path[-1]) if path else "total"
-
-
-def _place_text(place: tuple[str, int]) -> str:
-    name, occurrence = place
-    return name if occurrence == 1 else f"{name} #{occurrence}"
 
 
 def _steps(recording: Recording) -> Iterator[tuple[StepPath, ComparedStep]]:
     """Yields the steps of all processes; those of the first have no process in their path."""
     processes = list(dict.fromkeys(run.process for run in recording.runs))
-    seen: Counter[tuple[StepPath, str]] = Counter()
-    waits = waits_between(recording)
-    found: list[tuple[float, int, StepPath, ComparedStep]] = []
-    for run in recording.runs:
-        number = processes.index(run.process)
-        above = TOTAL
+    of_run = summary.steps_of(recording)
+    found: list[tuple[int, float, StepPath, ComparedStep]] = []
+    for each in placed_steps(recording.runs, recording.duration):
+        number, path = processes.index(each.run.process), each.path
         if number:
-            rank = f"rank {run.rank}" if run.rank is not None else f"process {number + 1}"
-            above = ((rank, 1),)
-        figures = figures_of_steps(run, waits)
-        paths: dict[int, StepPath] = {}
-        for step in sorted(run.steps, key=lambda each: each.index):
-            around = above if step.parent is None else paths.get(step.parent, above)
-            seen[around, step.name] += 1
-            path = paths[step.index] = (*around, (step.name, seen[around, step.name]))
-            found.append((step.start, number, path, ComparedStep(step, figures[step.index])))
+            rank = each.run.rank
+            name = f"rank {rank}" if rank is not None else f"process {number + 1}"
+            path = ((name, 1), *path)
+        figures = of_run(each).values(each.step)
+        found.append((number, each.step.start, path, ComparedStep(each.step, figures)))
     if len(processes) > 1:
-        found.sort(key=lambda each: (each[1], each[0]))
+        found.sort(key=lambda each: each[:2])
     yield from ((path, step) for _, _, path, step in found)
 
 
@@ -110,7 +84,7 @@ def _standing(recording: Recording) -> tuple[Standing, str]:
         return "failed", _failure(recording)
     if recording.state != "ended":
         return "partial", _PARTIAL[recording.state]
-    outermost = list(outermost_runs(recording))
+    outermost = summary.outermost_runs(recording)
     if not outermost:
         return "partial", "has no run: the program has opened no step"
     if any(run.end is None for run in outermost):
@@ -133,3 +107,64 @@ def _failure(recording: Recording) -> str:
         how = "failed"
     stopped = [step for run in recording.runs for step in run.steps if step.state != "ended"]
     return f"{how} in {stopped[-1].name}" if stopped else how
+
+
+# --- one axis of time for two runs ------------------------------------------------------
+
+_MOST_STEPS: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the axis between two moments that both runs have."""
+
+    begin: float  # Where it begins on the axis, in seconds
+    length: float  # Its length: that of the run that takes longer
+    starts: tuple[float, float]  # When it begins in each run, in seconds since the recording began
+    lengths: tuple[float, float]  # How long it is in each run
+
+
+@dataclass(frozen=True, slots=True)
+class CommonTime:
+    """The axis."""
+
+    stretches: tuple[Stretch, ...]  # Its parts, one after the other, at least one
+
+    @property
+    def until(self) -> float:
+        """Its length, in seconds."""
+        last = self.stretches[-1]
+        return last.begin + last.length
+
+    def place(self, side: int, time: float) -> float:
+        """Returns where a moment of a run is on the axis."""
+        starts = [stretch.starts[side] for stretch in self.stretches]
+        stretch = self.stretches[max(0, bisect_right(starts, time) - 1)]
+        return stretch.begin + min(max(0.0, time - stretch.starts[side]), stretch.length)
+
+
+def common_time(base: ComparedRun, new: ComparedRun) -> CommonTime:
+    """Returns the common axis of two runs: it goes on where both have reached the same moment."""
+    moments = [(0.0, 0.0), (base.recording.duration, new.recording.duration)]
+    for moment in _in_both(base, new):
+        at = bisect_left(moments, moment)
+        before, after = moments[at - 1] if at else moments[0], moments[min(at, len(moments) - 1)]
+        if before[1] <= moment[1] <= after[1] and before[0] <= moment[0] <= after[0]:
+            moments.insert(at, moment)
+    stretches: list[Stretch] = []
+    begin = 0.0
+    for (first, other_first), (last, other_last) in pairwise(moments):
+        lengths = last - first, other_last - other_first
+        stretches.append(Stretch(begin, max(lengths), (first, other_first), lengths))
+        begin += max(lengths)
+    return CommonTime(tuple(stretches))
+
+
+def _in_both(base: ComparedRun, new: ComparedRun) -> Iterator[tuple[float, float]]:
+    """Yields when steps begin and end in both runs, outer steps first."""
+    paths = [path for path in base.steps if path in new.steps]
+    for path in sorted(paths, key=len)[:_MOST_STEPS]:
+        first, second = base.steps[path].step, new.steps[path].step
+        yield first.start, second.start
+        if first.end is not None and second.end is not None:
+            yield first.end, second.end

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from otel_quant.recordings.runs.conditions import ConditionError
 from otel_quant.recordings.runs.fields import (
     ACTIVATION_SIZE,
     MODEL,
     MODEL_SIZE,
     STATUS,
+    ConditionError,
     Row,
     Value,
     text_of,

@@ -1,4 +1,4 @@
-"""Reads many runs, each as one row."""
+"""Finds recordings and profiles below folders, and reads each as one row."""
 
 from __future__ import annotations
 
@@ -8,16 +8,91 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
-from otel_quant.recordings.comparison.figures import MEMORY_PEAK, MEMORY_SEEN, figures_of
+from otel_quant.export.recording import layout, manifest
+from otel_quant.export.recording.event_file import NewerSchemaError
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
+from otel_quant.recordings.profile_reader import HEADER
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs import fields
 from otel_quant.recordings.runs.fields import Row, Value
-from otel_quant.recordings.runs.finding import Unreadable, find
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue
+
+_HEADER: Final = HEADER.encode()
+_YAML: Final = (".yaml", ".yml")
+_PROFILE: Final = Path(layout.PROFILE).stem
+
+
+class Unreadable(NamedTuple):
+    """What could not be read."""
+
+    path: str  # The recording, the profile or the folder
+    problem: str  # What is wrong
+
+
+def find(tops: Sequence[str]) -> Iterator[str | Unreadable]:
+    """Yields the recordings and profiles below folders, each once.
+
+    A profile in a recording is the recording's. Links to folders are not followed.
+    """
+    seen: set[str] = set()
+    for top in tops:
+        whole = os.fspath(Path(top).resolve(strict=True))
+        for each in _below(top) if Path(top).is_dir() else (top,):
+            below = each.path if isinstance(each, Unreadable) else each
+            key = whole + below.removeprefix(top)
+            if key not in seen:
+                seen.add(key)
+                yield each
+
+
+def _below(top: str) -> Iterator[str | Unreadable]:
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
+        except OSError as error:
+            yield Unreadable(folder, error.strerror or str(error))
+            continue
+        if _is_recording(folder, {entry.name for entry in entries}):
+            yield folder
+            continue
+        for entry in entries:
+            if entry.name.endswith(_YAML) and entry.is_file() and _is_profile(entry):
+                yield entry.path
+        folders += [
+            entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)
+        ]
+
+
+def _is_recording(folder: str, names: set[str]) -> bool:
+    if any(map(layout.is_of_process, names)):
+        return True
+    if layout.MANIFEST not in names:
+        return False
+    try:
+        made = manifest.load(Path(folder))
+    except NewerSchemaError:
+        return True
+    return not made or "made_by" in made  # other programs have manifests, too
+
+
+def _is_profile(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith(_PROFILE):
+        return True
+    try:
+        with Path(entry.path).open("rb") as file:
+            return file.read(len(_HEADER)) == _HEADER
+    except OSError:
+        return False
+
+
+# --- rows --------------------------------------------------------------------------------
 
 _FEW: Final = 500
 """Runs that one process reads sooner than others are started."""
@@ -100,10 +175,10 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
             )
         attributes.update((semconv.CUSTOM_PREFIX + key, each) for key, each in run.custom.items())
         attributes.update(run.attributes)
-    figures = figures_of(recording)
 
     def value_of(name: str) -> Value | None:
-        return figures.get(name, attributes.get(fields.attribute_of(name)))
+        known = summary.value(recording, name) if name in summary.BY_NAME else None
+        return attributes.get(fields.attribute_of(name)) if known is None else known
 
     made = {
         fields.MODEL: _model_name(recording, attributes),
@@ -114,10 +189,6 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         fields.STATUS: recording.state,
         fields.WHEN: recording.began_ns / 1e9 or None,
         fields.PATH: os.fspath(recording.path),
-        # Quark's own file has the peak of the process without its children, or none.
-        MEMORY_PEAK: figures.get(
-            MEMORY_PEAK, attributes.get(semconv.MEMORY_PROCESS_PEAK, figures.get(MEMORY_SEEN))
-        ),
     }
     row = {name: made[name] if name in made else value_of(name) for name in names}
     return {name: value for name, value in row.items() if value is not None}

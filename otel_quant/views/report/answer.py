@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from otel_quant.recordings.attributes import number
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -22,10 +22,9 @@ from otel_quant.schema.units import (
     size,
 )
 from otel_quant.views.forecast import forecast_lines
-from otel_quant.views.report.attributes import CACHE_PEAK, READING_MEMORY, text
-from otel_quant.views.report.bands import ShownStep, shown_steps, step_at
+from otel_quant.views.report.attributes import text
+from otel_quant.views.report.bands import ShownStep
 from otel_quant.views.report.charts import Chart
-from otel_quant.views.report.grid import LAUNCHER
 from otel_quant.views.report.subject import Subject, memory_limit, process_name
 
 _LONGEST_NAME: Final = 120
@@ -53,19 +52,9 @@ class Answer:
     meters: tuple[Meter, ...]  # Peaks beside their limits
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryPeak:
-    """The highest memory that is known, and whose and where that was, as far as is known."""
-
-    value: float
-    step: str | None = None
-    time: float | None = None
-    process: str | None = None
-
-
 def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Chart]) -> Answer:
     """Returns the answer."""
-    peak = _memory_peak(recording, subject, charts)
+    peak = summary.peak(recording)
     meters = list(_meters(recording, peak, charts))
     return Answer(
         outcome=_outcome(recording, subject),
@@ -74,7 +63,7 @@ def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Ch
             *_error(subject),
             *_peak_sentence(recording, peak),
             *_time(recording, subject),
-            *_written(recording, subject, charts),
+            *_written(recording, subject),
             *(f"{line}." for line in forecast_lines(recording)),
         ),
         meters=tuple(meters),
@@ -163,72 +152,30 @@ def _error_text(error: str, message: str | None) -> str:
     return f"{cut(error, _LONGEST_NAME)}{said}"
 
 
-def _memory_peak(
-    recording: Recording, subject: Subject | None, charts: Sequence[Chart]
-) -> _MemoryPeak | None:
-    """Returns the highest of all that is known: the curve, the steps' and the run's own figures."""
-    steps = subject.steps if subject is not None else ()
-    found = [
-        _MemoryPeak(chart.mark.value, _path(step_at(steps, chart.mark.time)), chart.mark.time)
-        for chart in charts
-        if chart.is_large and chart.mark is not None
-    ]
-    several = len({run.process for run in recording.runs}) > 1
-    for run in recording.runs:
-        process = process_name(run) if several else None
-        owned = [
-            _MemoryPeak(value, _path(each), process=process)
-            for each in reversed(
-                shown_steps([run], recording.duration)
-            )  # of equal ones the innermost
-            if (value := number(each.step.attributes, semconv.MEMORY_PEAK)) is not None
-        ]
-        found += [max(owned, key=lambda each: each.value)] if owned else []
-        last = run.last.attributes if run.last is not None else {}
-        for value in (
-            number(run.attributes, semconv.MEMORY_PEAK),
-            number(last, semconv.READING_MEMORY_PEAK),
-            number(last, READING_MEMORY),
-        ):
-            found += [_MemoryPeak(value, process=process)] if value is not None else []
-        found += [
-            _MemoryPeak(value, process=process)
-            for each in run.checkpoints
-            if (value := number(each.attributes, semconv.CHECKPOINT_MEMORY)) is not None
-        ]
-    if recording.ending is not None and recording.ending.memory is not None:
-        found.append(_MemoryPeak(recording.ending.memory))
-    # Of two that are equal as far as can be told, the one that says where it was.
-    highest = max((each.value for each in found), default=0.0)
-    near = [each for each in found if each.value >= _EQUAL * highest]
-    if not near:
-        return None
-    best = max(near, key=lambda each: (each.step is not None, each.time is not None, each.value))
-    return replace(best, value=highest)
-
-
-_EQUAL: Final = 0.99
-"""The curve and the kernel's mark differ by what was used between two samples."""
-
-
-def _path(step: ShownStep | None) -> str | None:
+def _path(names: Sequence[str]) -> str:
     """Returns the name of a step behind that of the one around it."""
-    return (
-        None if step is None else WITHIN.join(cut(name, _LONGEST_NAME) for name in step.path[-2:])
-    )
+    return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
-def _peak_sentence(recording: Recording, peak: _MemoryPeak | None) -> Iterator[str]:
+def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
     if peak is None:
         return
-    where = f" in {peak.step}" if peak.step is not None else ""
+    names = tuple(name for name, _ in peak.path)
+    where = f" in {_path(names)}" if names else ""
     when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
     limit = memory_limit(recording)
     near = ""
     if limit:
         near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}"
-    whose = f" of {peak.process}" if peak.process is not None else ""
-    yield f"Memory{whose} peaked at {size(peak.value)}{where}{when}{near}."
+    yield f"Memory{_whose(recording, peak)} peaked at {size(peak.value)}{where}{when}{near}."
+
+
+def _whose(recording: Recording, peak: summary.Known) -> str:
+    """Returns which of several processes a peak is of; empty if it is of all of them."""
+    if peak.run is None or peak.source in ("launcher", "ending"):
+        return ""
+    is_single = len({run.process for run in recording.runs}) == 1
+    return "" if is_single else f" of {process_name(peak.run)}"
 
 
 def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
@@ -236,13 +183,12 @@ def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
     if not steps:
         yield "No step was recorded."
         return
-    own = _own_seconds(steps)
-    most = max(range(len(steps)), key=lambda at: own[at])
+    most = max(steps, key=lambda each: each.own)
     within = duration_text(_covered(steps))
     all_of = f" of {duration_text(recording.duration)}" if recording.duration else ""
     yield (
         f"{counted(len(steps), 'step')} took {within}{all_of}, most of it "
-        f"{_path(steps[most])}: {duration_text(own[most])}."
+        f"{_path(most.names)}: {duration_text(most.own)}."
     )
 
 
@@ -255,25 +201,11 @@ def _covered(steps: Sequence[ShownStep]) -> float:
     return seconds
 
 
-def _own_seconds(steps: Sequence[ShownStep]) -> list[float]:
-    """Returns the seconds of each step that no step within it had."""
-    places = {(id(each.run), each.step.index): at for at, each in enumerate(steps)}
-    own = [each.duration for each in steps]
-    for each in steps:
-        above = places.get((id(each.run), -1 if each.step.parent is None else each.step.parent))
-        if above is not None:
-            own[above] -= each.duration
-    return own
-
-
-def _written(
-    recording: Recording, subject: Subject | None, charts: Sequence[Chart]
-) -> Iterator[str]:
-    written = sum(_total(recording, semconv.DISK_WRITE, series.DISK_WRITE))
-    caches = [value for run in recording.runs if (value := number(run.attributes, CACHE_PEAK))]
-    caches += [chart.mark.value for chart in charts if chart.id == "cache" and chart.mark]
+def _written(recording: Recording, subject: Subject | None) -> Iterator[str]:
+    written = summary.value(recording, summary.DISK_WRITE)
+    cache = summary.value(recording, summary.CACHE_PEAK)
     parts = [f"wrote {size(written)} to disk"] if written else []
-    parts += [f"filled its cache directory with {size(max(caches))}"] if caches else []
+    parts += [f"filled its cache directory with {size(cache)}"] if cache else []
     if parts:
         yield f"It {' and '.join(parts)}."
     steps = subject.steps if subject is not None else ()
@@ -291,22 +223,12 @@ def _written(
         yield f"Models written: {shown}{more}."
 
 
-def _total(recording: Recording, attribute: str, name: str) -> Iterator[float]:
-    """Yields what is known of a total: of the whole program, else of each of its processes."""
-    curves = recording.curves
-    if LAUNCHER not in curves:
-        yield from (v for run in recording.runs if (v := number(run.attributes, attribute)))
-        return
-    buckets = curves[LAUNCHER].curve.buckets.values()
-    yield from [max((bucket.totals.get(name, 0) for bucket in buckets), default=0)]
-
-
 def _meters(
-    recording: Recording, peak: _MemoryPeak | None, charts: Sequence[Chart]
+    recording: Recording, peak: summary.Known | None, charts: Sequence[Chart]
 ) -> Iterator[Meter]:
     if peak is not None:
-        whose = f" of {peak.process}" if peak.process is not None else ""
-        yield _meter(f"Memory peak{whose}", peak.value, memory_limit(recording))
+        name = f"Memory peak{_whose(recording, peak)}"
+        yield _meter(name, peak.value, memory_limit(recording))
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
             limit = chart.limit.value if chart.limit is not None else None

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from otel_quant.recordings.model import RecordedRun, RecordedStep, State
+from otel_quant.recordings.model import RecordedRun, State
+from otel_quant.recordings.steps import PlacedStep, placed_steps
 
 MOST_STEPS: Final = 250
 """Steps that are shown: the table, the chart and the file stay readable."""
@@ -15,21 +16,11 @@ ROWS: Final = 6
 """Rows of bands; steps that are nested deeper have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStep:
-    """A step with its place."""
+@dataclass(slots=True)
+class ShownStep(PlacedStep):
+    """A step with its place, also in the chart."""
 
-    step: RecordedStep  # The step
-    run: RecordedRun  # Its run
-    depth: int  # Steps around it
-    row: int  # Row of its band, from 0; a step beside another of its depth has a further row
-    end: float  # When it ended; of an open step the end of what is known
-    path: tuple[str, ...]  # Names of the steps around it and its own, outermost first
-
-    @property
-    def duration(self) -> float:
-        """Seconds from its start to its end, or to the end of what is known."""
-        return max(0.0, self.end - self.step.start)
+    row: int = 0  # Of its band, from 0; a step beside another of its depth has a further row
 
     @property
     def state(self) -> State:
@@ -42,19 +33,17 @@ def shown_steps(runs: Iterable[RecordedRun], until: float) -> list[ShownStep]:
     shown: list[ShownStep] = []
     free_from: list[float] = []
     for run in runs:
-        places: dict[int, ShownStep] = {}
-        for step in sorted(run.steps, key=lambda step: (step.start, step.index)):
-            above = places.get(step.parent) if step.parent is not None else None
-            end = step.end if step.end is not None else max(until, step.start)
-            row = 0 if above is None else above.row + 1
+        rows: dict[int, int] = {}
+        every = placed_steps([run], until)
+        for each in sorted(every, key=lambda each: (each.step.start, each.step.index)):
+            step = each.step
+            row = 0 if each.depth == 0 or step.parent not in rows else rows[step.parent] + 1
             while row < len(free_from) and free_from[row] > step.start:
                 row += 1
             free_from += [0.0] * (row + 1 - len(free_from))
-            free_from[row] = end
-            depth, names = (0, ()) if above is None else (above.depth + 1, above.path)
-            place = ShownStep(step, run, depth, row, end, (*names, step.name))
-            places[step.index] = place
-            shown.append(place)
+            free_from[row] = each.end
+            rows[step.index] = row
+            shown.append(ShownStep(step, run, each.depth, each.path, each.end, each.own, row))
     return shown
 
 
@@ -71,9 +60,3 @@ def most_telling(steps: Sequence[ShownStep]) -> list[ShownStep]:
         ),
     )
     return [steps[at] for at in sorted(ranked[:MOST_STEPS])]
-
-
-def step_at(steps: Iterable[ShownStep], time: float) -> ShownStep | None:
-    """Returns the innermost step that was open at a time; None if none was."""
-    within = [step for step in steps if step.step.start <= time <= step.end]
-    return max(within, key=lambda step: (step.depth, step.step.start), default=None)

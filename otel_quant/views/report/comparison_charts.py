@@ -7,9 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.comparison.common_time import CommonTime
-from otel_quant.recordings.comparison.runs import ComparedRun
+from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
+from otel_quant.recordings.model import number
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import size
 from otel_quant.views.report.bands import ShownStep, most_telling

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.model import Recording, number
 from otel_quant.schema.units import MB, count_text, counted, cut, share_text, size
 from otel_quant.views.report.attributes import value_text
 from otel_quant.views.report.tables import Column, PageTable, Row

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from otel_quant.recordings.attributes import number
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import RecordedRun, Recording, State
-from otel_quant.schema import semconv
 from otel_quant.schema.units import MB, cut, duration_text, share_text
 from otel_quant.views.report.step_table import STATES
 from otel_quant.views.report.subject import by_process, process_name
@@ -49,26 +48,21 @@ def processes_of(recording: Recording) -> tuple[str, list[PageTable]]:
             runs,
             runs[0].start,
             max(recording.duration if run.end is None else run.end for run in runs),
-            max(_peaks(runs), default=None),
+            max(_peaks(recording, runs), default=None),
         )
         for runs in by_process(recording).values()
     ]
     if len(processes) == 1 or not processes:
         return "", []
     processes.sort(key=lambda each: -each.seconds)
-    imbalance = list(_imbalance_tables(processes))
+    imbalance = list(_imbalance_tables(recording, processes))
     return _sentence(processes, bool(imbalance)), [*imbalance, _process_table(processes)]
 
 
-def _peaks(runs: Sequence[RecordedRun]) -> Iterator[float]:
+def _peaks(recording: Recording, runs: Sequence[RecordedRun]) -> Iterator[float]:
     for run in runs:
-        last = run.last.attributes if run.last is not None else {}
-        for value in (
-            number(run.attributes, semconv.MEMORY_PEAK),
-            number(last, semconv.READING_MEMORY_PEAK),
-        ):
-            if value is not None:
-                yield value
+        if (peak := summary.peak_of_run(recording, run)) is not None:
+            yield peak.value
 
 
 def _sentence(processes: Sequence[_Process], have_same_steps: bool) -> str:
@@ -124,8 +118,8 @@ class _Shares:
     peaks: tuple[tuple[float, str], ...]
 
 
-def _imbalance_tables(processes: Sequence[_Process]) -> Iterator[PageTable]:
-    shares = [each for each in _shares(processes) if len(each.seconds) > 1]
+def _imbalance_tables(recording: Recording, processes: Sequence[_Process]) -> Iterator[PageTable]:
+    shares = [each for each in _shares(recording, processes) if len(each.seconds) > 1]
     if not shares:
         return
     shares.sort(key=lambda each: -max(each.seconds)[0])
@@ -169,17 +163,18 @@ def _imbalance_tables(processes: Sequence[_Process]) -> Iterator[PageTable]:
     )
 
 
-def _shares(processes: Sequence[_Process]) -> Iterator[_Shares]:
+def _shares(recording: Recording, processes: Sequence[_Process]) -> Iterator[_Shares]:
     """Yields steps by name; those of one process that have the same name are added up."""
     seconds: dict[str, dict[str, float]] = {}
     peaks: dict[str, dict[str, float]] = {}
     for process in processes:
         for run in process.runs:
+            of_steps = summary.StepSummary(recording, run)
             for step in run.steps:
                 end = step.end if step.end is not None else process.end
                 times = seconds.setdefault(step.name, {})
                 times[process.name] = times.get(process.name, 0.0) + end - step.start
-                peak = number(step.attributes, semconv.MEMORY_PEAK)
+                peak = of_steps.value(step, summary.MEMORY_PEAK)
                 if peak is not None:
                     highest = peaks.setdefault(step.name, {})
                     highest[process.name] = max(peak, highest.get(process.name, 0.0))

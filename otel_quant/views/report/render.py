@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from otel_quant.recordings.model import Recording
 from otel_quant.version import VERSION
+from otel_quant.views.html import parts_for_page
+from otel_quant.views.inference import recorded_sections
 from otel_quant.views.report.answer import answer_of, began_text, program_of
 from otel_quant.views.report.bands import most_telling
 from otel_quant.views.report.charts import band_data, chart_data
-from otel_quant.views.report.inference_page import bench_of, inference_of
 from otel_quant.views.report.models import models_of
 from otel_quant.views.report.origin import origin_of
 from otel_quant.views.report.outline import outline_of
@@ -42,8 +43,7 @@ def render(recording: Recording) -> str:
         bands_of=subject.name if subject is not None and subject.why else "",
         steps=step_table(recording, subject) if subject is not None and subject.steps else None,
         models=models_of(recording),
-        inference=inference_of(recording.path),
-        bench=bench_of(recording.path),
+        measured=parts_for_page(recorded_sections(recording.path)),
         origin=origin_of(recording, subject),
         problems=recording.problems[:_MOST_PROBLEMS],
         more_problems=max(0, len(recording.problems) - _MOST_PROBLEMS),

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from otel_quant.export.recording.curve_file import RecordedCurve
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.model import Recording, number
+from otel_quant.recordings.steps import step_at
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, counted, cut, digits_text, share_text, size
-from otel_quant.views.report.bands import ShownStep, step_at
+from otel_quant.views.report.bands import ShownStep
 from otel_quant.views.report.charts import Chart, Line, Mark, Series
 from otel_quant.views.report.grid import Grid, Values, grid_of
 from otel_quant.views.report.subject import Subject, memory_limit

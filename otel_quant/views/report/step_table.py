@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from otel_quant.recordings.attributes import number
-from otel_quant.recordings.model import Recording, State
-from otel_quant.schema import semconv, series
-from otel_quant.schema.records import AttributeValue
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import Recording, State, number
+from otel_quant.recordings.summary import BY_NAME, StepSummary
+from otel_quant.schema import semconv
+from otel_quant.schema.figures import QUANTITIES
 from otel_quant.schema.units import GB, MB, counted, cut, duration_text
-from otel_quant.views.report.attributes import CACHE_PEAK, MEMORY_END
+from otel_quant.views.report.attributes import MEMORY_END
 from otel_quant.views.report.bands import ShownStep, most_telling
-from otel_quant.views.report.grid import LAUNCHER
 from otel_quant.views.report.subject import Subject
 from otel_quant.views.report.tables import Column, PageTable, Row
 
@@ -39,53 +39,65 @@ class _Figure:
 
     heading: str  # Its name
     unit: str  # ``bytes`` for one that is chosen by the largest value, else the unit itself
-    value: Callable[[ShownStep], float | None]  # Computes it; None for what is not known
+    # Computes it; None for what is not known
+    value: Callable[[StepSummary, ShownStep], float | None]
     digits: int = 1  # Digits after the point
     title: str = ""  # What it means
+    name: str = ""  # Of the quantity that it is; empty for none
 
 
-def _of(name: str) -> Callable[[ShownStep], float | None]:
-    return lambda each: number(each.step.attributes, name)
+def _of(name: str, heading: str, digits: int = 1, title: str = "") -> _Figure:
+    """Returns the column of a quantity."""
+    unit = {"By": "bytes", "{sample}/s": ""}.get(BY_NAME[name].unit, BY_NAME[name].unit)
+    return _Figure(heading, unit, lambda of, each: of.value(each.step, name), digits, title, name)
 
 
-def _cpu(each: ShownStep) -> float | None:
-    parts = (number(each.step.attributes, name) for name in (semconv.CPU_USER, semconv.CPU_SYSTEM))
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+def _attribute(name: str) -> Callable[[StepSummary, ShownStep], float | None]:
+    return lambda of, each: number(each.step.attributes, name)
 
 
-def _share_of_limit(each: ShownStep) -> float | None:
-    share = number(each.step.attributes, semconv.MEMORY_PEAK_RATIO)
-    return None if share is None else 100 * share
+def _share_of_limit(of: StepSummary, each: ShownStep) -> float | None:
+    peak = of.value(each.step, summary.MEMORY_PEAK)
+    return None if peak is None or of.limit is None else 100 * peak / of.limit.value
 
 
-_FIGURES: Final = (
-    _Figure("Start", "s", lambda each: each.step.start, 2),
-    _Figure("Time", "s", lambda each: each.duration, 2),
-    _Figure("Memory at start", "bytes", _of(semconv.MEMORY_START)),
-    _Figure("Memory at end", "bytes", _of(MEMORY_END)),
-    _Figure("Memory peak", "bytes", _of(semconv.MEMORY_PEAK)),
+_FIRST: Final = (
+    _Figure("Start", "s", lambda of, each: each.step.start, 2),
+    _Figure("Time", "s", lambda of, each: each.duration, 2),
+    _Figure("Memory at start", "bytes", _attribute(semconv.MEMORY_START)),
+    _Figure("Memory at end", "bytes", _attribute(MEMORY_END)),
+    _of(summary.MEMORY_PEAK, "Memory peak"),
     _Figure("Peak of limit", "%", _share_of_limit),
-    _Figure("GPU peak", "bytes", _of(semconv.GPU_MEMORY_PEAK)),
-    _Figure("Read", "bytes", _of(semconv.DISK_READ), 1, "from disk"),
-    _Figure("Written", "bytes", _of(semconv.DISK_WRITE), 1, "to disk"),
-    _Figure("Caches", "bytes", _of(CACHE_PEAK), 1, "growth of the cache directory"),
-    _Figure("CPU", "s", _cpu, 1, "CPU time, user and system"),
-    _Figure("Samples", "", lambda each: each.step.samples, 0, "calibration samples: batches"),
-    _Figure("Samples a second", "", _of(semconv.CALIBRATION_SAMPLE_RATE), 2, "samples a second"),
+    _of(summary.GPU_PEAK, "GPU peak"),
+    _of("disk.read", "Read", title="from disk"),
+    _of("disk.write", "Written", title="to disk"),
+    _of(summary.CACHE_PEAK, "Caches", title="growth of the cache directory"),
+    _of(summary.CPU_TIME, "CPU", title="CPU time, user and system"),
+    _Figure("Samples", "", lambda of, each: each.step.samples, 0, "calibration samples: batches"),
+    _of(summary.SAMPLE_RATE, "Samples a second", 2, "samples a second"),
+)
+_NAMED: Final = {figure.name for figure in _FIRST} | {summary.DURATION, summary.MEMORY_SEEN}
+_FIGURES: Final = (
+    *_FIRST,
+    *(
+        _of(each.name, each.heading.capitalize(), title=each.brief)
+        for each in QUANTITIES
+        if each.heading and each.is_of_steps and each.name not in _NAMED
+    ),
 )
 
 
 def step_table(recording: Recording, subject: Subject) -> PageTable:
     """Returns the table of a process's steps."""
-    shown = [_with_peak(each, recording) for each in most_telling(subject.steps)]
+    shown = most_telling(subject.steps)
+    of_run = summary.steps_of(recording)
     columns = [Column("Step", is_text=True), Column("State", is_text=True)]
     cells = [
         [cut(each.step.name, _LONGEST_NAME) for each in shown],
         [_state(each) for each in shown],
     ]
     for figure in _FIGURES:
-        values = [figure.value(each) for each in shown]
+        values = [figure.value(of_run(each), each) for each in shown]
         if all(value is None for value in values):
             continue
         unit, scale = _unit(figure.unit, values)
@@ -106,24 +118,6 @@ def step_table(recording: Recording, subject: Subject) -> PageTable:
         ),
         _left_out(subject.steps, {(id(each.run), each.step.index) for each in shown}),
     )
-
-
-def _with_peak(each: ShownStep, recording: Recording) -> ShownStep:
-    """Returns a step with its highest memory from the curve, where it could not say it itself."""
-    launcher = recording.curves.get(LAUNCHER)
-    if launcher is None or semconv.MEMORY_PEAK in each.step.attributes or each.step.end is not None:
-        return each
-    offset = (launcher.began_ns - recording.began_ns) / 1e9
-    within = [
-        level.highest
-        for bucket in launcher.curve.buckets.values()
-        if (level := bucket.levels.get(series.MEMORY)) is not None
-        and offset + level.at / 1000 >= each.step.start
-    ]
-    if not within:
-        return each
-    peak: dict[str, AttributeValue] = {semconv.MEMORY_PEAK: round(max(within))}
-    return replace(each, step=replace(each.step, attributes={**each.step.attributes, **peak}))
 
 
 def _unit(unit: str, values: Sequence[float | None]) -> tuple[str, float]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from otel_quant.recordings.attributes import number
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import RecordedRun, Recording, State
-from otel_quant.schema import semconv
 from otel_quant.views.report.bands import ShownStep, shown_steps
 
 _WORST_FIRST: Final[tuple[State, ...]] = ("failed", "killed", "lost", "running", "ended")
@@ -32,11 +31,8 @@ def process_name(run: RecordedRun) -> str:
 
 def memory_limit(recording: Recording) -> float | None:
     """Returns the limit of memory in force, in bytes; None if it is not known."""
-    if recording.ending is not None and recording.ending.memory_limit is not None:
-        return recording.ending.memory_limit
-    everywhere = (recording.origin, *(run.attributes for run in recording.runs))
-    known = (number(attributes, semconv.MEMORY_LIMIT) for attributes in everywhere)
-    return next((limit for limit in known if limit), None)
+    limit = summary.limit(recording)
+    return None if limit is None else limit.value
 
 
 def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:

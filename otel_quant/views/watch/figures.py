@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from otel_quant.export.recording.curve_file import RecordedCurve
-from otel_quant.recordings.attributes import numbers
-from otel_quant.recordings.model import Attributes, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import LAUNCHER, Attributes, Recording, number
+from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.schema import semconv, series
 from otel_quant.views.forecast import forecast_of
-
-LAUNCHER: Final = "launcher"
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """A step with its place."""
-
-    run: RecordedRun  # Its run
-    step: RecordedStep  # The step
-    depth: int  # Steps around it
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not ended."""
-        return self.step.end is None
-
-    @property
-    def forecast(self) -> Attributes:
-        """What its forecast says."""
-        return forecast_of(self.run, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +23,28 @@ class Usage:
     limit: float | None = None  # What there is
 
 
-def step_lines(recording: Recording) -> list[StepLine]:
+def steps_of(recording: Recording) -> list[PlacedStep]:
     """Returns the steps of all runs, in the order in which they opened."""
-    lines: list[StepLine] = []
-    for run in recording.runs:
-        depths: dict[int, int] = {}
-        for step in run.steps:
-            depth = depths.get(step.parent, -1) + 1 if step.parent is not None else 0
-            depths[step.index] = depth
-            lines.append(StepLine(run, step, depth))
-    return sorted(lines, key=lambda line: line.step.start)
+    steps = placed_steps(recording.runs, recording.duration)
+    return sorted(steps, key=lambda each: each.step.start)
 
 
-def place(recording: Recording, line: StepLine) -> str:
+def step_peaks(recording: Recording) -> Callable[[PlacedStep], float | None]:
+    """Returns a function that returns the highest memory of a step."""
+    of_run = summary.steps_of(recording)
+    return lambda each: of_run(each).value(each.step, summary.MEMORY_PEAK)
+
+
+def forecast(each: PlacedStep) -> Attributes:
+    """Returns what the forecast of a step says."""
+    return forecast_of(each.run, each.step)
+
+
+def place(recording: Recording, each: PlacedStep) -> str:
     """Returns which of several runs a step belongs to; empty if there is one."""
     if len(recording.runs) < 2:
         return ""
-    run = line.run
+    run = each.run
     return f"rank {run.rank}" if run.rank is not None else f"process {run.process}"
 
 
@@ -74,22 +58,14 @@ def curve_of(recording: Recording) -> RecordedCurve | None:
 
 def memory(recording: Recording) -> Usage:
     """Returns the memory of the whole: the newest figure, the peak and the limit."""
-    runs, curve = recording.runs, curve_of(recording)
-    peaks = [
-        *numbers((run.attributes for run in runs), semconv.MEMORY_PEAK),
-        *numbers(_last(runs), semconv.READING_MEMORY_PEAK),
-        *numbers((s.attributes for run in runs for s in run.steps), semconv.MEMORY_PEAK),
-    ]
-    peak = _peak(curve, series.MEMORY)
-    limits = [
-        *numbers((recording.origin, *(run.attributes for run in runs)), semconv.MEMORY_LIMIT),
-        *numbers(_last(runs), semconv.READING_MEMORY_LIMIT),
-    ]
-    now = _newest(curve, series.MEMORY)
+    now = _newest(curve_of(recording), series.MEMORY)
     if now is None:
-        now = max(numbers(_last(runs), f"{semconv.READING_PREFIX}memory"), default=None)
-    every = [*peaks, *([peak] if peak is not None else [])]
-    return Usage("memory", now, max(every, default=None), min(limits, default=None))
+        read = [each.last.attributes for each in recording.runs if each.last is not None]
+        known = [number(each, f"{semconv.READING_PREFIX}memory") for each in read]
+        now = max(filter(None, known), default=None)
+    limit = summary.limit(recording)
+    peak = summary.value(recording, summary.MEMORY_PEAK)
+    return Usage("memory", now, peak, None if limit is None else limit.value)
 
 
 def others(recording: Recording) -> Iterator[Usage]:
@@ -127,10 +103,6 @@ def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | Non
         if highest[at] is None:
             highest[at] = highest[at - 1]
     return highest
-
-
-def _last(runs: Sequence[RecordedRun]) -> list[Attributes]:
-    return [run.last.attributes for run in runs if run.last is not None]
 
 
 def _peak(curve: RecordedCurve | None, name: str) -> float | None:

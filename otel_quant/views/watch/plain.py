@@ -10,7 +10,7 @@ from otel_quant.recordings.model import Recording
 from otel_quant.schema.units import duration_text
 from otel_quant.views.forecast import exceeded, time_left
 from otel_quant.views.watch import words
-from otel_quant.views.watch.figures import memory, step_lines
+from otel_quant.views.watch.figures import forecast, memory, step_peaks, steps_of
 
 EVERY: Final = 30.0
 """Seconds between two lines that say how the run goes on."""
@@ -30,13 +30,14 @@ class PlainView:
             self._began = True
             yield self._line(recording, 0.0, words.program(recording))
         news: list[tuple[float, str]] = []
-        for line in step_lines(recording):
+        peak_of = step_peaks(recording)
+        for line in steps_of(recording):
             key, text = (line.run.id, line.step.index), words.name(recording, line)
             if key not in self._told:
                 news.append((line.step.start, f"{text} began"))
             if line.step.end is not None and not self._told.get(key, False):
                 verb = "failed" if line.step.error is not None else "ended"
-                news.append((line.step.end, f"{text} {verb}: {words.ended(line)}"))
+                news.append((line.step.end, f"{text} {verb}: {words.ended(line, peak_of(line))}"))
             self._told[key] = line.step.end is not None
         for at, text in sorted(news, key=lambda each: each[0]):
             yield self._line(recording, at, text)
@@ -49,12 +50,12 @@ class PlainView:
 
     def _now(self, recording: Recording) -> str:
         texts: list[str] = []
-        for line in step_lines(recording):
-            if line.is_open and line.step.state == "running":
+        for line in steps_of(recording):
+            if line.step.end is None and line.step.state == "running":
                 parts = (
                     words.samples(line.step),
-                    time_left(line.forecast),
-                    exceeded(line.forecast),
+                    time_left(forecast(line)),
+                    exceeded(forecast(line)),
                 )
                 texts.append(", ".join(filter(None, (words.name(recording, line), *parts))))
         return "; ".join((*texts, f"memory {words.usage(memory(recording))}"))

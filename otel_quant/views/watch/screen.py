@@ -9,20 +9,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import Recording, State
-from otel_quant.schema import semconv, series
+from otel_quant.recordings.steps import PlacedStep
+from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, duration_text, size
 from otel_quant.views.forecast import exceeded, time_left
 from otel_quant.views.text import printable
 from otel_quant.views.watch import words
 from otel_quant.views.watch.figures import (
-    StepLine,
     columns,
     curve_of,
+    forecast,
     memory,
     others,
-    step_lines,
+    step_peaks,
+    steps_of,
 )
 
 _MARKS: Final[dict[State, tuple[str, str]]] = {
@@ -77,12 +78,13 @@ def _headline(recording: Recording) -> Text:
 
 
 def _steps(recording: Recording, rows: int, width: int) -> RenderableType:
-    lines = step_lines(recording)
+    lines = steps_of(recording)
     if not lines:
         return Text("no step has begun", style="dim")
     shown = _worth_most(lines, rows - 1)
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, expand=False)
-    cells = [_cells(recording, line, max(0, min(_BAR, width - _BESIDE_BAR))) for line in shown]
+    peak_of, bar = step_peaks(recording), max(0, min(_BAR, width - _BESIDE_BAR))
+    cells = [_cells(recording, line, peak_of(line), bar) for line in shown]
     names = min(max(24, width // 3), max(row[0].cell_len for row in cells))
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=names, max_width=names)
     for width_of_figure in (12, 9):
@@ -97,35 +99,35 @@ def _steps(recording: Recording, rows: int, width: int) -> RenderableType:
     )
 
 
-def _worth_most(lines: Sequence[StepLine], rows: int) -> list[StepLine]:
+def _worth_most(lines: Sequence[PlacedStep], rows: int) -> list[PlacedStep]:
     """Returns the open steps, and as many of those that ended last as there is room for."""
     first = sorted(
         range(len(lines)),
-        key=lambda at: (not lines[at].is_open, lines[at].step.error is None, -at),
+        key=lambda at: (lines[at].step.end is not None, lines[at].step.error is None, -at),
     )
     return [lines[at] for at in sorted(first[: max(1, rows)])]
 
 
-def _cells(recording: Recording, line: StepLine, bar: int) -> tuple[Text, ...]:
+def _cells(
+    recording: Recording, line: PlacedStep, peak: float | None, bar: int
+) -> tuple[Text, ...]:
     step = line.step
     mark, style = _MARKS[step.state]
-    end = step.end if step.end is not None else max(step.start, recording.duration)
-    peak = number(step.attributes, semconv.MEMORY_PEAK)
     return (
         Text.assemble("  " * line.depth, (mark, style), " ", words.name(recording, line)),
-        Text(duration_text(end - step.start)),
+        Text(duration_text(line.duration)),
         Text(size(peak) if peak is not None else "", style="dim"),
         _progress(line, bar),
     )
 
 
-def _progress(line: StepLine, bar: int) -> Text:
+def _progress(line: PlacedStep, bar: int) -> Text:
     step = line.step
-    if not line.is_open:
+    if line.step.end is not None:
         return Text(printable(step.error or ""), style="red")
     texts = [words.samples(step)]
     if step.state == "running":
-        texts.append(time_left(line.forecast))
+        texts.append(time_left(forecast(line)))
     text = Text(", ".join(filter(None, texts)))
     if not step.expected_samples or step.samples is None or not bar:
         return text
@@ -167,8 +169,8 @@ def _usage(recording: Recording) -> Iterator[Text]:
     for use in (memory(recording), *others(recording)):
         if use.now is not None or use.peak is not None:
             yield Text.assemble((f"{use.name:13}", "bold"), words.usage(use))
-    for line in step_lines(recording):
-        text = exceeded(line.forecast) if line.is_open else ""
+    for line in steps_of(recording):
+        text = exceeded(forecast(line)) if line.step.end is None else ""
         if text:
             yield Text(f"{words.name(recording, line)}: {text}", style="bold red")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from otel_quant.recordings.attributes import number
 from otel_quant.recordings.model import RecordedStep, Recording
-from otel_quant.schema import semconv
+from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.text import printable
-from otel_quant.views.watch.figures import StepLine, Usage, place
+from otel_quant.views.watch.figures import Usage, place
 
 
 def program(recording: Recording) -> str:
@@ -28,7 +27,7 @@ def outcome(recording: Recording) -> str:
     return recording.state
 
 
-def name(recording: Recording, line: StepLine) -> str:
+def name(recording: Recording, line: PlacedStep) -> str:
     """Returns the name of a step, and of its run if there are several."""
     run = place(recording, line)
     return printable(f"{line.step.name} ({run})" if run else line.step.name)
@@ -53,11 +52,10 @@ def usage(use: Usage) -> str:
     return ", ".join(texts)
 
 
-def ended(line: StepLine) -> str:
+def ended(line: PlacedStep, peak: float | None) -> str:
     """Returns how a step ended: ``took 2 min 05 s, peak 7.52 GB``."""
     step = line.step
     texts = [f"took {duration_text((step.end or step.start) - step.start)}"]
-    peak = number(step.attributes, semconv.MEMORY_PEAK)
     if peak is not None:
         texts.append(f"peak {size(peak)}")
     if step.error is not None:

@@ -11,13 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from otel_quant.cost.binding import bind_inputs
-from otel_quant.cost.execution import executions
-from otel_quant.cost.fusion import fused_kernels
-from otel_quant.cost.inference import Walk
+from otel_quant.cost.execution import RULE_SETS, executions
+from otel_quant.cost.fused import fused_kernels
+from otel_quant.cost.inputs import bind_inputs
 from otel_quant.cost.memory import memory_views
-from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.rule_sets import RULE_SETS
+from otel_quant.cost.model_reader import read_model
+from otel_quant.cost.walk import Walk
 
 FLOAT_FUSIONS = ("ConvActivationFusion", "NoopElimination", "SkipLayerNormFusion")
 """What onnxruntime does to float models too; the view is about quantized operators."""
@@ -87,8 +86,7 @@ def run_by_the_fused_view(path: Path, view: str = "fused") -> dict[str, int]:
     """Returns the bytes that each node makes, by its name; nodes that make none are left out."""
     model, rules = read_model(path), RULE_SETS["corrected"]
     bound = bind_inputs(model.graph, None, str(path))
-    walk = Walk(model, bound.values, symbols=bound.symbols, trust_declared=True)
-    ops = walk.run()
-    memory = memory_views(ops, walk, rules, fused_kernels(ops, walk.outputs))[view]
-    made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(ops, rules)}
+    walk = Walk(model, bound)
+    memory = memory_views(walk, rules, fused_kernels(walk.ops, walk.outputs))[view]
+    made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(walk.ops, rules)}
     return {name: size for name, size in made.items() if size != 0}

@@ -20,7 +20,7 @@ from onnxruntime.quantization import (
 )
 
 from otel_quant.cost import analyze
-from otel_quant.cost.rules.fusions import FUSIONS
+from otel_quant.cost.fused import FUSIONS
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
     run_by_onnxruntime,

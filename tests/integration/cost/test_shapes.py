@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from onnx.inliner import inline_local_functions
 
 from otel_quant.cost import analyze
-from otel_quant.cost.values import Value
+from otel_quant.cost.operation import Value
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import light_models, recorded_models
 from tests.integration.cost.exporting import Case

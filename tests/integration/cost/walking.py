@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from otel_quant.cost import InputSpec
-from otel_quant.cost.binding import bind_inputs
-from otel_quant.cost.inference import Walk
-from otel_quant.cost.reader.model_reader import read_model
-from otel_quant.cost.values import Value
+from otel_quant.cost.inputs import bind_inputs
+from otel_quant.cost.model_reader import read_model
+from otel_quant.cost.operation import Value
+from otel_quant.cost.walk import Walk
 
 
 def walk(
@@ -18,10 +18,10 @@ def walk(
     """Returns every value by name, and the outputs; declared shapes are not looked at."""
     model = read_model(path)
     bound = bind_inputs(model.graph, given, str(path))
-    walked = Walk(model, bound.values, symbols=bound.symbols, trust_declared=False)
+    walked = Walk(model, bound, trust_declared=False)
     values = {
         name: value
-        for op in walked.run()
+        for op in walked.ops
         for name, value in zip(op.node.outputs, op.outputs, strict=True)
     }
     return values, walked.outputs

@@ -28,9 +28,8 @@ PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)
 
 LOADED_LATER = (
     "numpy",
-    "otel_quant.cost.fusion",
-    "otel_quant.cost.reader.weights",
-    "otel_quant.cost.shapes.trip_count",
+    "otel_quant.cost.fused",
+    "otel_quant.cost.expressions",
     "otel_quant.cost.sparsity",
 )
 """Modules that a cost may need: what their own files are is not the model's doing."""

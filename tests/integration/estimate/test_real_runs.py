@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.estimate_models import MODELS
 from otel_quant.cli import main
-from otel_quant.estimate import read
+from otel_quant.cost.estimate import read
 
 ROOT = Path(__file__).resolve().parents[3]
 

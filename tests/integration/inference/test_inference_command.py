@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.inference.model_process import ModelError, Worker
 from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
@@ -25,7 +24,6 @@ from tests.integration.inference.planted import (
     convolution_with_activation,
     dynamic_shape,
     float_matmuls,
-    four_bits,
     quantized_matmuls,
     unsupported_operator_between,
 )
@@ -283,24 +281,6 @@ def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
     _, err = run(tmp_path, *models, "--custom-ops", str(library), code=1)
     why = "the process that ran it was ended by SIGABRT; its last line: out of luck"
     assert err == f"otel-quant: float.onnx: {why}\notel-quant: int8.onnx: {why}\n"
-
-
-def test_a_process_that_is_killed_while_it_runs_is_reported_and_its_files_are_removed(
-    tmp_path: Path,
-) -> None:
-    path = four_bits().save(tmp_path / "model.onnx")
-    worker = Worker()
-    options = {"providers": [], "threads": None, "level": "all", "warmup": 1, "custom_ops": []}
-    feed = {"data": None, "shapes": {"x": [1, 64]}, "values": {}, "limits": {}}
-    loaded = worker.ask("load", path=str(path), options=options, feed=feed)
-    assert loaded["inputs"] == {"x": ["float32", 1, 64]}
-    os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(ModelError, match="ended by SIGKILL \\(probably out of memory\\)"):
-        worker.ask("run", times=1)
-    folder = worker.folder
-    worker.close()
-    assert not folder.exists()
-    assert not Path(f"/proc/{worker.pid}").exists()
 
 
 def test_processes_and_files_go_with_a_parent_that_is_stopped(

@@ -13,7 +13,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from otel_quant import MeasuredInference, measure_inference
-from otel_quant.cost.errors import printable
+from otel_quant.cost.graph import printable
 from otel_quant.inference.results import ModelResult, read_result
 from otel_quant.inference.torch_models import has_quantized_weights
 from otel_quant.inference.torch_operators import is_operator

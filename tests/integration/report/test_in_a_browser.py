@@ -13,7 +13,8 @@ from otel_quant.export.recording.curve_file import CurveFile, read_curve
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
-from otel_quant.views.report.inference_page import render as render_bench
+from otel_quant.views.html import page_text
+from otel_quant.views.inference import document
 from otel_quant.views.report.render import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
@@ -208,9 +209,17 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
     )
     failed = ModelResult("failed", "its first call failed: ValueError: no weights")
     page = opened(
-        render_bench(
-            InferenceResult(
-                (failed, *variants), "", {}, 0.25, 2, baseline="small", command="otel-quant bench"
+        page_text(
+            document(
+                InferenceResult(
+                    (failed, *variants),
+                    "",
+                    {},
+                    0.25,
+                    2,
+                    baseline="small",
+                    command="otel-quant bench",
+                )
             )
         )
     )

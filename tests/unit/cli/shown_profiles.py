@@ -93,6 +93,9 @@ Model Loaded        15.00      -     -      152.0        -         -     152.0  
 
 (SEEN is the highest at the checkpoints, not between them)
 
+memory peak  1,900.1 MiB
+ended        without an exception
+
 total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
 

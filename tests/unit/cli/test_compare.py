@@ -39,7 +39,7 @@ duration      18.0 s   20.5 s     +2.50 s  +13.9
 memory.peak  1.05 GB  1.15 GB     +105 MB  +10.0
 disk.write   67.1 MB  67.1 MB           0
 
-duration: time from start to end
+duration: Time from start to end
 
 STEP                  BASE     NEW  DIFFERENCE      %  NOTE
 ------------------  ------  ------  ----------  -----  ------------
@@ -54,7 +54,7 @@ STEP             BASE     NEW  DIFFERENCE      %  NOTE
 -------------  ------  ------  ----------  -----  ----
   Calibration  10.5 s  13.0 s     +2.50 s  +23.8
 
-memory.peak: highest RSS of the process tree
+memory.peak: RSS of the process tree: the highest
 
 STEP                   BASE      NEW  DIFFERENCE      %  NOTE
 ------------------  -------  -------  ----------  -----  ------------
@@ -328,7 +328,7 @@ def test_reports_for_ci_have_the_checks_and_the_new_figures(
     figures = json.loads(Path("a.json").read_text())
     assert figures[0] == {
         "name": "total: duration", "unit": "s", "value": 21.0, "range": "± 0 ms",
-        "extra": "time from start to end",
+        "extra": "Time from start to end",
     }  # fmt: skip
     assert {figure["name"] for figure in figures} >= {
         "total: memory.peak", "Model Quantization > Calibration: cpu.time",

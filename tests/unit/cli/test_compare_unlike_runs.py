@@ -30,7 +30,8 @@ def test_a_base_that_failed_cannot_be_compared(capsys: pytest.CaptureFixture[str
     [
         (
             "",
-            "{path}: the file ends before its first checkpoint; expected the records of a run",
+            "{path}: the file is empty; expected the records of a run, which writes the first as "
+            "it begins",
         ),
         (None, "{path}: cannot be opened: No such file or directory; " + EXPECTED),
     ],
@@ -61,7 +62,7 @@ def test_profiles_of_quark_are_compared_by_what_they_have(
     )
     total = out.partition("TOTAL")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in total[2:]] == [
-        "duration", "memory.seen", "memory.process_peak",
+        "duration", "memory.peak",
     ]  # fmt: skip
 
 

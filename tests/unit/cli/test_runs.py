@@ -14,7 +14,7 @@ from tests.unit.runs.fleet import GB, write_fleet, write_recording
 
 UNREADABLE = """\
 otel-quant: 3 paths could not be read:
-otel-quant:   runs/empty/quark_profile.yaml: the file ends before its first checkpoint; expected the records of a run
+otel-quant:   runs/empty/quark_profile.yaml: the file is empty; expected the records of a run, which writes the first as it begins
 otel-quant:   runs/newer: runs/newer/manifest.json: schema 9; this otel-quant reads 1 and less: read it with a newer one
 otel-quant:   runs/nightly/broken: has no manifest.json and no events.<pid>.jsonl; expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml
 """

@@ -129,12 +129,11 @@ def test_json_and_csv_have_what_the_file_says_of_its_run(
 def test_a_killed_run_says_what_made_it_and_how_near_the_limit_it_was_seen(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    complete.write_text(DESCRIBED[: DESCRIBED.index("# Summary Metrics")].replace("End", "Last"))
+    text = DESCRIBED[: DESCRIBED.index("# Summary Metrics")]
+    complete.write_text(text.replace('"End"', '"Last"'))
 
     table = show(capsys, complete).partition("\n\n")[2]
     assert table == (
-        "(SEEN is the highest at the checkpoints, not between them)\n"
-        "\n"
         "memory peak   at least 3,000.0 MiB, 75.0 % of the limit\n"
         "memory limit  4,000.0 MiB (of the control group)\n"
         "GPUs          NVIDIA H200, NVIDIA H200\n"
@@ -145,7 +144,7 @@ def test_a_killed_run_says_what_made_it_and_how_near_the_limit_it_was_seen(
         "Python        3.11.2, otel-quant 0.2.0\n"
         "\n"
         "truncated: the run has no End: it is still running, or it was killed\n"
-        "  open steps:      Calibration\n"
+        "  open steps:      none\n"
         "  last checkpoint: Last (5.00 s, 300.00 MiB)\n"
     )
 
@@ -153,13 +152,15 @@ def test_a_killed_run_says_what_made_it_and_how_near_the_limit_it_was_seen(
 def test_csv_has_the_same_figures_unrounded(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    end = "1900.12,kernel,without an exception"
     assert show(capsys, complete, "--format", "csv") == (
         "file,step,depth,start_secs,duration_secs,duration_share,cpu_memory_start_mb,cpu_memory_end_mb,"
         "cpu_memory_delta_mb,cpu_memory_seen_mb,gpu_memory_start_mb,gpu_memory_end_mb,"
-        "gpu_memory_seen_mb,disk_read_mb,status,accuracy\n"
-        f"{complete},Model Quantization,0,1.0,13.5,0.8438,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75\n"
-        f"{complete},Calibration,1,2.0,11.5,0.7188,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,\n"
-        f"{complete},Model Loaded,0,15.0,,,152.0,,,152.0,310.0,,310.0,,point,\n"
+        "gpu_memory_seen_mb,disk_read_mb,status,accuracy,run_tree_peak_memory_mb,"
+        "run_tree_peak_memory_source,run_ended\n"
+        f"{complete},Model Quantization,0,1.0,13.5,0.8438,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75,{end}\n"
+        f"{complete},Calibration,1,2.0,11.5,0.7188,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,,{end}\n"
+        f"{complete},Model Loaded,0,15.0,,,152.0,,,152.0,310.0,,310.0,,point,,{end}\n"
     )
 
 
@@ -189,7 +190,19 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
     assert document == {
         "file": str(complete),
         "truncated": False,
-        "run": {},
+        "run": {
+            "tree_peak_memory_mb": 1900.12,
+            "tree_peak_memory_source": "kernel",
+            "ended": "without an exception",
+        },
+        "state": "ended",
+        "recording": {
+            "path": str(complete),
+            "state": "ended",
+            "duration_secs": 16.0,
+            "memory_peak": round(1900.12 * (1 << 20)),
+            "problems": [],
+        },
         "summary": {"total_quantization_time_seconds": 16.0, "peak_memory_mb": 1900.12},
         "onnx_model_cost": [{"role": "float", "macs": 4089, "precision": {"float32": 1.0}}],
     }
@@ -209,6 +222,8 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
         "\n"
         "(SEEN is the highest at the checkpoints, not between them)\n"
         "\n"
+        "memory peak  at least 200.0 MiB\n"
+        "\n"
         "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
         "  last checkpoint: Calibration Start (2.00 s, 200.00 MiB, 900.00 MiB on GPUs)\n"
@@ -220,7 +235,7 @@ def test_a_run_that_failed_shows_its_exception(
 ) -> None:
     complete.write_text(COMPLETE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
 
-    assert show(capsys, complete) == TABLE + "\nthe run ended with MemoryError\n"
+    assert show(capsys, complete) == TABLE.replace("without an exception", "with MemoryError")
 
 
 def test_a_run_without_steps_shows_no_steps(
@@ -233,7 +248,7 @@ def test_a_run_without_steps_shows_no_steps(
         "\n"
         "truncated: the run has no End: it is still running, or it was killed\n"
         "  open steps:      none\n"
-        "  last checkpoint: Start\n"
+        "  last checkpoint: Start (0.00 s)\n"
     )
 
 

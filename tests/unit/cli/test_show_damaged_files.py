@@ -11,7 +11,7 @@ import pytest
 
 from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
-from otel_quant.recordings.quark_yaml import Record, parse
+from otel_quant.recordings.profile_reader import Record, parse
 from tests.unit.cli.shown_profiles import COMPLETE, show
 
 

@@ -102,15 +102,6 @@ def test_json_has_the_whole_reading_and_its_age(
     assert document["last_reading"] == {**READING, "age_secs": 300.0}
 
 
-def test_it_says_how_many_steps_the_reading_leaves_out(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = killed.parent / "profile.0123456789abcdef.last_reading.json"
-    path.write_text(json.dumps({**READING, "more_open_steps": 30}))
-    expected = "  open steps:      30 more > Model Quantization > Calibration (37 of 512 samples)\n"
-    assert expected in show(capsys, str(killed))
-
-
 @pytest.mark.parametrize("content", ["{", "[]", '{"run_started": 1.5}', '{"open_steps": {}}', ""])
 def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
     killed: Path, capsys: pytest.CaptureFixture[str], content: str

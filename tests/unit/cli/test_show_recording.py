@@ -134,6 +134,8 @@ def test_programs_get_the_same_as_json_and_csv(
         "path": str(folder.path),
         "state": "lost",
         "duration_secs": 61.0,
+        "memory_peak": 7600 * MIB,
+        "memory_limit": 8000 * MIB,
         "problems": [],
     }
     assert [step["step"] for step in document["steps"]] == ["Load Model", "Calibration"]

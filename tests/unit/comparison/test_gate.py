@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from otel_quant.recordings.comparison.facts import FactDifference, Value
-from otel_quant.recordings.comparison.figures import BY_NAME
 from otel_quant.recordings.comparison.gate import judge
 from otel_quant.recordings.comparison.limits import parse
-from otel_quant.recordings.comparison.noise import Sample, difference
 from otel_quant.recordings.comparison.runs import TOTAL
-from otel_quant.recordings.comparison.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.recordings.comparison.side_by_side import (
+    Comparison,
+    FigureRow,
+    Sample,
+    Side,
+    StepRow,
+    difference,
+)
 from otel_quant.recordings.model import State
+from otel_quant.recordings.summary import BY_NAME
 
 MIB = 1 << 20
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.figures import BY_NAME
-from otel_quant.recordings.comparison.limit_file import find, load
-from otel_quant.recordings.comparison.limits import Limit, LimitError, parse
+from otel_quant.recordings.comparison.limits import Limit, LimitError, find, load, parse
+from otel_quant.recordings.summary import BY_NAME
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_quant.recordings.comparison.noise import (
+from otel_quant.recordings.comparison.side_by_side import (
     Difference,
     Sample,
     can_tell,

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.common_time import common_time
 from otel_quant.recordings.comparison.facts import script_of
-from otel_quant.recordings.comparison.figures import figures_of
-from otel_quant.recordings.comparison.noise import Sample
-from otel_quant.recordings.comparison.runs import compared_run, path_text
-from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.comparison.runs import common_time, compared_run
+from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.steps import path_text
+from otel_quant.recordings.summary import values
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.comparison.recorded_runs import MIB, record
 
@@ -46,7 +45,7 @@ def test_a_recording_has_figures_of_the_whole(tmp_path: Path) -> None:
             ),
         ]
     )
-    found = figures_of(read(tmp_path / "r"))
+    found = values(read(tmp_path / "r"))
     assert found.pop("duration") == pytest.approx(9, abs=0.1)
     assert found == {
         "cpu.time": 4.5,
@@ -79,8 +78,9 @@ def test_without_a_launcher_the_outermost_processes_say_what_the_whole_has_used(
         allocated = {"quant.gpu.device.torch_allocated.peak": (number + 1) * 10}
         process.end(5, attributes=totals[number], devices=[allocated])
         process.gone()
-    assert figures_of(read(tmp_path / "r")) == {
-        "duration": 5, "cpu.time": 6, "cpu.wait": 0.75, "gpu.torch_allocated.peak": 60,
+    assert values(read(tmp_path / "r")) == {
+        "duration": 5, "cpu.time": 6, "cpu.user": 4, "cpu.system": 2, "cpu.wait": 0.75,
+        "gpu.torch_allocated.peak": 60,
     }  # fmt: skip
 
 
@@ -92,22 +92,22 @@ def test_of_a_killed_run_the_last_reading_and_the_launcher_say_what_it_has_used(
     last = {"quant.reading.memory_peak": 700, "quant.cache.disk.peak": 40}
     process.state(2, **last)
     process.gone()
-    found = figures_of(read(tmp_path / "r"))
+    found = values(read(tmp_path / "r"))
     assert (found["memory.peak"], found["cache.disk.peak"]) == (700, 40)
     folder.ended(Ending(time=3, signal="SIGKILL", memory=900))
-    assert figures_of(read(tmp_path / "r"))["memory.peak"] == 900
+    assert values(read(tmp_path / "r"))["memory.peak"] == 900
 
 
 def test_memory_that_was_seen_in_a_step_was_seen_in_those_around_it(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
-    steps = [process.step("A", 1)]
-    steps += [process.step("B", 2, steps[0])]
-    steps += [process.step("C", 3, steps[1]), process.step("D", 4, steps[1])]
-    for step, (start, end) in reversed(
-        list(zip(steps, ((1, 4), (2, 3), (9, 1), (1, 7)), strict=True))
-    ):
-        process.close(step, 5, attributes={"quant.memory.start": start, "quant.memory.end": end})
+    seen = [{"checkpoint": {"quant.checkpoint.memory": memory}} for memory in range(10)]
+    steps = [process.step("A", 1, **seen[1])]
+    steps += [process.step("B", 2, steps[0], **seen[2])]
+    steps += [process.step("C", 3, steps[1], **seen[9])]
+    steps += [process.step("D", 4, steps[1], **seen[1])]
+    for step, memory in reversed(list(zip(steps, (4, 3, 1, 7), strict=True))):
+        process.close(step, 5, **seen[memory])
     process.end(6)
     process.gone()
     found = compared_run("r", read(tmp_path / "r")).steps.values()

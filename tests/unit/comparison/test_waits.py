@@ -10,8 +10,7 @@ import pytest
 from otel_quant.recordings.comparison.gate import Verdict, judge
 from otel_quant.recordings.comparison.limits import parse
 from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.comparison.side_by_side import Comparison, Side, side_by_side
-from otel_quant.recordings.comparison.waits import alone, waits_between
+from otel_quant.recordings.comparison.side_by_side import Comparison, Side, alone, side_by_side
 from otel_quant.recordings.reader import read
 from otel_quant.views.compare import check_text
 from tests.fixtures.recorded import RecordedFolder
@@ -56,40 +55,42 @@ def test_a_time_lies_between_itself_without_a_wait_for_others_and_without_twice_
     assert alone(name, figures, 4) == pytest.approx(expected)
 
 
+READINGS = {
+    "regular": [(at, {}, {"cpu.waits": at**2}) for at in range(6)],
+    # Of many threads they are read once a second.
+    "rare": [
+        (at, {}, {"cpu": at, **({"cpu.waits": at**2} if at in (0, 2, 5) else {})})
+        for at in range(6)
+    ],
+    "none": [(1, {}, {"cpu": 1})],
+    "no curve": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("readings", "steps", "expected"),
+    [
+        ("regular", ((0, 1), (2.5, 3.5), (4, 99)), [1, 16 - 1, 25 - 9]),
+        ("rare", ((1.5, 1.9), (3.5, 4.5)), [4, 25 - 4]),
+        ("none", ((0, 2),), [None]),
+        ("no curve", ((0, 2),), [None]),
+    ],
+)
 def test_the_waits_of_a_step_are_at_most_those_between_the_readings_around_it(
     tmp_path: Path,
+    readings: str,
+    steps: tuple[tuple[float, float], ...],
+    expected: list[float | None],
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
-    folder.process().begin(0).gone()
-    folder.curve([(at, {}, {"cpu.waits": at**2}) for at in range(6)], interval=1)
-    waits = waits_between(read(tmp_path / "r"))
-    assert [waits(*step) for step in ((2.5, 3.5), (0, 1), (4, 99))] == [16 - 1, 1, 25 - 9]
-
-
-def test_a_reading_without_waits_leaves_them_to_the_readings_around_it(tmp_path: Path) -> None:
-    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
-    folder.process().begin(0).gone()
-    rare = {0: 0, 2: 4, 5: 25}  # of many threads they are read once a second
-    folder.curve(
-        [
-            (at, {}, {"cpu": at, **({"cpu.waits": rare[at]} if at in rare else {})})
-            for at in range(6)
-        ],
-        interval=1,
-    )
-    waits = waits_between(read(tmp_path / "r"))
-    assert [waits(*step) for step in ((1.5, 1.9), (3.5, 4.5))] == [4, 25 - 4]
-
-
-@pytest.mark.parametrize("readings", [[], [(1, {}, {"cpu": 1})]])
-def test_waits_that_were_not_read_are_not_known(
-    tmp_path: Path, readings: list[tuple[float, dict[str, float], dict[str, float]]]
-) -> None:
-    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
-    folder.process().begin(0).gone()
-    if readings:
-        folder.curve(readings)
-    assert waits_between(read(tmp_path / "r"))(0, 2) is None
+    process = folder.process().begin(0)
+    for start, end in steps:
+        process.close(process.step("Calibration", start), end)
+    process.gone()
+    if READINGS[readings]:
+        folder.curve(READINGS[readings], interval=1)
+    found = compared_run("r", read(tmp_path / "r")).steps.values()
+    assert [step.figures.get("cpu.waits") for step in found] == expected
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from otel_quant.cost.rules.formula import DIV, ERF, EXP, LOG, SIN, SQRT, TANH
-from tests.unit.cost.operator_case import RNG, Case, floats, halves, ints, octets, signed
+from otel_quant.cost.operators.record import DIV, ERF, EXP, LOG, SIN, SQRT, TANH
+from tests.unit.cost.operator_case import RNG, Case, floats, halves, ints, octets
 
 SOFTMAX = EXP + DIV
 SILU = EXP + 1
@@ -263,32 +263,6 @@ MICROSOFT = {
         [(5, 32)],
         5 * 2 * (64 * 32 + 32 * 64),
         {"k": 2, "expert_weight_bits": 4, "fc1_expert_weight_bits": 8},
-    ),
-    "QOrderedMatMul": Case(
-        "com.microsoft:QOrderedMatMul",
-        [signed(1, 4, 8), floats(), signed(8, 6), floats(), floats()],
-        [(1, 4, 6)],
-        24 * 8 + 24 * 4,
-        {"order_A": 1, "order_B": 0, "order_Y": 1},
-    ),
-    "QOrderedAttention": Case(
-        "com.microsoft:QOrderedAttention",
-        [
-            signed(2, 5, 16), *[floats()] * 4, *[signed(16, 16)] * 3, floats(), floats(), floats(),
-            floats(16), floats(16), floats(16), floats(), floats(), floats(),
-        ],
-        [(2, 5, 16)],
-        10 * 3 * 256 + 2 * 2 * 25 * (16 + SOFTMAX + 1) + 10 * 48 * (1 + 4),
-        {"num_heads": 2, "order_input": 1, "order_weight": 0, "order_output": 1},
-    ),
-    "QOrderedGelu": Case(
-        "com.microsoft:QOrderedGelu", [signed(2, 3), floats(), floats()], [(2, 3)], 6 * (GELU + 4)
-    ),
-    "QOrderedLayerNormalization": Case(
-        "com.microsoft:QOrderedLayerNormalization",
-        [signed(2, 3, 8), floats(), floats(8), floats(8), floats()],
-        [(2, 3, 8)],
-        48 * (7 + 4) + 6 * ROW,
     ),
     "QEmbedLayerNormalization": Case(
         "com.microsoft:QEmbedLayerNormalization",

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 from otel_quant.cost import analyze
-from otel_quant.cost.rules.formula import EXP
+from otel_quant.cost.operators.record import EXP
 from tests.unit.cost.text_models import one
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from otel_quant.cost import analyze
-from otel_quant.cost.rules.formula import DIV, ERF, EXP, SQRT, TANH
+from otel_quant.cost.operators.record import DIV, ERF, EXP, SQRT, TANH
 from tests.unit.cost.text_models import macs, one, text_cost
 
 

@@ -230,7 +230,7 @@ def test_a_time_limit_ends_the_reading_of_a_weight(
         now[0] += 1.0
         return now[0]
 
-    monkeypatch.setattr("otel_quant.cost.budget.monotonic", later)
+    monkeypatch.setattr("otel_quant.cost.walk.monotonic", later)
     with pytest.raises(CostError, match="the time limit passed"):
         analyze(path, sparsity=True, time_limit=4.5)
     assert now[0] == 5.0

@@ -6,12 +6,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from otel_quant.cost import ModelCost, analyze, operators, parse_inputs
-from otel_quant.cost.operation import Operation
-from otel_quant.cost.rules.formula import FREE, CostRule
-from otel_quant.cost.rules.operator import Operator
-from otel_quant.cost.shapes.rule import SAME, ShapeRule
-from otel_quant.cost.values import Shape
+from otel_quant.cost import CustomRule, ModelCost, analyze, parse_inputs
 
 
 def cost(graph: str) -> ModelCost:
@@ -151,24 +146,20 @@ def test_names_in_a_reason_are_escaped_and_cut() -> None:
     )
 
 
-def one_axis_too_far(op: Operation) -> list[Shape]:
-    return [(op.dims(0)[7],)]
-
-
 @pytest.mark.parametrize(
-    ("operator", "rule"),
+    ("rule", "failed"),
     [
-        (Operator(ShapeRule(one_axis_too_far), FREE), "shape rule"),
-        (Operator(SAME, CostRule("?", rest=lambda op: op.dims(0)[7])), "cost rule"),
+        (CustomRule(macs=lambda op: 0, shapes=lambda op: [(op.dims(0)[7],)]), "shape rule"),
+        (CustomRule(macs=lambda op: op.dims(0)[7]), "cost rule"),
     ],
 )
 def test_a_mistake_in_a_rule_is_reported_with_the_class_of_the_error(
-    operator: Operator, rule: str, monkeypatch: pytest.MonkeyPatch
+    rule: CustomRule, failed: str
 ) -> None:
-    monkeypatch.setitem(operators._known, "Relu", operator)
-    assert reasons("g (float[4] x) => (float[] y) { [r] y = Relu (x) }") == {
-        "r": f"node 'r' (Relu): its {rule} failed with IndexError"
-    }
+    text = '<ir_version: 10, opset_import: ["mine": 1]> g (float[4] x) => (float[] y) '
+    model = onnx.parser.parse_model(text + "{ [r] y = mine.Odd (x) }").SerializeToString()
+    (node,) = analyze(model, rules_from={"mine:Odd": rule}).nodes
+    assert node.unknown_reason == f"node 'r' (mine:Odd): its {failed} failed with IndexError"
 
 
 def test_the_json_has_a_reason_only_where_there_is_one() -> None:

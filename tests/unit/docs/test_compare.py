@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.recordings.comparison.facts import FACTS
-from otel_quant.recordings.comparison.figures import FIGURES
+from otel_quant.schema.figures import QUANTITIES
 
 PAGE: Final = (Path(__file__).resolve().parents[3] / "docs" / "compare.md").read_text()
 
@@ -27,7 +27,7 @@ def test_the_page_has_every_figure() -> None:
             + ("" if figure.is_smaller_better else "; more is better"),
             figure.kind,
         ]
-        for figure in FIGURES
+        for figure in QUANTITIES
         if ".quantized." not in figure.name
     ]
     assert rows("figure") == expected

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from benchmarks.estimate_models import MODELS
 from otel_quant.cli import main
 from otel_quant.cost import parse_inputs
-from otel_quant.estimate import (
+from otel_quant.cost.estimate import (
     METHODS,
     Estimate,
     Figure,

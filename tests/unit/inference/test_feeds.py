@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,8 @@ import numpy as np
 import pytest
 
 from otel_quant.inference.onnx_session import MisfitError, feeds
-from otel_quant.inference.subjects import Feed
+
+NOTHING_GIVEN: Mapping[str, Any] = {"values": {}, "limits": {}, "data": None}
 
 
 def _inputs(**types: str) -> list[Any]:
@@ -25,8 +25,8 @@ def _inputs(**types: str) -> list[Any]:
 
 
 def _fed(inputs: list[Any], **more: Any) -> Mapping[str, Any]:
-    feed = Feed({each.name: tuple(each.shape) for each in inputs}, **more)
-    return feeds(inputs, asdict(feed), np)
+    shapes = {each.name: tuple(each.shape) for each in inputs}
+    return feeds(inputs, {"shapes": shapes, **NOTHING_GIVEN, **more}, np)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_arrays_of_a_file_are_fed_as_they_are(tmp_path: Path) -> None:
     path = str(tmp_path / "inputs.npz")
     np.savez(path, x=np.ones((2, 500), np.float32))
     named = SimpleNamespace(name="x", type="tensor(float)", shape=["batch", 500])
-    found = feeds([named], asdict(Feed({}, data=path)), np)
+    found = feeds([named], {**NOTHING_GIVEN, "data": path}, np)
     assert (found["x"] == np.ones((2, 500), np.float32)).all()
 
 

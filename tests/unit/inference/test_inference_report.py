@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +21,9 @@ from otel_quant.inference.results import (
     RanKernel,
     TensorError,
 )
-from otel_quant.views.inference_report import node_table, report, unit_of
-from otel_quant.views.report.inference_page import part_of
-from otel_quant.views.report.tables import PageTable
+from otel_quant.views.html import page_text
+from otel_quant.views.inference import document
+from otel_quant.views.writers import written
 
 
 def _kernel(name: str, op_type: str, node: str | None, micros: float, **more: Any) -> RanKernel:
@@ -112,7 +113,7 @@ TORCH = InferenceResult(
 
 
 def _lines(result: InferenceResult, form: str, top: int) -> list[str]:
-    return "".join(report(result, form, top)).splitlines()
+    return "".join(written(document(result, top), form)).splitlines()
 
 
 ONE_KERNEL = [
@@ -121,12 +122,12 @@ ONE_KERNEL = [
     "operator     kernels  time   share    rate  provider",
     "                        us          GMAC/s",
     "-----------  -------  ----  ------  ------  --------",
-    "QLinearConv        1    50  50.0 %     100  CPU",
+    "QLinearConv        1  50.0  50.0 %     100  CPU",
     "",
     "node of the file  kernel       time   share    rate  operands and results",
     "                                 us          GMAC/s",
     "----------------  -----------  ----  ------  ------  -------------------------",
-    "conv              QLinearConv    50  50.0 %     100  float32 8x64 -> float32 8",
+    "conv              QLinearConv  50.0  50.0 %     100  float32 8x64 -> float32 8",
     "",
 ]
 
@@ -147,11 +148,11 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "",
         "model       median   p10   p90   runs  first run   noise  profiled  against the first",
         "                ms    ms    ms                ms",
-        "----------  ------  ----  ----  -----  ---------  ------  --------  ------------------------------",
+        "----------  ------  ----  ----  -----  ---------  ------  --------  ----------------------",
         "float.onnx    12.5  12.0  13.1  1,200       20.0   1.0 %         -",
         "int8.onnx     5.00  4.00  6.00      9       20.0   3.0 %    x 1.25  x 0.400",
         "again.onnx    12.6  12.0  13.1      9       20.0  0.20 %         -  within noise (x 1.010)",
-        "gone.onnx        -     -     -      -          -       -         -  not measured: cannot be opened",
+        "gone.onnx        -     -     -      -          -       -         -                          not measured: cannot be opened",
         "",
         "model       peak while running  peak until the first run  weights on disk",
         "----------  ------------------  ------------------------  ---------------",
@@ -159,11 +160,11 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "int8.onnx                    -                    510 MB          2.00 MB",
         "again.onnx                   -                    510 MB          2.00 MB",
         "",
-        "output, against the first model's  SQNR    cosine  largest difference",
-        "                                     dB",
-        "---------------------------------  ----  --------  ------------------",
-        "int8.onnx: y                       30.2  0.999000               0.125",
-        "int8.onnx: z                          -  1.000000                   0  equal",
+        "output, against the first model's   SQNR    cosine  largest difference",
+        "                                      dB",
+        "---------------------------------  -----  --------  ------------------",
+        "int8.onnx: y                        30.2  0.999000               0.125",
+        "int8.onnx: z                       equal  1.000000                0.00",
         "",
         "int8.onnx: only one of the two has an output 'w'",
         "",
@@ -178,15 +179,14 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "operator     kernels  time   share    rate  provider",
         "                        us          GMAC/s",
         "-----------  -------  ----  ------  ------  --------",
-        "QLinearConv        1    50  50.0 %     100  CPU",
+        "QLinearConv        1  50.0  50.0 %     100  CPU",
         "op0            1,000   2.0   2.0 %       -  CPU",
         "",
         "node of the file  kernel                           time   share    rate  operands and results",
         "                                                     us          GMAC/s",
         "----------------  -------------------------------  ----  ------  ------  -------------------------",
-        "conv              QLinearConv, QuantizeLinear x 2    70  70.0 %    71.4  float32 8x64 -> float32 8",
+        "conv              QLinearConv, QuantizeLinear x 2  70.0  70.0 %    71.4  float32 8x64 -> float32 8",
         "(put in) token_7  Transpose                         9.5   9.5 %       -  float32 8x64 -> float32 8",
-        "",
         "(1 more node; --top shows more, json and csv each kernel)",
         "",
         "int8.onnx: what went wrong",
@@ -228,17 +228,16 @@ def test_a_model_of_pytorch_has_modules_changes_of_type_and_kernels_below_its_op
         "module  kernel                           time   share    rate  operands and results",
         "                                           us          GMAC/s",
         "------  -------------------------------  ----  ------  ------  -------------------------",
-        "conv    QLinearConv, QuantizeLinear x 2    70  70.0 %    71.4  float32 8x64 -> float32 8",
-        "",
+        "conv    QLinearConv, QuantizeLinear x 2  70.0  70.0 %    71.4  float32 8x64 -> float32 8",
         "(2 more modules; --top shows more, json and csv each kernel)",
         "",
         "change of type             calls  time   share",
         "                                    us",
         "-------------------------  -----  ----  ------",
         "quantize float32 -> qint8      2   9.5   9.5 %",
-        "choose scales                  1    12  12.0 %",
+        "choose scales                  1  12.0  12.0 %",
         "",
-        "kernel below the operators  calls         module  types",
+        "kernel below the operators  calls  module         types",
         "--------------------------  -----  -------------  ------",
         "oneDNN matmul brgemm            2  fc and 1 more  s8 f32",
         "",
@@ -253,7 +252,7 @@ def test_a_model_of_pytorch_has_modules_changes_of_type_and_kernels_below_its_op
 def test_csv_has_each_kernel_with_what_was_found_of_it() -> None:
     assert _lines(replace(RESULT, models=(INT8, FAILED)), "csv", 1) == [
         "model,kernel,operator,provider,node,micros,share,calls,macs,macs_per_second,inputs,outputs,findings,allocated",
-        "int8.onnx,c,QLinearConv,CPU,conv,50,0.5,1,5000000,1e+11,float32 8x64,float32 8,c was not fused,",
+        "int8.onnx,c,QLinearConv,CPU,conv,50,0.5,1,5000000,100000000000,float32 8x64,float32 8,c was not fused,",
         "int8.onnx,c_q,QuantizeLinear,CPU,conv,20,0.2,1,,,float32 8x64,float32 8,c was not fused,",
         "int8.onnx,token_7,Transpose,CUDA,,9.5,0.095,1,,,float32 8x64,float32 8,t was put in,",
         "int8.onnx,r,Relu,CPU,relu,0.5,0.005,1,,,,,,",
@@ -261,58 +260,51 @@ def test_csv_has_each_kernel_with_what_was_found_of_it() -> None:
 
 
 def test_many_operators_of_a_node_are_counted() -> None:
-    kernels = [_kernel(f"k{i}", f"Op{i}", "node", 5.0) for i in range(5)]
-    table, left = node_table(kernels, 1, unit_of(RESULT))
-    assert (table.rows, left) == (
-        (("node", "Op0, Op1, 3 more x 5", "25", "25.0 %", "float32 8x64 -> float32 8"),), 0,
-    )  # fmt: skip
-
-
-def _shown(table: PageTable) -> tuple[str, str, list[str], str]:
-    texts = [column.heading for column in table.columns if column.is_text]
-    return table.id, table.caption, texts, table.note
-
-
-def test_the_page_has_the_same_tables_and_sorts_numbers_as_numbers() -> None:
-    part = part_of(RESULT)
-    assert list(map(_shown, part.tables)) == [
-        (
-            "inference-latency", "Latency, without the profiler", ["model", "against the first"], "",
-        ),
-        ("inference-memory", "Memory", ["model"], ""),
-        (
-            "inference-error", "How far off", ["output, against the first model's", ""],
-            "int8.onnx: only one of the two has an output 'w'.",
-        ),
+    kernels = tuple(_kernel(f"k{i}", f"Op{i}", "node", 5.0) for i in range(5))
+    result = replace(RESULT, models=(replace(FLOAT, ran=replace(RAN, kernels=kernels)),))
+    [line] = [each for each in _lines(result, "table", 1) if each.startswith("node  ")]
+    assert re.split("  +", line)[1:] == [
+        "Op0, Op1, 3 more x 5", "25.0", "25.0 %", "float32 8x64 -> float32 8",
     ]  # fmt: skip
-    _, int8, _, failed = part.models
-    assert (failed.path, failed.problem, failed.tables) == ("gone.onnx", "cannot be opened", ())
-    assert int8.between.startswith("a run with the profiler on: 0.1 ms, of which kernels 0.08 ms")
-    assert int8.findings == (
-        ("c was not fused", "a.cc"),
-        ("t was put in", "b.cc"),
-        ("and 1 more, which took less time", ""),
-    )
-    assert list(map(_shown, int8.tables)) == [
-        ("inference-operators-1", "Kernels by operator", ["operator", "provider"], ""),
-        (
-            "inference-nodes-1", "By node of the file",
-            ["node of the file", "kernel", "operands and results"], "",
-        ),
-        ("inference-layers-1", "Error of each tensor", ["tensor, worst first"], ""),
-    ]  # fmt: skip
-    assert [each.caption for each in part_of(TORCH).models[0].tables] == [
-        "Kernels by operator",
-        "By module",
-        "Changes of type",
-        "Kernels below the operators",
+
+
+def test_the_page_has_the_same_tables_with_their_captions_and_each_finding_with_its_source() -> (
+    None
+):
+    page = page_text(document(RESULT))
+    tables = re.findall(r'<table id="inference-([^"]+)".*?<caption[^>]*>([^<]+)', page, re.DOTALL)
+    assert tables == [
+        ("latency", "Latency, without the profiler"),
+        ("memory", "Memory"),
+        ("error", "How far off"),
+        ("operators-0", "Kernels by operator"),
+        ("nodes-0", "By node of the file"),
+        ("operators-1", "Kernels by operator"),
+        ("nodes-1", "By node of the file"),
+        ("layers-1", "Error of each tensor"),
+        ("operators-2", "Kernels by operator"),
+        ("nodes-2", "By node of the file"),
     ]
+    points = re.findall(r"<li>(.*)</li>", page)
+    assert points == [
+        "nothing",
+        "c was not fused (a.cc)",
+        "t was put in (b.cc)",
+        "and 1 more, which took less time",
+        "nothing",
+    ]
+    assert "not measured: cannot be opened" in page
+    captions = re.findall(r"<caption[^>]*>([^<]+)", page_text(document(TORCH)))
+    assert captions[2:6] == [
+        "Kernels by operator", "By module", "Changes of type", "Kernels below the operators",
+    ]  # fmt: skip
 
 
 def test_a_page_has_a_hundred_rows_of_a_table_and_says_how_many_it_leaves_out() -> None:
     kernels = tuple(_kernel(f"k{i}", "Add", f"n{i}", 1.0) for i in range(103))
     layers = tuple(TensorError(f"t{i}", 1.0, None) for i in range(101))
     model = replace(INT8, ran=replace(RAN, kernels=kernels), accuracy=Accuracy(layers=layers))
-    _, nodes, tensors = part_of(replace(RESULT, models=(model,))).models[0].tables
-    assert (len(nodes.rows), nodes.note) == (100, "3 more rows left out.")
-    assert (len(tensors.rows), tensors.note) == (100, "1 more row left out.")
+    page = page_text(document(replace(RESULT, models=(model,))))
+    assert len(re.findall(r'<th scope="row" class="t">n\d', page)) == 100
+    assert "3 more rows left out." in page
+    assert "1 more row left out." in page

@@ -260,55 +260,12 @@ def test_a_product_of_what_was_dequantized_on_the_way_is_named_with_what_dequant
     ]
 
 
-def test_an_operator_that_dequantizes_within_itself_is_named() -> None:
-    integers = _tensor(1, "quint8")
-    found = _found(
-        _kernel("aten::mean", [integers], [_tensor(4, "quint8")], total=30_000),
-        _kernel("aten::dequantize", [integers], [_tensor(2, "float32")], parent=0),
-        _kernel("aten::quantize_per_tensor", [_tensor(2, "float32")], [_tensor(4, "quint8")], parent=0),
-    )  # fmt: skip
-    assert found == [
-        (
-            "in_float",
-            "fc",
-            "aten::mean of `fc` takes quint8, dequantizes it and runs in float (100.0 % of the time)",
-            ("fc: aten::mean",),
-        )
-    ]
-
-
 def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -> None:
     assert not _found(
         _kernel("aten::dequantize", [_tensor(1, "quint8")], [_tensor(2, "float32")]),
         _kernel("aten::relu", [_tensor(7, "float32")], [_tensor(2, "float32")]),
         _kernel("aten::mm", [_tensor(2, "float32")], [_tensor(3, "float32")]),
     )
-
-
-def test_a_copy_to_another_layout_is_named_and_nothing_else_within_the_convolution() -> None:
-    image = _tensor(1, "quint8", 1, 8, 4, 4)
-    found = _found(
-        _kernel("quantized::conv2d", [image], [_tensor(4, "quint8", 1, 8, 4, 4)], total=20_000),
-        _kernel("aten::clone", [image], [_tensor(2, "quint8", 1, 8, 4, 4)], parent=0),
-        _kernel("aten::_empty_affine_quantized", [], [_tensor(3, "quint8", 1, 8, 4, 4)], parent=0),
-        _kernel("aten::clone", [image], [_tensor(5, "quint8", 1, 8, 4, 4)]),
-    )
-    assert [(node, kernels) for _, node, _, kernels in found] == [("fc", ("fc: aten::clone",))]
-
-
-def test_a_module_that_observes_is_named_with_its_outermost_operators() -> None:
-    x = _tensor(1, "float32")
-    found = _found(
-        _kernel("aten::relu", [x], [x], module="relu"),
-        _kernel("aten::aminmax", [x], [x], module="fc.observer", own=5_000, total=20_000),
-        _kernel("aten::min", [x], [x], module="fc.observer", parent=1),
-        _kernel("aten::fake_quantize_per_tensor_affine", [x], [x], module="fc.fake"),
-        observers=["fc.observer"],
-    )
-    assert [(node, kernels) for _, node, _, kernels in found] == [
-        ("fc.observer", ("fc.observer: aten::aminmax",)),
-        ("fc.fake", ("fc.fake: aten::fake_quantize_per_tensor_affine",)),
-    ]
 
 
 def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:

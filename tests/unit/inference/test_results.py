@@ -28,7 +28,8 @@ from otel_quant.inference.results import (
     read_result,
     role_of,
 )
-from otel_quant.views.inference_report import findings_text, report, sentences
+from otel_quant.views.inference import document
+from otel_quant.views.terminal import terminal_text
 
 
 def _kernel(number: int) -> RanKernel:
@@ -225,23 +226,24 @@ def test_findings_for_the_same_reason_are_one_sentence() -> None:
         ),
         more_findings=2,
     )
-    assert sentences(model, 2) == (
-        [
-            ("m1 is bad; and 1 more for the same reason, 30.0 % together", "a.cc"),
-            ("m2 is bad", "a.cc"),
-        ],
-        3,
-    )
-    assert findings_text(model)[-1] == "- and 2 more, which took less time"
-    assert findings_text(ModelResult("b.onnx")) == ["- nothing"]
+    assert _text(model).splitlines()[-4:] == [
+        "- m1 is bad; and 1 more for the same reason, 30.0 % together",
+        "- m2 is bad",
+        "- m4 is bad",
+        "- and 2 more, which took less time",
+    ]
+    assert _text(ModelResult("b.onnx")).splitlines()[-1] == "- nothing"
+
+
+def _text(*models: ModelResult) -> str:
+    return terminal_text(document(InferenceResult(models, "1.31.1", {}, 0.5, 2), 10))
 
 
 def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
     why = Accuracy(problem="its inputs are not those of the first model")
     [first, *_] = _result(1).models
     other = replace(first, path="other.onnx", accuracy=why)
-    result = InferenceResult((first, other), "1.31.1", {}, 0.5, 2)
-    text = "".join(report(result, "table", 10))
+    text = _text(first, other)
     assert "other.onnx: its inputs are not those of the first model" in text
     assert "against the first model's" not in text
 

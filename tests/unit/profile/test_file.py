@@ -18,8 +18,8 @@ import yaml
 
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.file import ProfileFile, create
-from otel_quant.recordings.quark_yaml import parse
-from tests.fixtures.forked import child
+from otel_quant.recordings.profile_reader import parse
+from tests.fixtures.programs import child
 
 
 def names(folder: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from otel_quant.base import file_locks
 from otel_quant.export.quark_yaml import file_placement
 from otel_quant.export.quark_yaml.file import create
-from tests.fixtures.forked import child
+from tests.fixtures.programs import child
 
 
 def names(folder: Path) -> dict[str, str]:

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.quark_yaml.last_reading import last_reading_of
 from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
-from otel_quant.recordings.quark_yaml import Profile
+from otel_quant.recordings.reader import read
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import GPU, MEMORY
 from otel_quant.schema.records import (
@@ -237,9 +236,13 @@ def test_a_kill_at_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:
         assert files_in(folder) == [NAME, "profile.yaml"]
 
 
-def profile(*seconds: int, complete: bool = False) -> Profile:
-    records = [{"timestamp": 1_700_000_000.5 + second} for second in seconds]
-    return Profile(records=[dict(record) for record in records], complete=complete)
+def profile(path: Path, *seconds: int, end: str = "") -> Path:
+    """Makes a profile with checkpoints at these seconds of the run."""
+    text = "# Quark Profiling Results\n\nmemory_usage:\n"
+    for second in seconds:
+        text += f'- step: "S{second}"\n  timestamp: {1_700_000_000.5 + second}\n'
+    path.write_text(text + end)
+    return path
 
 
 def test_a_reading_is_found_beside_its_profile_also_under_another_name(
@@ -249,19 +252,16 @@ def test_a_reading_is_found_beside_its_profile_also_under_another_name(
     (tmp_path / "profile.a.last_reading.json").write_text("{")
     (tmp_path / "profile.b.last_reading.json").write_text('["run_started"]')
     (tmp_path / "profile.c.last_reading.json").write_text('{"run_started": 1.5}')
-    found = last_reading_of(tmp_path / "profile.1.yaml", profile(0, 4))
-    assert found is not None
-    age = found.pop("age_secs")
-    assert isinstance(age, float)
-    assert found == content_of(tmp_path / NAME)
+    last = read(profile(tmp_path / "profile.1.yaml", 0, 4)).runs[0].last
+    assert last is not None
+    assert (last.time, last.attributes["quant.reading.memory"]) == (5, 200 * MIB)
 
 
 def test_a_reading_is_not_shown_for_a_profile_that_is_newer_or_complete_or_another(
     run: Run, tmp_path: Path
 ) -> None:
     run.sink.reading_taken(progress(5, 200))
-    path = tmp_path / "profile.yaml"
-    assert last_reading_of(path, profile(0, 6)) is None
-    assert last_reading_of(path, profile(0, 4, complete=True)) is None
-    assert last_reading_of(path, profile(1, 4)) is None
-    assert last_reading_of(path, profile()) is None
+    path = tmp_path / "other.yaml"
+    ended = '- step: "End"\n  timestamp: 1700000004.5\ntotal: 1\n# - step: A\n# - timestamp: A\n# - total: A\n'
+    for seconds, end in (((0, 6), ""), ((0, 4), ended), ((1, 4), "")):
+        assert read(profile(path, *seconds, end=end)).runs[0].last is None

@@ -38,6 +38,7 @@ def test_the_checks_before_a_commit_are_programs_of_the_environment() -> None:
 
 
 def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None:
+    assert (ROOT / ".ci" / "run").read_text().endswith(" scripts/test.py --lint --servers\n")
     *prepared, last = job("ci.yml")["steps"]
     assert last == {"run": ".ci/run"}
     [pythons] = [step["with"]["python-version"] for step in prepared if "python" in step["uses"]]

@@ -22,7 +22,7 @@ from otel_quant.quark import GlobalProfiler
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import GpuReading, Reading, RunInfo
 from otel_quant.schema.step_names import ProfileStep
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 
 def run(folder: Path, script: str, **environ: str) -> str:

@@ -16,7 +16,7 @@ from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import GpuReading, MemoryReading
 from otel_quant.schema.sink import Sink
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 MIB = 1 << 20
 

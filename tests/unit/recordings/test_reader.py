@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
         state="killed",
         duration=40.0,
         origin={"process.command_line": "x.py"},
+        launcher=os.getpid(),
         runs=(
             RecordedRun(
                 id="0123456789abcdef",
@@ -91,14 +93,15 @@ def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
                     ),
                 ),
                 checkpoints=(
-                    RecordedCheckpoint(name="Start", time=0.5),
+                    RecordedCheckpoint(name="Start", time=0.5, phase="start"),
                     RecordedCheckpoint(
                         name="Model Quantization Start",
                         time=1.0,
                         step=0,
+                        phase="start",
                         attributes={"quant.checkpoint.memory": 100},
                     ),
-                    RecordedCheckpoint(name="Calibration Start", time=2.0, step=1),
+                    RecordedCheckpoint(name="Calibration Start", time=2.0, step=1, phase="start"),
                 ),
                 last=LastReading(
                     time=39.5, attributes={"quant.reading.memory": 300}, open_steps=(0, 1)
@@ -333,6 +336,13 @@ memory_usage:
 """
 
 
+MADE_BY = {
+    "quant.run.id": "0123456789abcdef",
+    "process.command_line": "x.py --n 1",
+    "host.name": "box",
+}
+
+
 def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "quark_profile.yaml"
     path.write_text(PROFILE)
@@ -353,6 +363,7 @@ def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
     assert (recording.began_ns, recording.duration) == (1700000000500000000, 62.0)
     assert recording.origin == {"process.command_line": "x.py --n 1", "host.name": "box"}
     assert run.attributes == {
+        **MADE_BY,
         "quant.memory.limit": 8000 * MIB,
         "quant.memory.limit_source": "cgroup",
     }
@@ -385,6 +396,7 @@ def test_a_profile_that_has_ended_has_the_totals_of_its_summary(tmp_path: Path) 
     figures += "total_disk_write_mb: 2.5\npeak_cache_dir_disk_usage_mb: 8.0\n"
     path.write_text(f"{PROFILE}{end}\n# Summary Metrics\n{figures}")
     assert read(path).runs[0].attributes == {
+        **MADE_BY,
         "quant.memory.limit": 8000 * MIB,
         "quant.memory.limit_source": "cgroup",
         "quant.memory.process_peak": 512 * MIB,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_quant.recordings.comparison.common_time import common_time
-from otel_quant.recordings.comparison.runs import ComparedRun, compared_run
+from otel_quant.recordings.comparison.runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.reader import read
 from otel_quant.views.report.comparison_charts import comparison_charts
 from tests.fixtures.recorded import RecordedFolder

@@ -10,7 +10,8 @@ import pytest
 from otel_quant.export.recording.curve import Curve
 from otel_quant.export.recording.curve_file import RecordedCurve
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.views.report.bands import shown_steps, step_at
+from otel_quant.recordings.steps import step_at
+from otel_quant.views.report.bands import shown_steps
 from otel_quant.views.report.grid import Peak, grid_of
 from otel_quant.views.report.resource_charts import charts_of
 from otel_quant.views.report.subject import subject_of
@@ -96,5 +97,5 @@ def test_nested_and_simultaneous_steps_have_rows_of_their_own() -> None:
     ]
     found = step_at(shown, 5.5)
     assert found is not None
-    assert found.path == ("outer", "beside")
+    assert found.names == ("outer", "beside")
     assert step_at(shown, 10.5) is None

@@ -9,9 +9,8 @@ import pytest
 
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs.fields import NAMES
-from otel_quant.recordings.runs.finding import Unreadable, find
 from otel_quant.recordings.runs.pivot import pivot
-from otel_quant.recordings.runs.reading import read_all, row_of
+from otel_quant.recordings.runs.reading import Unreadable, find, read_all, row_of
 from otel_quant.views.html import page_text
 from otel_quant.views.runs import page_document
 from tests.unit.runs.fleet import OURS, QUARKS, write_fleet, write_profile, write_recording
@@ -74,7 +73,7 @@ def test_more_runs_than_one_process_reads_are_read_in_order(tmp_path: Path) -> N
     assert unreadable == [
         Unreadable(
             str(tmp_path / "9999" / "quark_profile.yaml"),
-            "the file ends before its first checkpoint; expected the records of a run",
+            "the file is empty; expected the records of a run, which writes the first as it begins",
         )
     ]
 

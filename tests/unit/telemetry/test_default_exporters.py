@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from otel_quant.export.otel.default_exporters import defaults_in
-from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Finished, Workshop
 
 DISTRIBUTION = {
     "OTEL_TRACES_EXPORTER": "otlp",

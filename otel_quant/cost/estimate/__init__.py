@@ -1,0 +1,335 @@
+"""What memory a quantization will need, before it is started.
+
+>>> from otel_quant.cost.estimate import estimate, methods, read
+>>> model = read("model.onnx", dims={"batch": 1})
+>>> for method in methods(["onnxruntime:MinMax"]):
+...     found = estimate(model, method, samples=512)
+...     print(found.peak, found.fits(16 << 30))
+
+How the calibration methods of the libraries hold memory is one record each. The numbers of copies
+are what the libraries' code does with its default options, and were counted in real runs: memory
+was read before and after each call, with freed memory given back. How well they do is in
+docs/estimate.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from otel_quant.cost.estimate.model import EstimatedModel, Layer, read
+from otel_quant.schema.units import counted, size
+
+__all__ = [
+    "METHODS",
+    "Answer",
+    "Estimate",
+    "EstimatedModel",
+    "Figure",
+    "Layer",
+    "Library",
+    "Method",
+    "UnknownMethodError",
+    "estimate",
+    "extrapolated",
+    "methods",
+    "read",
+]
+
+_BOTH: Final = (
+    "Add ArgMax AveragePool Clip Concat Conv ConvTranspose EmbedLayerNormalization Gather Gemm "
+    "GlobalAveragePool InstanceNormalization LayerNormalization LeakyRelu MatMul MaxPool Mul Pad "
+    "Relu Reshape Resize Sigmoid Softmax Split Squeeze Transpose Unsqueeze Where"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What all methods of a library have in common."""
+
+    name: str  # ``onnxruntime`` or ``quark``
+    versions: str  # What the figures were measured with
+    base: int  # Bytes of a process that has imported it and opened a session
+    # Copies of the weights while the session of the calibration is opened, which is when there
+    # are most
+    model_copies: int
+    copies_are: str  # Which copies these are
+    disk_copies: int  # Copies of the weights in temporary files during the calibration
+    disk_copies_are: str  # Which files these are
+    preparing_copies: int  # Further ones before the calibration, gone when it begins
+    # Operators that it quantizes unless it is told which: the tensors that these read and make
+    # are calibrated
+    quantized: frozenset[str]
+    removed: frozenset[str]  # Operators that it takes out of the model first
+    keeps_inputs: bool  # It reads all samples before it begins, and keeps them
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a calibration method holds memory."""
+
+    library: Library  # Whose it is
+    name: str  # As the library names it
+    # Of how many samples all calibrated tensors are kept at once; None for all samples
+    kept: int | None
+    # Copies of the largest calibrated tensor, of all samples that are kept, while its values are
+    # sorted into a histogram
+    tensor_copies: int = 0
+    bins: int = 0  # Bins of each tensor's histogram; 0 for none
+    bin_bytes: int = 0  # Bytes of a bin with its edge
+    disk_samples: int = 0  # Samples whose calibrated tensors are in temporary files at once
+    below: float = 0.2  # Share of an estimate by which a real peak may lie below it
+    above: float = 0.1  # Share of an estimate by which a real peak may lie above it
+
+    @property
+    def title(self) -> str:
+        """Its name on the command line: ``quark:MinMax``."""
+        return f"{self.library.name}:{self.name}"
+
+
+ONNXRUNTIME: Final = Library(
+    name="onnxruntime",
+    versions="onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64",
+    base=84_000_000,
+    model_copies=4,
+    copies_are="the model that is quantized, the one that is calibrated, and its session: twice "
+    "while it is opened",
+    disk_copies=1,
+    disk_copies_are="MODEL-inferred.onnx beside the model, then augmented_model.onnx",
+    preparing_copies=0,
+    quantized=frozenset(
+        f"{_BOTH} BatchNormalization CumSum Flatten GatherElements Slice TopK".split()
+    ),
+    removed=frozenset(),
+    keeps_inputs=False,
+)
+
+QUARK: Final = Library(
+    name="quark",
+    versions="amd-quark 0.13, torch 2.13 for CPUs, onnxruntime 1.31, Python 3.11, Linux x86-64",
+    base=805_000_000,
+    model_copies=11,
+    copies_are="the model as read, with shapes, as up to four steps of the preparation leave it, "
+    "sorted, and as calibrated; its bytes; its session: twice while it is opened",
+    disk_copies=2,
+    disk_copies_are="cache_model.onnx, optimized_model.onnx",
+    preparing_copies=1,
+    quantized=frozenset(f"{_BOTH} Gelu Tanh".split()),
+    removed=frozenset({"BatchNormalization", "Constant", "Dropout", "Identity"}),
+    keeps_inputs=True,
+)
+
+METHODS: Final[tuple[Method, ...]] = (
+    # Reductions come after all other nodes, so every tensor lives until then; the second run
+    # allocates one block for all, beside what the first one used.
+    Method(ONNXRUNTIME, "MinMax", kept=2),
+    Method(ONNXRUNTIME, "Entropy", kept=None, tensor_copies=2, bins=128, bin_bytes=12),
+    Method(ONNXRUNTIME, "Percentile", kept=None, tensor_copies=2, bins=2048, bin_bytes=12),
+    Method(ONNXRUNTIME, "Distribution", kept=None, tensor_copies=2, bins=2048, bin_bytes=12),
+    # The reductions are in the order of a Python set, which differs from run to run: half of the
+    # tensors live until the end, or all, and without an arena some memory is allocated twice.
+    Method(QUARK, "MinMax", kept=1, below=0.3, above=0.35),
+    Method(QUARK, "NonOverflow", kept=1, below=0.3, above=0.35),
+    # The histograms are made sample by sample, from files.
+    Method(QUARK, "Entropy", 1, tensor_copies=2, bins=128, bin_bytes=16, disk_samples=1),
+    Method(QUARK, "Percentile", 1, tensor_copies=2, bins=2048, bin_bytes=12, disk_samples=1),
+    Method(QUARK, "Distribution", 1, tensor_copies=2, bins=2048, bin_bytes=12, disk_samples=1),
+    Method(QUARK, "LayerWisePercentile", kept=1, tensor_copies=2, bins=2048, bin_bytes=12),
+    # Its values are made float64.
+    Method(QUARK, "MinMSE", 1, tensor_copies=5, bins=2048, bin_bytes=16, disk_samples=1),
+)
+"""Every method, with the options that the libraries have by default."""
+
+
+class UnknownMethodError(ValueError):
+    """A method was asked for that no library has."""
+
+
+def methods(names: Sequence[str] = ()) -> tuple[Method, ...]:
+    """Returns the methods that are asked for."""
+    wanted = [name.lower() for name in names]
+    for name, lower in zip(names, wanted, strict=True):
+        if not any(lower in _names(method) for method in METHODS):
+            known = ", ".join(method.title for method in METHODS)
+            raise UnknownMethodError(
+                f"{name!r} is no calibration method; expected one of {known}, or only the part "
+                "before or behind the colon"
+            )
+    return tuple(
+        method for method in METHODS if not wanted or not _names(method).isdisjoint(wanted)
+    )
+
+
+def _names(method: Method) -> set[str]:
+    return {method.title.lower(), method.name.lower(), method.library.name}
+
+
+Answer: TypeAlias = Literal["yes", "no", "perhaps"]
+"""Whether a quantization fits into a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One part of an estimate."""
+
+    name: str  # What the memory holds
+    bytes: int  # How much
+    computed_from: str  # The arithmetic, or what was assumed or measured, in words
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a quantization with one method needs."""
+
+    library: str  # ``onnxruntime`` or ``quark``
+    method: str  # The calibration method, as the library names it
+    samples: int  # Calibration samples
+    # The parts of the process's largest resident memory; they add up to ``peak``
+    memory: tuple[Figure, ...]
+    disk: tuple[Figure, ...]  # The parts of what lies in temporary folders at most
+    lowest: int  # Bytes that the peak is expected to have at least
+    # Bytes that it is expected to have at most; None where sizes of tensors are not known, so
+    # that there is no such bound
+    highest: int | None
+    probed: int = 0  # Samples of the real run from which it was extrapolated; 0 for none
+
+    @property
+    def peak(self) -> int:
+        """Largest resident memory of the process, in bytes."""
+        return sum(figure.bytes for figure in self.memory)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes in temporary folders at most."""
+        return sum(figure.bytes for figure in self.disk)
+
+    def fits(self, limit: int) -> Answer:
+        """Says whether it fits into a number of bytes."""
+        if self.lowest > limit:
+            return "no"
+        return "yes" if self.highest is not None and self.highest <= limit else "perhaps"
+
+
+_PROBED_BELOW: Final = 0.1
+_PROBED_ABOVE: Final = 0.1
+"""Shares by which a peak may lie below or above one that was extrapolated from a real run."""
+
+
+def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
+    """Estimates what a quantization needs."""
+    library = method.library
+    sizes = [
+        tensor.bytes
+        for tensor in model.activations
+        if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
+    ]
+    return _bounded(
+        Estimate(
+            library.name,
+            method.name,
+            samples,
+            tuple(figure for figure in _memory(model, method, samples, sizes) if figure.bytes),
+            tuple(figure for figure in _disk(model, method, sizes) if figure.bytes),
+            lowest=0,
+            highest=0,
+        ),
+        method.below,
+        None if model.unsized else method.above,
+    )
+
+
+def _memory(
+    model: EstimatedModel, method: Method, samples: int, sizes: Sequence[int]
+) -> Iterator[Figure]:
+    """Yields the parts of the memory; ``sizes`` are those of the calibrated tensors, in bytes."""
+    library, weights = method.library, model.weight_bytes
+    kept = samples if method.kept is None else min(method.kept, samples)
+    calibrated, largest = sum(sizes), max(sizes, default=0)
+    tensors = counted(len(sizes), "calibrated tensor")
+    yield Figure("libraries", library.base, f"assumed: as measured with {library.versions}")
+    yield Figure(
+        "model copies",
+        library.model_copies * weights,
+        f"{library.model_copies} x {size(weights)} of weights: {library.copies_are}",
+    )
+    yield Figure(
+        "session",
+        model.cost.peak_activation_bytes,
+        "largest sum of activations that one run holds at once",
+    )
+    yield Figure(
+        "activations kept",
+        kept * calibrated,
+        f"{counted(kept, 'sample')} x {size(calibrated)} of {tensors}",
+    )
+    yield Figure(
+        "values of one tensor",
+        method.tensor_copies * kept * largest,
+        f"{method.tensor_copies} copies x {counted(kept, 'sample')} x {size(largest)} of the "
+        "largest calibrated tensor",
+    )
+    yield Figure(
+        "histograms",
+        method.bins * method.bin_bytes * len(sizes),
+        f"{tensors} x {method.bins:,} bins x {method.bin_bytes} B",
+    )
+    yield Figure(
+        "inputs kept",
+        samples * model.input_bytes if library.keeps_inputs else 0,
+        f"{counted(samples, 'sample')} x {size(model.input_bytes)} of inputs",
+    )
+
+
+def _disk(model: EstimatedModel, method: Method, sizes: Sequence[int]) -> Iterator[Figure]:
+    """Yields the parts of the disk space; ``sizes`` as for the memory."""
+    library, weights, calibrated = method.library, model.weight_bytes, sum(sizes)
+    tensors = counted(len(sizes), "calibrated tensor")
+    yield Figure(
+        "model files",
+        library.disk_copies * weights,
+        f"{library.disk_copies} x {size(weights)} of weights: {library.disk_copies_are}",
+    )
+    yield max(
+        Figure(
+            "activation cache",
+            method.disk_samples * calibrated,
+            f"{counted(method.disk_samples, 'sample')} x {size(calibrated)} of {tensors}",
+        ),
+        Figure(
+            "model being prepared",
+            library.preparing_copies * weights,
+            f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
+        ),
+        key=lambda figure: figure.bytes,
+    )
+
+
+def extrapolated(wanted: Estimate, probed: Estimate, measured: int) -> Estimate:
+    """Extrapolates from a real run with few samples."""
+    further = wanted.samples - probed.samples
+    memory = [
+        Figure(
+            "real run", measured, f"measured: peak of a run of {counted(probed.samples, 'sample')}"
+        ),
+        Figure(
+            "further samples",
+            wanted.peak - probed.peak,
+            f"what the arithmetic adds for {counted(further, 'more sample')}",
+        ),
+    ]
+    found = replace(
+        wanted,
+        memory=tuple(figure for figure in memory if figure.bytes),
+        probed=probed.samples,
+    )
+    return _bounded(found, _PROBED_BELOW, None if wanted.highest is None else _PROBED_ABOVE)
+
+
+def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:
+    peak = found.peak
+    return replace(
+        found,
+        lowest=round(peak * (1 - below)),
+        highest=None if above is None else round(peak * (1 + above)),
+    )

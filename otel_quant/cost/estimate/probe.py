@@ -1,0 +1,124 @@
+"""Quantizes a model for real, with few samples, and reads how much memory that took.
+
+The quantization runs in a process of its own, whose program this module is too: it reads a request
+as JSON from standard input, and writes the largest resident memory of its process to standard
+output; what the library prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.cost.estimate import EstimatedModel, Method
+
+SAMPLES: Final = 2
+"""Samples of a probe: from the second run on, a session has all the memory that it will have."""
+
+
+class ProbeError(Exception):
+    """A probe failed."""
+
+
+def probe(model: EstimatedModel, method: Method, samples: int) -> int:
+    """Quantizes a model in a child process, with random inputs."""
+    request = {
+        "model": str(Path(model.cost.path).absolute()),
+        "library": method.library.name,
+        "method": method.name,
+        "samples": samples,
+        "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
+    }
+    folders = [Path(__file__).parents[3]]
+    folders += [Path(name) for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
+    # Quark writes notes into the working directory.
+    with tempfile.TemporaryDirectory() as working_directory:
+        done = subprocess.run(
+            [sys.executable, "-m", "otel_quant.cost.estimate.probe"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=working_directory,
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(str(each.absolute()) for each in folders)},
+            check=False,
+        )
+    if done.returncode < 0:
+        raise ProbeError(
+            f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "
+            "no memory left, the model does not fit with even these few samples"
+        )
+    if done.returncode or not done.stdout.strip().isdecimal():
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ProbeError(f"{method.title}: the probe failed: {said[-1]}")
+    return int(done.stdout)
+
+
+def _run(request: dict[str, Any]) -> int:
+    """Quantizes a model."""
+    import numpy as np
+    from onnxruntime.quantization import QuantFormat, QuantType
+    from onnxruntime.quantization.calibrate import CalibrationDataReader
+
+    quantize, method = _found(request["library"], request["method"])
+
+    class Samples(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._left = request["samples"]
+            self._random = np.random.default_rng(0)
+
+        def __len__(self) -> int:
+            return int(request["samples"])
+
+        def get_next(self) -> dict[str, Any] | None:
+            if not self._left:
+                return None
+            self._left -= 1
+            return {name: self._values(dtype, shape) for name, dtype, shape in request["inputs"]}
+
+        def _values(self, dtype: str, shape: list[int]) -> Any:
+            if dtype.startswith("float"):
+                return (self._random.random(shape, dtype=np.float32) - 0.5).astype(dtype)
+            return np.ones(shape, dtype)  # a token, and a mask that leaves something
+
+    with tempfile.TemporaryDirectory() as folder:
+        quantize(
+            request["model"],
+            str(Path(folder) / "quantized.onnx"),
+            Samples(),
+            calibrate_method=method,
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+        )
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise OSError("/proc/self/status has no VmHWM; a probe needs Linux")
+
+
+def _found(library: str, name: str) -> tuple[Callable[..., None], Any]:
+    """Returns a library's function, and the member of an enumeration that names the method."""
+    from onnxruntime.quantization import CalibrationMethod, quantize_static
+
+    if library == "onnxruntime":
+        return quantize_static, CalibrationMethod[name]
+    from quark.onnx import quantize_static as quantize_with_quark
+    from quark.onnx.calibration.methods import LayerWiseMethod, PowerOfTwoMethod
+
+    kinds = (CalibrationMethod, PowerOfTwoMethod, LayerWiseMethod)
+    return quantize_with_quark, next(kind[name] for kind in kinds if name in kind.__members__)
+
+
+if __name__ == "__main__":
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    peak = _run(json.load(sys.stdin))
+    os.write(answer, f"{peak}\n".encode())

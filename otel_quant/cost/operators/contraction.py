@@ -1,0 +1,247 @@
+"""Operators that sum products without a window: matrix multiplication, Einsum, recurrence.
+
+``contraction`` counts one MAC per product that the definition of the operator has, padding
+included. A bias is an addition per result and counts under ``rest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Final
+
+from otel_quant.cost.operation import Operation, Shape, UnknownError, known
+from otel_quant.cost.operators.record import (
+    ADD,
+    EXP,
+    INT32,
+    T0,
+    TANH,
+    Operator,
+    Precision,
+    ShapesOf,
+    agree,
+    broadcast,
+    like,
+    present,
+    volume0,
+)
+
+
+def product(a: Shape, b: Shape) -> Shape:
+    """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast."""
+    if not a or not b:
+        raise UnknownError(
+            f"operands of {len(a)} and {len(b)} dimensions; 1 or more each are expected"
+        )
+    agree("summed lengths of the operands", a[-1], b[-2 if len(b) > 1 else 0])
+    rows = (a[-2],) if len(a) > 1 else ()
+    columns = (b[-1],) if len(b) > 1 else ()
+    return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
+
+
+def matmul(a: int, b: int) -> ShapesOf:
+    """Matrix product of operands ``a`` and ``b``."""
+    return lambda op: [product(op.shape(a), op.shape(b))]
+
+
+def last_axis(op: Operation) -> int:
+    """Every result sums as many products as the first operand's last axis is long."""
+    left = op.dims(0)
+    return op.out_size() * left[-1]
+
+
+def gemm(a: int, b: int) -> ShapesOf:
+    """Matrix product with transposes by attribute."""
+
+    def shapes(op: Operation) -> Sequence[Shape]:
+        left, right = op.shape(a), op.shape(b)
+        if len(left) != 2 or len(right) != 2:
+            raise UnknownError(
+                f"operands of {len(left)} and {len(right)} dimensions; 2 each are expected"
+            )
+        row, summed = left[::-1] if op.attr("transA", 0) else left
+        also_summed, column = right[::-1] if op.attr("transB", 0) else right
+        agree("summed lengths of the operands", summed, also_summed)
+        return [(row, column)]
+
+    return shapes
+
+
+def gemm_products(op: Operation) -> int:
+    """Every result sums as many products as the axis that the operands share is long."""
+    rows, columns = op.dims(0, exactly=2)
+    return op.out_size() * (rows if op.attr("transA", 0) else columns)
+
+
+def _matmul_tool(op: Operation) -> int:
+    weight = op.dims(1)
+    macs = volume0(op.out())
+    if len(weight) > 1:
+        macs *= weight[-2]
+    return macs + (volume0(op.out()) if len(op.inputs) == 3 else 0)
+
+
+_MAX_EQUATION: Final = 1024
+"""Characters; each dimension has a letter, so real equations are short."""
+
+
+def _terms(op: Operation) -> tuple[list[list[str]], list[str]]:
+    """Returns the letters of each operand and of the result of an Einsum, ellipses spelt out.
+
+    An ellipsis is as many axes as its operand has left; each becomes a label of
+    its own (``...0`` the last one), so that two ellipses broadcast from the right.
+    """
+    equation = op.attr_str("equation", "").replace(" ", "")
+    if len(equation) > _MAX_EQUATION:
+        raise UnknownError(
+            f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
+        )
+    left, arrow, right = equation.partition("->")
+    operands = [_labels(term, len(op.shape(i))) for i, term in enumerate(left.split(","))]
+    widest = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
+    hidden = [f"...{k}" for k in range(widest - 1, -1, -1)]
+    if arrow:
+        before, dots, after = right.partition("...")
+        return operands, [*before, *(hidden if dots else ()), *after]
+    flat = [label for labels in operands for label in labels if label[0] != "."]
+    return operands, [*hidden, *sorted(label for label in set(flat) if flat.count(label) == 1)]
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    before, dots, after = term.partition("...")
+    missing = rank - len(before) - len(after)
+    if missing < 0 or (missing and not dots):
+        raise UnknownError(
+            f"a term of the equation has {rank - missing} letters; {rank} are expected, one for each "
+            "dimension of its operand"
+        )
+    return [*before, *(f"...{k}" for k in range(missing - 1, -1, -1)), *after]
+
+
+def _label_lengths(op: Operation) -> dict[str, int | None]:
+    operands, _ = _terms(op)
+    lengths: dict[str, int | None] = {}
+    for i, labels in enumerate(operands):
+        for label, length in zip(labels, op.shape(i), strict=True):
+            before = lengths.get(label)
+            if before not in (None, 1) and length not in (None, 1):
+                agree("lengths of one letter", before, length)
+            elif label not in lengths or before in (None, 1):
+                lengths[label] = length if length is not None else before
+    return lengths
+
+
+def _einsum(op: Operation) -> Sequence[Shape]:
+    lengths = _label_lengths(op)
+    return [tuple(lengths[label] for label in _terms(op)[1])]
+
+
+def _einsum_products(op: Operation) -> int:
+    """A product of the lengths of all labels: one multiply-add per combination.
+
+    More than two operands are multiplied pairwise from the left, each time summing out the
+    labels that no later operand and not the result has.
+    """
+    operands, result = _terms(op)
+    lengths = _label_lengths(op)
+    total = 0
+    held = operands[0]
+    for i, labels in enumerate(operands[1:], 2):
+        joint = list(dict.fromkeys((*held, *labels)))
+        total += _combinations(op, lengths, joint)
+        later = {label for rest in operands[i:] for label in rest} | set(result)
+        held = [label for label in joint if label in later]
+    return total
+
+
+def _combinations(op: Operation, lengths: Mapping[str, int | None], labels: Iterable[str]) -> int:
+    cause = next((value.unknown for value in op.inputs if value and value.unknown), None)
+    return prod(known([lengths[label] for label in labels], "an operand", cause))
+
+
+def _einsum_alone(op: Operation) -> int:
+    """An Einsum of one operand sums or moves: one addition per element if it sums."""
+    operands, result = _terms(op)
+    if len(operands) > 1 or set(operands[0]) == set(result):
+        return 0
+    return _combinations(op, _label_lengths(op), set(operands[0]))
+
+
+def _states(op: Operation) -> Sequence[Shape]:
+    """LSTM, GRU and RNN: all states, then the last ones."""
+    data = op.shape(0, 3)
+    directions, _, width = op.shape(1, exactly=3)
+    agree("widths of input and weight", data[2], width)
+    hidden: int | None = op.attr("hidden_size", 0) or op.shape(2)[2]
+    if op.attr("layout", 0):
+        state: Shape = (data[0], directions, hidden)
+        return [(*data[:2], directions, hidden), state, state]
+    state = (directions, data[1], hidden)
+    return [(data[0], *state), state, state]
+
+
+def _steps(op: Operation) -> int:
+    """Batch times sequence length."""
+    data = op.dims(0, 2)
+    return data[0] * data[1]
+
+
+def _recurrent(words: str, gates: int, per_state: int, *, tool: bool = True) -> Operator:
+    """Both matrices once per step; biases, and per state the activations and the blend."""
+
+    def rest(op: Operation) -> int:
+        directions, _, hidden = op.dims(2, exactly=3)
+        bias = op.size(3) * _steps(op) if op.has(3) else 0
+        return bias + _steps(op) * directions * hidden * (per_state + gates * ADD)
+
+    def as_onnx_tool(op: Operation) -> int:
+        matrices = op.size(1) + op.size(2) + (op.size(3) if op.has(3) else 0)
+        hidden = op.dims(1)[1] // gates
+        return _steps(op) * (matrices + hidden * (per_state + gates * ADD))
+
+    return Operator(
+        f"(|W|+|R|)*b*s; biases; {words}",
+        _states,
+        T0,
+        lambda op: (op.size(1) + op.size(2)) * _steps(op),
+        rest,
+        as_onnx_tool if tool else None,
+    )
+
+
+def _det(op: Operation) -> int:
+    """Gaussian elimination: n^3 / 3 per matrix."""
+    shape = op.dims(0, 1)
+    return prod(shape[:-2]) * shape[-1] ** 3 // 3
+
+
+_ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
+
+TABLE: Final[dict[str, Operator]] = {
+    "MatMul": Operator("|y|*K", matmul(0, 1), T0, last_axis, tool=_matmul_tool),
+    "MatMulInteger": Operator(
+        "|y|*K; zero points are free (onnx_tool: one is a bias)",
+        matmul(0, 1),
+        INT32,
+        last_axis,
+        tool=_matmul_tool,
+        precision=Precision(zero_point=(1, 3)),
+    ),
+    "QLinearMatMul": Operator(
+        "|y|*K",
+        matmul(0, 3),
+        like(7),
+        last_axis,
+        tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
+        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
+    ),
+    "Gemm": Operator("|y|*K, +|y| with C", gemm(0, 1), T0, gemm_products, present(2)),
+    "Einsum": Operator(
+        "product over the letters, operands pairwise", _einsum, T0, _einsum_products, _einsum_alone
+    ),
+    "LSTM": _recurrent(f"180 per state {_ONE_DIRECTION}", 4, 3 * EXP + 2 * TANH + 4),
+    "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
+    "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
+    "Det": Operator("Gaussian elimination, n^3/3", lambda op: [op.shape(0)[:-2]], T0, rest=_det),
+}

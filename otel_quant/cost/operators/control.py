@@ -1,0 +1,389 @@
+"""Operators that run graphs: If, Loop, Scan, SequenceMap, and those that make tokens.
+
+How often a loop runs its body is known where what ends it is a counter: ``while i < n: i += 1``
+reaches ONNX as a Loop whose body compares, say, ``Less(i + 1, n)``. A counter grows by the same
+amount in each iteration, so the iteration that ends the loop can be computed without running it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import (
+    RULE_ERRORS,
+    Body,
+    Carried,
+    Operation,
+    Shape,
+    UnknownError,
+    Value,
+    merged,
+    reason_of,
+)
+from otel_quant.cost.operators.record import BodyRule, Operator, RunGraph, axis_of, zero
+from otel_quant.cost.structure import CostError, printable
+
+_UNKNOWN_TIMES: Final = "{}: how often it runs its body is not known"
+
+_PASSES: Final = 8
+"""Walks over a body until the shapes it carries stop changing; each can only lose knowledge."""
+
+
+def _if(op: Operation, run: RunGraph) -> list[Value]:
+    """One branch where the condition is known, else what both have in common.
+
+    Both are walked either way: the constants of a branch that is not taken are parameters too.
+    """
+    branches: list[Body] = []
+    for name in ("then_branch", "else_branch"):
+        ops, outputs = run(name)
+        branches.append(Body(ops, outputs=outputs))
+    op.branches = branches
+    condition = op.input(0).data if op.has(0) else None
+    if condition and condition[0] is not None:
+        op.taken = 0 if condition[0] else 1
+        return list(branches[op.taken].outputs)
+    results = []
+    for pair in zip(branches[0].outputs, branches[1].outputs, strict=False):
+        value = merged(list(pair))
+        if value.size is None and value.unknown is None:
+            value.unknown = f"{op.title}: its branches give results of different shapes"
+        results.append(value)
+    return results
+
+
+def _iterated(
+    op: Operation, run: RunGraph, before: list[Value], carried: list[Value], after: list[Value]
+) -> tuple[list[Operation], list[Value], list[Value]]:
+    """Walks a body until what it carries stops changing; ``carried`` is widened.
+
+    Returns its operations, its outputs, and what entered it on the last walk.
+    """
+    given = len(before) - 1 if before else 0  # a loop's body also gives whether it goes on
+    for turn in range(_PASSES):
+        if turn == _PASSES - 1:
+            carried[:] = [Value() for _ in carried]
+        entering = list(carried)
+        ops, outputs = run("body", [*before, *entering, *after])
+        if not _widen(op.title, carried, outputs[given : given + len(carried)]):
+            break
+    return ops, outputs, entering
+
+
+def _loop(op: Operation, run: RunGraph) -> list[Value]:
+    """A body, a trip count, and values carried from one iteration to the next."""
+    carried = [_carried(value) for value in op.inputs[2:]]
+    counter = Value(dtypes.INT64, (), name="iteration")
+    going = Value(dtypes.BOOL, (), (1,))  # else the body would not run
+    ops, outputs, entering = _iterated(op, run, [counter, going], carried, [])
+    handed = [Carried(*item) for item in zip(op.inputs[2:], entering, outputs[1:], strict=False)]
+    op.bodies = [Body(ops, None, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
+    op.bodies[0].times = times = _trips(op, op.bodies[0], counter)
+    results = [_result(value) for value in carried]
+    if times == 0:
+        results = [_result(value or Value()) for value in op.inputs[2:]]
+    return results + [_stacked(op, value, times, 0) for value in outputs[1 + len(carried) :]]
+
+
+def _trips(op: Operation, body: Body, number: Value) -> int | None:
+    """Iterations, if what can end the loop is known; ``number`` is theirs in the body."""
+    limit, start = _finite(op, 0), _finite(op, 1)
+    if op.has(1) and start == 0:
+        return 0
+    if not body.outputs or (op.has(0) and limit is None) or (op.has(1) and start is None):
+        return None
+    return _Iterations(body.ops, number, body.carried).count(body.outputs[0], limit)
+
+
+def _finite(op: Operation, i: int) -> int | None:
+    data = op.input(i).data if op.has(i) else None
+    item = data[0] if data else None
+    return int(item) if item is not None and math.isfinite(item) else None
+
+
+def _carried(value: Value | None) -> Value:
+    """What holds in every iteration of a value that iterations change: not its elements."""
+    if value is None:
+        return Value()
+    result = Value(value.dtype, value.shape, kind=value.kind, name=value.name)
+    result.element = value.element
+    result.unknown = value.unknown
+    return result
+
+
+def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
+    """Drops from each carried value what an iteration changes; returns whether anything was."""
+    changed = False
+    for i, (before, new) in enumerate(zip(carried, after, strict=False)):
+        both = merged([before, new])
+        if before.kind == "sequence" and before.element is not None and new.element is not None:
+            both.element = (
+                new.element if before.items == () else merged([before.element, new.element])
+            )
+        both.data = None
+        if both.size is None and both.unknown is None:
+            both.unknown = f"{title}: the shape of '{printable(before.name)}' changes as it runs"
+        if both.shape != before.shape or both.dtype != before.dtype or both.kind != before.kind:
+            changed = True
+        carried[i] = both
+    return changed
+
+
+def _result(value: Value) -> Value:
+    result = _carried(value)
+    result.name = ""
+    return result
+
+
+def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value:
+    """A scan output: one slice per iteration along a new axis."""
+    shape: Shape | None = None
+    if value.shape is not None:
+        at = axis + len(value.shape) + 1 if axis < 0 else axis
+        shape = (*value.shape[:at], times, *value.shape[at:])
+    result = Value(value.dtype, shape)
+    result.unknown = value.unknown
+    if times is None and result.unknown is None:
+        result.unknown = _UNKNOWN_TIMES.format(op.title)
+    return result
+
+
+def _scan(op: Operation, run: RunGraph) -> list[Value]:
+    """A body over slices of its last operands."""
+    count = op.attr("num_scan_inputs", 0)
+    if not 0 < count <= len(op.inputs):
+        raise UnknownError(
+            f"attribute 'num_scan_inputs' is {count}; 1 to {len(op.inputs)}, the number of operands, "
+            "is expected"
+        )
+    if 0 < op.opset < 9:
+        raise UnknownError("a Scan of version 8 has another form; version 9 or later is expected")
+    states = op.inputs[: len(op.inputs) - count]
+    carried = [_carried(value) for value in states]
+    axes = op.attr_ints("scan_input_axes") or (0,) * count
+    slices: list[Value] = []
+    times: int | None = None
+    for value, axis in zip(op.inputs[len(states) :], axes, strict=False):
+        piece = Value() if value is None else Value(value.dtype)
+        if value is not None and value.shape is not None:
+            at = axis_of(axis, len(value.shape))
+            times = value.shape[at] if times is None else times
+            piece.shape = (*value.shape[:at], *value.shape[at + 1 :])
+        slices.append(piece)
+    ops, outputs, entering = _iterated(op, run, [], carried, slices)
+    handed = [Carried(*item) for item in zip(states, entering, outputs, strict=False)]
+    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
+    out_axes = op.attr_ints("scan_output_axes") or ()
+    return [_result(value) for value in carried] + [
+        _stacked(op, value, times, out_axes[i] if i < len(out_axes) else 0)
+        for i, value in enumerate(outputs[len(carried) :])
+    ]
+
+
+def _sequence_map(op: Operation, run: RunGraph) -> list[Value]:
+    """A body over the members of sequences."""
+    first = op.input(0)
+    members = [
+        (value.element if value is not None and value.kind == "sequence" else value) or Value()
+        for value in op.inputs
+    ]
+    ops, outputs = run("body", members)
+    times = len(first.items) if first.items is not None else None
+    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs)]
+    results = []
+    for value in outputs:
+        result = Value(value.dtype, kind="sequence")
+        result.element = value
+        results.append(result)
+    return results
+
+
+def _generation(op: Operation, run: RunGraph) -> list[Value]:
+    """Graphs that make token after token, until the data end it: BeamSearch and its like."""
+    endless = f"{op.title}: how many tokens it makes is data"
+    for name in ("encoder", "init_decoder", "decoder"):
+        if name in op.attributes:
+            ops, outputs = run(name)
+            op.bodies = (*op.bodies, Body(ops, None, endless, outputs))
+    beams = (_finite(op, 4),) if op.kind.endswith("BeamSearch") else ()
+    return [Value(op.dtype(1), (op.shape(0, 1)[0], *beams, _finite(op, 1)))]
+
+
+def _safely(rule: BodyRule) -> BodyRule:
+    """Makes a node that breaks its operator's contract an unknown one."""
+
+    def results(op: Operation, run: RunGraph) -> list[Value]:
+        try:
+            return rule(op, run)
+        except CostError:  # of the model, not of the node; a ValueError too
+            raise
+        except RULE_ERRORS as error:
+            reason = reason_of(error, op, "shape rule")
+            op.bodies = [Body([], None, reason)]  # something runs, how often is not known
+            op.branches = []
+            return []
+
+    return results
+
+
+generation: Final = _safely(_generation)
+
+_BODIES: Final = Operator("nothing itself; what it runs is costed", None, rest=zero)
+
+TABLE: Final[dict[str, Operator]] = {
+    "If": _BODIES._replace(bodies=_safely(_if), results_in_bodies=True),
+    "Loop": _BODIES._replace(bodies=_safely(_loop)),
+    "Scan": _BODIES._replace(bodies=_safely(_scan)),
+    "SequenceMap": _BODIES._replace(bodies=_safely(_sequence_map)),
+}
+
+_MAX_STEPS: Final = 4096
+"""Operations that are looked at behind one condition."""
+
+_MAX_NUMBER: Final = 1 << 62
+"""Beyond it a runtime's integers overflow."""
+
+_MOVES: Final = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators that hand on their first operand's only element."""
+
+_BELOW: Final[Mapping[tuple[str, bool], tuple[int, int]]] = {
+    ("Less", True): (1, 0),
+    ("LessOrEqual", True): (1, -1),
+    ("Greater", True): (-1, 0),
+    ("GreaterOrEqual", True): (-1, -1),
+    ("Less", False): (-1, -1),
+    ("LessOrEqual", False): (-1, 0),
+    ("Greater", False): (1, -1),
+    ("GreaterOrEqual", False): (1, 0),
+}
+"""Comparison of a and b, and what it has to give -> f, c: it does where f * (a - b) + c < 0."""
+
+_BOTH: Final = frozenset({("And", True), ("Or", False)})
+"""What gives this only where both of its operands do."""
+
+
+class _Iterations:
+    """The values of a loop's body in iteration t, counted from 0."""
+
+    def __init__(self, ops: Sequence[Operation], number: Value, carried: Sequence[Carried]) -> None:
+        self._makers = {id(value): op for op in ops for value in op.outputs}
+        self._number = number
+        self._carried = {id(item.entering): item for item in carried}
+        self._steps = 0
+
+    def count(self, condition: Value, limit: int | None) -> int | None:
+        """Returns how often a loop that begins runs its body; None if that is not known."""
+        more = self._more(condition)
+        if more is None or (more == math.inf and limit is None):
+            return None
+        return int(min(more + 1, math.inf if limit is None else max(0, limit)))
+
+    def _more(self, condition: Value) -> int | float | None:
+        """After how many iterations the condition still holds, ``inf`` for all of them."""
+        found: int | float = math.inf
+        left: list[tuple[Value, bool]] = [(condition, True)]
+        while left:
+            value, wanted = left.pop()
+            if value.data is not None and len(value.data) == 1 and value.data[0] is not None:
+                if bool(value.data[0]) != wanted:
+                    return 0
+                continue
+            op = self._maker(value)
+            if op is None:
+                return None
+            if op.kind == "Not":
+                left.append((op.input(0), not wanted))
+            elif op.kind in _MOVES:
+                left.append((op.input(0), wanted))
+            elif (op.kind, wanted) in _BOTH:
+                left += [(op.input(0), wanted), (op.input(1), wanted)]
+            else:
+                holds = self._comparison(op, wanted)
+                if holds is None:
+                    return None
+                found = min(found, holds)
+        return found
+
+    def _comparison(self, op: Operation, wanted: bool) -> int | float | None:
+        if len(op.inputs) != 2:
+            return None
+        left, right = self._series(op.input(0)), self._series(op.input(1))
+        if left is None or right is None:
+            return None
+        start, step = left[0] - right[0], left[1] - right[1]
+        if op.kind == "Equal" and not wanted:
+            if step == 0:
+                return math.inf if start else 0
+            meets, rest = divmod(-start, step)
+            return math.inf if rest or meets < 0 else meets
+        if (op.kind, wanted) not in _BELOW:
+            return None
+        factor, shift = _BELOW[op.kind, wanted]
+        start, step = factor * start + shift, factor * step
+        if start >= 0:
+            return 0
+        return math.inf if step <= 0 else -(start // step)
+
+    def _series(self, value: Value) -> tuple[int, int] | None:
+        """Start and growth of an integer; None if it does not grow evenly."""
+        form = self._form(value)
+        if form is None:
+            return None
+        counter, factor, shift = form
+        if counter is None:
+            return shift, 0
+        if counter is self._number:
+            return shift, factor
+        item = self._carried[id(counter)]
+        first = None if item.first is None else _number(item.first)
+        after = self._form(item.leaving)
+        if first is None or after is None or after[0] is not counter or after[1] != 1:
+            return None
+        return factor * first + shift, factor * after[2]
+
+    def _form(self, value: Value) -> tuple[Value | None, int, int] | None:
+        """An integer as factor * counter + shift; of a constant as its shift alone."""
+        factor, shift = 1, 0
+        while abs(factor) < _MAX_NUMBER and abs(shift) < _MAX_NUMBER:
+            number = _number(value)
+            if number is not None:
+                return None, 0, factor * number + shift
+            if value.dtype not in dtypes.INTEGERS or value.size != 1:
+                return None
+            if value is self._number or id(value) in self._carried:
+                return value, factor, shift
+            op = self._maker(value)
+            if op is not None and op.kind in _MOVES:
+                value = op.input(0)
+                continue
+            if op is None or len(op.inputs) != 2:
+                return None
+            left, right = _number(op.input(0)), _number(op.input(1))
+            constant = right if left is None else left
+            if constant is None or op.kind not in ("Add", "Sub", "Mul"):
+                return None
+            value = op.input(0) if left is None else op.input(1)
+            if op.kind == "Mul":
+                factor *= constant
+            elif op.kind == "Sub" and left is None:
+                shift -= factor * constant
+            else:
+                shift += factor * constant
+                factor = -factor if op.kind == "Sub" else factor
+        return None
+
+    def _maker(self, value: Value) -> Operation | None:
+        """The operation that makes a value, all of its operands there."""
+        self._steps += 1
+        op = self._makers.get(id(value)) if self._steps <= _MAX_STEPS else None
+        return op if op is not None and op.inputs and None not in op.inputs else None
+
+
+def _number(value: Value) -> int | None:
+    data = value.data
+    if data is None or len(data) != 1 or not isinstance(data[0], int):
+        return None
+    return data[0]

@@ -1,0 +1,283 @@
+"""Operators that compute or convert element by element, alone or broadcast; random ones, and texts."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import Operation, Shape
+from otel_quant.cost.operators import folding
+from otel_quant.cost.operators.folding import Scalar, fold_each
+from otel_quant.cost.operators.record import (
+    ADD,
+    ATAN,
+    BOOL,
+    CMP,
+    DIV,
+    ERF,
+    EXP,
+    FLOAT,
+    GELU_ERF,
+    GELU_TANH,
+    INT32,
+    INT64,
+    LOG,
+    MOVES,
+    MUL,
+    SIN,
+    SQRT,
+    STRING,
+    T0,
+    T1,
+    TANH,
+    UINT8,
+    Fold,
+    Formula,
+    Operator,
+    Precision,
+    ShapesOf,
+    Types,
+    broadcast_all,
+    elementwise,
+    free,
+    named,
+    not_costed,
+    per_input,
+    per_output,
+    per_output0,
+    same,
+    same_shape,
+    volume0,
+    zero,
+)
+
+
+def _broadcast(op: Operation) -> Sequence[Shape]:
+    """Before version 7 the second operand was aligned by an attribute and never grew the first."""
+    if 0 < op.opset < 7 and op.attr("broadcast", 0):
+        return (op.shape(0),)
+    return broadcast_all(op)
+
+
+def _prelu(op: Operation) -> Sequence[Shape]:
+    """Before version 7 a slope per channel was not aligned as a broadcast is."""
+    return [op.shape(0)] if 0 < op.opset < 7 else broadcast_all(op)
+
+
+def _nary(extra: int = 0) -> Formula:
+    """N - 1 combinations per result of n operands."""
+    return lambda op: (max(1, sum(v is not None for v in op.inputs) - 1) + extra) * op.out_size()
+
+
+def _power(op: Operation) -> int:
+    """x^2 is one multiplication, not an exponential; so with every small constant exponent."""
+    exponent = op.inputs[1].data if len(op.inputs) > 1 and op.inputs[1] is not None else None
+    if exponent is None or len(exponent) != 1 or exponent[0] is None:
+        return EXP * op.out_size()
+    size = abs(float(exponent[0]))
+    macs = EXP
+    if size == 0.5:
+        macs = SQRT
+    elif size.is_integer() and size <= 64:
+        bits = int(size)
+        macs = max(0, bits.bit_length() - 1 + bits.bit_count() - 1) * MUL
+    else:
+        return EXP * op.out_size()
+    return (macs + (DIV if exponent[0] < 0 else 0)) * op.out_size()
+
+
+def _gelu(op: Operation) -> int:
+    exact = op.attr_str("approximate", "none") == "none"
+    return (GELU_ERF if exact else GELU_TANH) * op.out_size()
+
+
+def _scatter(op: Operation) -> int:
+    return op.size(2) if op.attr_str("reduction", "none") != "none" else 0
+
+
+def _dropout_mask_type(op: Operation) -> int:
+    """The mask became bool in version 10; before, it had the data's type."""
+    return dtypes.BOOL if op.opset >= 10 or op.opset == 0 else op.dtype(0)
+
+
+def _quantized_type(op: Operation) -> int:
+    """QuantizeLinear: the zero point's type, an attribute's, or uint8."""
+    return op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8
+
+
+def _kept_words(op: Operation) -> Sequence[Shape]:
+    """StringNormalizer: how many words are left after some are taken out is data."""
+    shape = op.shape(0, 1)
+    return [(*shape[:-1], None) if op.attributes.get("stopwords") else shape]
+
+
+_CAST: Final[Types] = (lambda op: op.attr("to", 0),)
+_NAMED_OR_SAME: Final = named("dtype", T0)
+
+
+def _unary(macs: int, function: Callable[..., Scalar]) -> Operator:
+    return elementwise(macs, fold=fold_each(function, 1))
+
+
+def _binary(
+    macs: int, function: Callable[..., Scalar] | None, types: Types = T0, fold: Fold | None = None
+) -> Operator:
+    if function is not None:
+        fold = fold_each(function, 2)
+    return elementwise(macs, _broadcast, types, fold)
+
+
+def _comparison(function: Callable[..., Scalar]) -> Operator:
+    return _binary(CMP, function, BOOL)
+
+
+def _extreme(fold: Fold) -> Operator:
+    words = "n-1 per result (onnx_tool: 1)"
+    return Operator(words, _broadcast, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
+
+
+def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None) -> Operator:
+    why = "depends on the generator of random numbers" + (" (onnx_tool: 0)" if tool else "")
+    return not_costed(why, shapes, types, tool)._replace(random=True)
+
+
+def _shape_attribute(op: Operation) -> Sequence[Shape | None]:
+    return [op.attr_ints("shape")]
+
+
+def _text(shapes: ShapesOf, types: Types) -> Operator:
+    return not_costed("depends on the length of texts", shapes, types)
+
+
+_BITWISE: Final = _binary(1, None)
+_SCATTER: Final = same("|updates| if it reduces (onnx_tool: 0)", _scatter, tool=zero)
+_FREE: Final = free(same_shape)
+
+TABLE: Final[dict[str, Operator]] = {
+    "Add": _binary(ADD, operator.add),
+    "Sub": _binary(ADD, operator.sub),
+    "Mul": _binary(MUL, operator.mul),
+    "Div": _binary(DIV, folding.divide),
+    "Mod": _binary(1, None, fold=folding.fold_mod),
+    "Neg": _unary(1, operator.neg),
+    "Abs": _unary(1, abs),
+    "Relu": _unary(CMP, lambda a: max(a, 0)),
+    "Sign": _unary(1, lambda a: (a > 0) - (a < 0)),
+    "Ceil": _unary(1, lambda a: float(math.ceil(a))),
+    "Floor": _unary(1, lambda a: float(math.floor(a))),
+    "Round": _unary(1, lambda a: float(round(a))),  # halves to the even one, as in ONNX
+    "Reciprocal": _unary(DIV, lambda a: 1 / a),
+    "Sqrt": _unary(SQRT, math.sqrt),
+    "Not": _unary(CMP, lambda a: int(not a)),
+    "Equal": _comparison(lambda a, b: int(a == b)),
+    "Greater": _comparison(lambda a, b: int(a > b)),
+    "GreaterOrEqual": _comparison(lambda a, b: int(a >= b)),
+    "Less": _comparison(lambda a, b: int(a < b)),
+    "LessOrEqual": _comparison(lambda a, b: int(a <= b)),
+    "Xor": _comparison(lambda a, b: int(bool(a) != bool(b))),
+    "And": _binary(CMP, None, BOOL, folding.fold_and),
+    "Or": _binary(CMP, None, BOOL, folding.fold_or),
+    **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), _BITWISE),
+    **dict.fromkeys(("BitwiseNot", "CumProd", "Hardmax"), elementwise(1)),
+    "CumSum": elementwise(1, fold=folding.fold_cumulative),
+    "LeakyRelu": elementwise(2),
+    "Clip": elementwise(2),
+    "PRelu": elementwise(2, _prelu),
+    "ThresholdedRelu": elementwise(CMP),
+    "Shrink": elementwise(CMP * 2 + ADD),
+    "HardSigmoid": elementwise(MUL + ADD + 2 * CMP),
+    "HardSwish": elementwise(2 * MUL + ADD + 2 * CMP),
+    "Softsign": elementwise(CMP + ADD + DIV),
+    "Elu": elementwise(CMP + EXP + ADD + MUL),
+    "Celu": elementwise(CMP + EXP + DIV + ADD + MUL),
+    "Selu": elementwise(CMP + EXP + ADD + 2 * MUL),
+    "Exp": elementwise(EXP),
+    "Sigmoid": elementwise(EXP),  # onnx_tool's figure, kept
+    "Silu": elementwise(EXP + MUL),
+    "Swish": elementwise(EXP + 2 * MUL),
+    "Softmax": elementwise(EXP + DIV),
+    "LogSoftmax": elementwise(EXP + DIV + ADD + LOG),
+    "Softplus": elementwise(EXP + ADD + LOG),
+    "Mish": elementwise(EXP + ADD + LOG + TANH + MUL),
+    "Log": elementwise(LOG),
+    "Sin": elementwise(SIN),
+    "Cos": elementwise(SIN),
+    "Tan": elementwise(2 * SIN + DIV),
+    "Asin": elementwise(ATAN + SQRT + DIV + 2),
+    "Acos": elementwise(ATAN + SQRT + DIV + 3),
+    "Sinh": elementwise(EXP + DIV + ADD + MUL),
+    "Cosh": elementwise(EXP + DIV + ADD + MUL),
+    "Asinh": elementwise(LOG + SQRT + 3),
+    "Acosh": elementwise(LOG + SQRT + 3),
+    "Atanh": elementwise(LOG + 2 * ADD + DIV + MUL),
+    "Tanh": elementwise(TANH, tool=2 * TANH),
+    "Atan": elementwise(ATAN, tool=2 * ATAN),
+    "Erf": elementwise(ERF, tool=0),
+    "Max": _extreme(fold_each(lambda *terms: max(terms))),
+    "Min": _extreme(fold_each(lambda *terms: min(terms))),
+    "Sum": Operator(
+        "n-1 per result",
+        _broadcast,
+        T0,
+        rest=_nary(),
+        tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
+        fold=fold_each(lambda *terms: sum(terms)),
+    ),
+    "Mean": Operator("n-1 and a division per result", _broadcast, T0, rest=_nary(DIV)),
+    "Pow": Operator(
+        "by a constant exponent, else 32 (onnx_tool: 32)",
+        _broadcast,
+        T0,
+        rest=_power,
+        tool=per_output0(EXP),
+        fold=fold_each(folding.power, 2),
+    ),
+    "Gelu": same(
+        "erf 50, or tanh 46, per result (onnx_tool: 34)", _gelu, per_output0(EXP + 2 * MUL)
+    ),
+    "RotaryEmbedding": same("a rotation: 3 per element", per_input(3)),
+    "QuantizeLinear": elementwise(MUL + ADD, types=(_quantized_type,))._replace(
+        precision=Precision(quantizes=True)
+    ),
+    "DequantizeLinear": elementwise(
+        MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),)
+    )._replace(precision=Precision(dequantizes=True, zero_point=(0, 2))),
+    "DynamicQuantizeLinear": Operator(
+        "minimum, maximum, scale, shift",
+        lambda op: [op.shape(0), (), ()],
+        UINT8 + FLOAT + UINT8,
+        rest=per_output(4),
+        precision=Precision(quantizes=True),
+    ),
+    **dict.fromkeys(("IsInf", "IsNaN"), free(same_shape, BOOL)),
+    "Where": free(broadcast_all, T1, folding.fold_where),
+    "Cast": free(same_shape, _CAST, folding.fold_cast, MOVES),
+    "CastLike": free(same_shape, T1, folding.fold_cast),
+    "BitCast": free(same_shape, _CAST),
+    "EyeLike": free(same_shape, _NAMED_OR_SAME),
+    "Identity": free(same_shape, fold=folding.fold_copy, precision=MOVES, view=True),
+    "Dropout": free(lambda op: [op.shape(0)] * 2, (*T0, _dropout_mask_type), view=True)._replace(
+        random=True
+    ),
+    "Constant": _FREE._replace(shapes=None),
+    **dict.fromkeys(("ReverseSequence", "Scatter", "TensorScatter", "Trilu"), _FREE),
+    "ScatterElements": _SCATTER,
+    "ScatterND": _SCATTER._replace(fold=folding.fold_scatter_nd),
+    "Bernoulli": _random(same_shape, _NAMED_OR_SAME),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomUniform"), _random(_shape_attribute, named("dtype", FLOAT))
+    ),
+    **dict.fromkeys(
+        ("RandomNormalLike", "RandomUniformLike"), _random(same_shape, _NAMED_OR_SAME, zero)
+    ),
+    "Multinomial": _random(
+        lambda op: [(op.shape(0)[0], op.attr("sample_size", 1))], named("dtype", INT32)
+    ),
+    "StringConcat": _text(broadcast_all, STRING),
+    "RegexFullMatch": _text(same_shape, BOOL),
+    "StringNormalizer": _text(_kept_words, STRING),
+    "StringSplit": _text(lambda op: [(*op.shape(0), None), op.shape(0)], STRING + INT64),
+}

@@ -1,0 +1,349 @@
+"""What is known of one operator, in one record, and the pieces that records are made of.
+
+Shape inference, folding, cost, precision, sparsity and liveness all read this record, so that
+an operator cannot be known to one of them and forgotten by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.operation import (
+    RULE_ERRORS,
+    Data,
+    MisfitError,
+    Operation,
+    Shape,
+    UnknownError,
+    Value,
+)
+
+Formula: TypeAlias = Callable[[Operation], int]
+"""MACs of one execution of a node; raises one of ``RULE_ERRORS`` where they are not known."""
+
+ShapesOf: TypeAlias = Callable[[Operation], Sequence[Shape | None]]
+"""Shapes of the results; may be more than the node has."""
+
+Types: TypeAlias = tuple[Callable[[Operation], int], ...]
+"""Element type of each result; the last one holds for all that follow."""
+
+ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
+Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
+
+
+class RunGraph(Protocol):
+    """Walks a graph that is an attribute of a node."""
+
+    def __call__(
+        self, attribute: str, inputs: Sequence[Value] = ()
+    ) -> tuple[list[Operation], list[Value]]:
+        """Returns its operations, and the values of its outputs."""
+        ...
+
+
+BodyRule: TypeAlias = Callable[[Operation, RunGraph], list[Value]]
+"""Walks the graphs that an operation runs; returns its results."""
+
+
+class Precision(NamedTuple):
+    """What an operator has to do with the types that contractions execute in."""
+
+    moves: bool = False  # Its result has the elements of its first operand, and so their type
+    quantizes: bool = False  # It only converts floats to a quantized type
+    dequantizes: bool = False  # It only converts a quantized type to floats
+    rounds_to: str = ""  # What it quantizes to and dequantizes from at once; empty if it does not
+    operands: tuple[int, int] = (0, 1)  # Of a contraction: where the two that are multiplied are
+    # Of a contraction: what it executes in where the operator alone decides
+    executes_in: Callable[[Operation], str] | None = None
+    # Where a quantized weight and its zero point are, if it has them
+    zero_point: tuple[int, int] | None = None
+
+
+NO_PRECISION: Final = Precision()
+MOVES: Final = Precision(moves=True)
+
+
+class Operator(NamedTuple):
+    """One operator; without a formula it is one that is not costed."""
+
+    words: str  # The formula in words, or why there is none; for the documentation and reasons
+    # None where ``values`` or ``bodies`` give the results, and of Constant, whose result is its tensor
+    shapes: ShapesOf | None
+    types: Types = ()
+    # Multiply-adds of its contractions (Conv, MatMul ...), None if it has none
+    contraction: Formula | None = None
+    rest: Formula | None = None  # Everything else, in MACs, the graphs that it runs left out
+    # onnx_tool's own figure; None where it is ``contraction + rest``, or where it aborts
+    tool: Formula | None = None
+    # Elements of its results where they are few; None if they are not followed
+    fold: Fold | None = None
+    values: ValuesOf | None = None  # Results of operators on sequences and optionals
+    bodies: BodyRule | None = None  # Of control flow: walks the graphs that it runs
+    precision: Precision = NO_PRECISION  # Its part in what contractions execute in
+    # Its first result is its first operand under another shape: no bytes of its own
+    view: bool = False
+    random: bool = False  # Its result changes from run to run, whatever its operands
+    # Operand -> elements of the constant there, where one stored element holds several
+    packed: Mapping[int, Formula] = MappingProxyType({})
+    # Its results are those of a graph that it runs, which counts them
+    results_in_bodies: bool = False
+
+    @property
+    def costed(self) -> bool:
+        """Whether it has a formula."""
+        return self.contraction is not None or self.rest is not None
+
+    @property
+    def has_results(self) -> bool:
+        """Whether it has a rule for types and shapes of its results."""
+        return self.shapes is not None or self.values is not None
+
+    def results(self, op: Operation, wanted: int) -> list[Value]:
+        """Returns what is known of a node's results."""
+        if self.values is not None:
+            return self.values(op)
+        shapes = () if self.shapes is None else self.shapes(op)
+        results = [Value(self.dtype(op, i)) for i in range(wanted)]
+        for value, shape in zip(results, shapes, strict=False):
+            if shape is not None and _is_possible(shape):
+                value.shape = tuple(shape)
+            elif shape is not None:
+                value.unknown = f"{op.title}: a result would have an impossible shape"
+        if wanted > len(shapes) or None in shapes:
+            unknown = f"{op.title}: its shape rule does not cover all of its results"
+            for value in results:
+                if value.shape is None and value.unknown is None:
+                    value.unknown = unknown
+        return results
+
+    def dtype(self, op: Operation, i: int) -> int:
+        """Returns result ``i``'s element type, UNKNOWN if even that is not known."""
+        if not self.types:
+            return dtypes.UNKNOWN
+        try:
+            return self.types[min(i, len(self.types) - 1)](op)
+        except RULE_ERRORS:
+            return dtypes.UNKNOWN
+
+
+_MAX_RANK: Final = 64
+_MAX_DIM: Final = 1 << 63
+
+
+def _is_possible(shape: Shape) -> bool:
+    """Whether a tensor may have a shape: no negative length, nothing that no runtime has."""
+    if len(shape) > _MAX_RANK:
+        return False
+    for dim in shape:  # noqa: SIM110  # a generator takes three times as long
+        if dim is not None and not 0 <= dim < _MAX_DIM:
+            return False
+    return True
+
+
+def like(i: int) -> Types:
+    """The type of operand ``i``."""
+    return (lambda op: op.dtype(i),)
+
+
+def always(dtype: int) -> Types:
+    """One type."""
+    return (lambda op: dtype,)
+
+
+def named(attribute: str, otherwise: Types) -> Types:
+    """The type that an attribute names, else another."""
+    return (lambda op: op.attr(attribute, 0) or otherwise[0](op),)
+
+
+T0: Final = like(0)
+T1: Final = like(1)
+BOOL: Final = always(dtypes.BOOL)
+INT64: Final = always(dtypes.INT64)
+INT32: Final = always(dtypes.INT32)
+UINT8: Final = always(dtypes.UINT8)
+FLOAT: Final = always(dtypes.FLOAT)
+STRING: Final = always(dtypes.STRING)
+
+
+def same_shape(op: Operation) -> Sequence[Shape]:
+    """Every result has the shape of the first operand."""
+    return (op.shape(0),) * max(1, len(op.node.outputs))
+
+
+def as_operands(*operands: int) -> ShapesOf:
+    """Results with the shapes of these operands."""
+    return lambda op: [op.shape(i) for i in operands]
+
+
+def broadcast(shapes: Iterable[Shape]) -> Shape:
+    """Returns the shape of shapes broadcast against each other, as numpy does."""
+    given = list(shapes)
+    rank = max((len(shape) for shape in given), default=0)
+    result: list[int | None] = []
+    for axis in range(-rank, 0):
+        dims = {shape[axis] for shape in given if len(shape) >= -axis}
+        dims.discard(1)
+        unknown = None in dims
+        dims.discard(None)
+        if len(dims) > 1:
+            lengths = " and ".join(str(dim) for dim in dims)
+            raise MisfitError(f"lengths {lengths} of axis {axis} cannot be broadcast")
+        if dims:
+            result.append(dims.pop())
+        else:
+            result.append(None if unknown else 1)
+    return tuple(result)
+
+
+def broadcast_all(op: Operation) -> Sequence[Shape]:
+    """The shape of all operands broadcast."""
+    return (broadcast(op.shape(i) for i in range(len(op.inputs)) if op.has(i)),)
+
+
+def broadcast_of(*operands: int) -> ShapesOf:
+    """The shape of some operands broadcast."""
+    return lambda op: [broadcast(op.shape(i) for i in operands)]
+
+
+def agree(what: str, *lengths: int | None) -> None:
+    """Checks that lengths that have to be equal are."""
+    different = dict.fromkeys(length for length in lengths if length is not None)
+    if len(different) > 1:
+        raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Returns an axis counted from the front."""
+    if not -rank <= axis < max(rank, 1):
+        raise UnknownError(
+            f"axis {axis} of a tensor of {rank} dimensions; "
+            f"{-rank} to {max(rank, 1) - 1} is expected"
+        )
+    return axis + rank if axis < 0 else axis
+
+
+def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
+    """Returns the shape with one length replaced."""
+    return (*shape[:axis], dim, *shape[axis + 1 :])
+
+
+def total(lengths: Sequence[int | None]) -> int | None:
+    """Returns the sum of lengths; None if one is not known."""
+    known = [length for length in lengths if length is not None]
+    return sum(known) if len(known) == len(lengths) else None
+
+
+def scaled(length: int | None, factor: int, divisor: int = 1) -> int | None:
+    """Returns a length times a fraction, rounded down; None if it is not known or divided by 0."""
+    return None if length is None or not divisor else length * factor // divisor
+
+
+def first_of(op: Operation, i: int) -> int | None:
+    """Returns the first element of an operand; None if it is left out or not known."""
+    data = op.input(i).data if op.has(i) else None
+    return None if not data or data[0] is None else int(data[0])
+
+
+# What scalar functions take, as onnx_tool counts the instructions of a usual sequence for them.
+MUL: Final = 1
+ADD: Final = 1
+CMP: Final = 1
+DIV: Final = 4
+EXP: Final = 32
+LOG: Final = 43
+SIN: Final = 39
+SQRT: Final = 24
+TANH: Final = EXP + 2 * ADD + DIV
+ATAN: Final = SQRT + 4 * MUL + DIV
+ERF: Final = EXP + DIV + 10
+"""Abramowitz and Stegun 7.1.26: |x|, 1+px, a reciprocal, five Horner steps, x^2, exp, 1-, sign."""
+
+GELU_ERF: Final = ERF + 4
+GELU_TANH: Final = TANH + 8
+SOFTMAX: Final = EXP + 4
+"""Per element: exp and division."""
+
+ROW: Final = ADD + SQRT + DIV
+"""Per normalized row: epsilon, square root, reciprocal."""
+
+
+def zero(op: Operation) -> int:
+    """Nothing is computed."""
+    return 0
+
+
+def volume0(shape: tuple[int, ...]) -> int:
+    """Returns onnx_tool's number of elements: a rank-0 tensor has none."""
+    return prod(shape) if shape else 0
+
+
+def per_output(macs: int) -> Formula:
+    """A number of MACs for each element of the first result."""
+    return lambda op: macs * op.out_size()
+
+
+def per_output0(macs: int) -> Formula:
+    """As :func:`per_output`, rank 0 counted as onnx_tool does."""
+    return lambda op: macs * volume0(op.out())
+
+
+def per_input(macs: int, i: int = 0) -> Formula:
+    """A number of MACs for each element of an operand."""
+    return lambda op: macs * op.size(i)
+
+
+def per_input0(macs: int) -> Formula:
+    """As :func:`per_input`, rank 0 counted as onnx_tool does."""
+    return lambda op: macs * volume0(op.dims(0))
+
+
+def present(i: int) -> Formula:
+    """A MAC per result if operand ``i`` is there: a bias, a residual."""
+    return lambda op: op.out_size() if op.has(i) else 0
+
+
+def added(*formulas: Formula) -> Formula:
+    """The sum of formulas."""
+    return lambda op: sum(formula(op) for formula in formulas)
+
+
+def same(words: str, rest: Formula, tool: Formula | None = None) -> Operator:
+    """An operator whose results have the first operand's shape and type."""
+    return Operator(words, same_shape, T0, rest=rest, tool=tool)
+
+
+def elementwise(
+    macs: int,
+    shapes: ShapesOf = same_shape,
+    types: Types = T0,
+    fold: Fold | None = None,
+    tool: int | None = None,
+    words: str = "",
+) -> Operator:
+    """A number of MACs per result, and onnx_tool's number where it differs."""
+    words = words or f"{macs} per result" + ("" if tool is None else f" (onnx_tool: {tool})")
+    tools = per_output0(macs if tool is None else tool)
+    return Operator(words, shapes, types, rest=per_output(macs), tool=tools, fold=fold)
+
+
+def free(
+    shapes: ShapesOf,
+    types: Types = T0,
+    fold: Fold | None = None,
+    precision: Precision = NO_PRECISION,
+    view: bool = False,
+) -> Operator:
+    """An operator that computes nothing."""
+    words = "moves or makes elements"
+    return Operator(words, shapes, types, rest=zero, fold=fold, precision=precision, view=view)
+
+
+def not_costed(
+    why: str, shapes: ShapesOf, types: Types = T0, tool: Formula | None = None
+) -> Operator:
+    """An operator without a formula, and the reason."""
+    return Operator(f"not costed: {why}", shapes, types, tool=tool)

@@ -1,0 +1,368 @@
+"""Operators that slide a window, convolutions and pooling, or sample an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, prod
+from typing import Final
+
+from otel_quant.cost.operation import Operation, Shape, UnknownError, known
+from otel_quant.cost.operators.folding import single, target_shape
+from otel_quant.cost.operators.record import (
+    ADD,
+    CMP,
+    DIV,
+    INT32,
+    INT64,
+    MUL,
+    SQRT,
+    T0,
+    UINT8,
+    Formula,
+    Operator,
+    Precision,
+    ShapesOf,
+    added,
+    agree,
+    axis_of,
+    free,
+    like,
+    not_costed,
+    per_input,
+    per_output,
+    present,
+    scaled,
+    volume0,
+    zero,
+)
+
+
+def _window_count(
+    length: int, kernel: int, stride: int, dilation: int, pads: int, ceil_mode: bool, before: int
+) -> int:
+    """Returns how many windows fit along one axis."""
+    reach = dilation * (kernel - 1) + 1
+    room = length + pads - reach
+    if room < 0:
+        raise UnknownError(
+            f"a window of {reach} is longer than an axis of {length} with {pads} of padding"
+        )
+    if stride < 1:
+        raise UnknownError(f"a stride of {stride}; 1 or more is expected")
+    if not ceil_mode:
+        return room // stride + 1
+    count = -(-room // stride) + 1
+    if (count - 1) * stride >= length + before:  # the last window would start in the padding
+        count -= 1
+    return count
+
+
+def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
+    """Returns the lengths after sliding a window over ``spatial`` as the attributes say."""
+    rank = len(spatial)
+    if len(kernel) < rank:
+        raise UnknownError(
+            f"a kernel of {len(kernel)} dimensions on an input of {rank}; {rank} are expected"
+        )
+    strides = op.attr_ints("strides") or (1,) * rank
+    dilations = op.attr_ints("dilations") or (1,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    auto = op.attr_str("auto_pad", "NOTSET")
+    if auto == "VALID":
+        pads = (0,) * (2 * rank)
+    ceil_mode = pool and op.attr("ceil_mode", 0) != 0
+    result: list[int | None] = []
+    for i in range(rank):
+        length, size = spatial[i], kernel[i]
+        if length is None or size is None:
+            result.append(None)
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
+            result.append(-(-length // strides[i]))
+        else:
+            before, both = pads[i], pads[i] + pads[i + rank]
+            result.append(
+                _window_count(length, size, strides[i], dilations[i], both, ceil_mode, before)
+            )
+    return tuple(result)
+
+
+def conv(x: int, w: int, last: str = "") -> ShapesOf:
+    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...].
+
+    Channels are last always (``always``), or where an attribute has that name and is not 0.
+    """
+
+    def shapes(op: Operation) -> Sequence[Shape]:
+        data, filters = op.shape(x, 2), op.shape(w, 2)
+        moved = last == "always" or (last != "" and op.attr(last, 0) != 0)
+        channels, spatial = (data[-1], data[1:-1]) if moved else (data[1], data[2:])
+        agree("channels of input and weight", channels, scaled(filters[1], op.attr("group", 1)))
+        kernel = op.attr_ints("kernel_shape") or filters[2:]
+        lengths = _windows(op, spatial, kernel, pool=False)
+        if moved:
+            return [(data[0], *lengths, filters[0])]
+        return [(data[0], filters[0], *lengths)]
+
+    return shapes
+
+
+def conv_products(w: int) -> Formula:
+    """Every result sums the products of one filter: |y| * |W[1:]|."""
+    return lambda op: op.out_size() * prod(op.dims(w)[1:])
+
+
+def _conv_tool(op: Operation) -> int:
+    if len(op.inputs) not in (2, 3) or len(op.outputs) != 1:
+        return 0
+    return op.out_size() * (prod(op.dims(1)[1:]) + (1 if len(op.inputs) > 2 else 0))
+
+
+def _conv_transpose(op: Operation) -> Sequence[Shape]:
+    """The length that a convolution would have taken to get here."""
+    data, filters = op.shape(0, 2), op.shape(1, 2)
+    agree("channels of input and weight", data[1], filters[0])
+    rank = len(data) - 2
+    if filters[1] is None:
+        raise UnknownError("the number of channels of the weight is not known")
+    head = (data[0], filters[1] * op.attr("group", 1))
+    given = op.attr_ints("output_shape")
+    if given:
+        return [(*head, *given[-rank:])]
+    kernel = op.attr_ints("kernel_shape") or filters[2:]
+    strides = op.attr_ints("strides") or (1,) * rank
+    dilations = op.attr_ints("dilations") or (1,) * rank
+    extra = op.attr_ints("output_padding") or (0,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    auto = op.attr_str("auto_pad", "NOTSET")
+    result: list[int | None] = []
+    for i in range(rank):
+        length, size = data[2 + i], kernel[i]
+        if length is None or size is None:
+            result.append(None)
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
+            result.append(length * strides[i])
+        else:
+            both = 0 if auto == "VALID" else pads[i] + pads[i + rank]
+            reach = dilations[i] * (size - 1) + 1
+            result.append(strides[i] * (length - 1) + extra[i] + reach - both)
+    return [(*head, *result)]
+
+
+def _conv_transpose_tool(op: Operation) -> int:
+    return op.out_size() * prod(op.dims(1)[1:]) + (op.out_size() if len(op.inputs) > 2 else 0)
+
+
+def _window_lengths(op: Operation) -> tuple[int, ...]:
+    kernel = op.attr_ints("kernel_shape")
+    if kernel is None:
+        raise UnknownError("the attribute 'kernel_shape' is missing")
+    return kernel
+
+
+def pool(op: Operation) -> Sequence[Shape]:
+    """Pooling; a second result has the indices."""
+    data = op.shape(0)
+    return [(*data[:2], *_windows(op, data[2:], _window_lengths(op), pool=True))] * 2
+
+
+def pool_nhwc(op: Operation) -> Sequence[Shape]:
+    """Pooling of [N, ..., C]."""
+    data = op.shape(0, 1)
+    return [(data[0], *_windows(op, data[1:-1], _window_lengths(op), pool=True), data[-1])]
+
+
+def global_pool(op: Operation) -> Sequence[Shape]:
+    """One value per channel."""
+    data = op.shape(0)
+    return [(*data[:2], *(1,) * (len(data) - 2))]
+
+
+def _pool(op: Operation) -> int:
+    return op.out_size() * prod(_window_lengths(op))
+
+
+def _pool_tool(op: Operation) -> int:
+    kernel = op.attr_ints("kernel_shape") or (3, 3)
+    return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
+
+
+def _max_unpool(op: Operation) -> Sequence[Shape]:
+    """The lengths before the pooling."""
+    if op.has(2):
+        return [op.ints(2)]
+    data = op.shape(0)
+    kernel = op.attr_ints("kernel_shape") or ()
+    rank = len(data) - 2
+    strides = op.attr_ints("strides") or (1,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    lengths = tuple(
+        None if length is None else (length - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i]
+        for i, length in enumerate(data[2:])
+    )
+    return [(*data[:2], *lengths)]
+
+
+def _regions(op: Operation, *lengths: int) -> Sequence[Shape]:
+    """One window per region."""
+    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *lengths)]
+
+
+def _roi_align(op: Operation) -> int:
+    """Four taps per sample; how many samples is only known from an attribute."""
+    ratio = op.attr("sampling_ratio", 0)
+    if ratio <= 0:
+        raise UnknownError("the number of samples per window is left to the runtime")
+    return (4 * MUL + ADD) * ratio**2 * op.out_size()
+
+
+_TAPS: Final = {"nearest": 0, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
+
+
+def _grid_sample(op: Operation) -> int:
+    """Taps per result: 2 or 4 along each sampled axis, none for nearest."""
+    taps = op.attr_choice("mode", "linear", _TAPS)
+    return taps ** (len(op.dims(0)) - 2) * op.out_size() if taps else 0
+
+
+_RESIZE: Final = {"nearest": 0, "linear": 4, "bilinear": 4, "cubic": 8}
+
+
+def _resize_macs(op: Operation) -> int:
+    return op.attr_choice("mode", "nearest", _RESIZE) * op.out_size()
+
+
+def _resize(op: Operation) -> Sequence[Shape]:
+    """Resize and Upsample: lengths times scales, or sizes as given."""
+    shape = op.shape(0)
+    rank = len(shape)
+    axes = tuple(axis_of(axis, rank) for axis in op.attr_ints("axes") or range(rank))
+    old = 0 < op.opset < 11 or op.kind == "Upsample"
+    if not old and op.has(3) and op.input(3).shape != (0,):
+        return [_resized_to(op, shape, axes, target_shape(op, 3))]
+    scales = op.attr_floats("scales")
+    if scales is None:
+        scales = op.floats(1 if old else 2)
+    crop = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    region = op.floats(1) if crop else ()
+    result = list(shape)
+    for i, axis in enumerate(axes):
+        length = result[axis]
+        if length is not None and crop:
+            length_cut = single(length * single(region[i + len(axes)] - region[i]))
+            result[axis] = floor(single(length_cut * scales[i]))
+        elif length is not None:
+            result[axis] = floor(single(length * single(scales[i])))
+    return [tuple(result)]
+
+
+def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
+    policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
+    result = list(shape)
+    if policy == "stretch":
+        for i, axis in enumerate(axes):
+            result[axis] = sizes[i]
+        return tuple(result)
+    lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
+    pairs = zip(known(sizes, "the result"), lengths, strict=True)
+    ratios = [single(size / length) for size, length in pairs]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    for axis, length in zip(axes, lengths, strict=True):
+        result[axis] = floor(single(scale * length) + 0.5)
+    return tuple(result)
+
+
+_POOLED: Final = Operator(
+    "window size per result (onnx_tool: two axes at most)",
+    pool,
+    T0 + INT64,
+    rest=_pool,
+    tool=_pool_tool,
+)
+_RESIZED: Final = Operator(
+    "nearest 0, linear 4, cubic 8 per result", _resize, T0, rest=_resize_macs
+)
+
+TABLE: Final[dict[str, Operator]] = {
+    "Conv": Operator(
+        "|y|*|W[1:]|, +|y| with bias", conv(0, 1), T0, conv_products(1), present(2), _conv_tool
+    ),
+    "ConvTranspose": Operator(
+        "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
+        _conv_transpose,
+        T0,
+        # Every input element is spread by its filters.
+        lambda op: op.size(0) * prod(op.dims(1)[1:]),
+        present(2),
+        _conv_transpose_tool,
+    ),
+    "DeformConv": Operator(
+        "|y|*|W[1:]| and bilinear sampling of each tap",
+        conv(0, 1),
+        T0,
+        conv_products(1),
+        lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
+    ),
+    "ConvInteger": Operator(
+        "|y|*|W[1:]|",
+        conv(0, 1),
+        INT32,
+        conv_products(1),
+        precision=Precision(zero_point=(1, 3)),
+    ),
+    "QLinearConv": Operator(
+        "|y|*|W[1:]|, +|y| with bias",
+        conv(0, 3),
+        like(7),
+        conv_products(3),
+        present(8),
+        precision=Precision(operands=(0, 3), zero_point=(3, 5)),
+    ),
+    "MaxPool": _POOLED,
+    "AveragePool": _POOLED,
+    "LpPool": Operator(
+        "window size and a square root per result",
+        pool,
+        T0 + INT64,
+        rest=added(_pool, per_output(SQRT)),
+    ),
+    "GlobalAveragePool": Operator(
+        "|x| + 4|y|",
+        global_pool,
+        T0,
+        rest=added(per_input(ADD), per_output(DIV)),
+        tool=lambda op: volume0(op.dims(0)) + DIV * volume0(op.out()),
+    ),
+    "GlobalMaxPool": Operator("|x|", global_pool, T0, rest=per_input(CMP)),
+    "GlobalLpPool": Operator(
+        "|x| and a square root per result",
+        global_pool,
+        T0,
+        rest=added(per_input(MUL), per_output(SQRT)),
+    ),
+    "MaxUnpool": free(_max_unpool),
+    "MaxRoiPool": not_costed(
+        "the sizes of the regions are data",
+        lambda op: _regions(op, *(op.attr_ints("pooled_shape") or ())),
+    ),
+    "RoiAlign": Operator(
+        "5 per sample of a result (onnx_tool: 0)",
+        lambda op: _regions(op, op.attr("output_height", 1), op.attr("output_width", 1)),
+        T0,
+        rest=_roi_align,
+        tool=zero,
+    ),
+    "GridSample": Operator(
+        "2 or 4 taps per axis and result (onnx_tool: 0)",
+        lambda op: [(*op.shape(0)[:2], *op.shape(1)[1:-1])],
+        T0,
+        rest=_grid_sample,
+        tool=zero,
+    ),
+    "ImageDecoder": not_costed(
+        "the lengths of the image are in its data",
+        lambda op: [(None, None, 1 if op.attr_str("pixel_format", "RGB") == "Grayscale" else 3)],
+        UINT8,
+    ),
+    "Resize": _RESIZED,
+    "Upsample": _RESIZED,
+}

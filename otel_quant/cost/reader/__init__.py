@@ -1,1 +1,0 @@
-"""Reads a model's structure: everything in an ONNX file but its weights."""

@@ -1,1 +1,0 @@
-"""What an operation costs: one table entry per operator, two rule sets by name."""

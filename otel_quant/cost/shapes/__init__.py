@@ -1,1 +1,0 @@
-"""Shape and type rules of the operators, one table per family."""

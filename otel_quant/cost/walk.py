@@ -1,0 +1,569 @@
+"""Shape inference: walks a graph once, in order, and finds what is known of every tensor in it.
+
+Types, shapes and the small integers that carry shapes go forward together: a Reshape's
+target is often computed from another tensor's shape by ten nodes in between. Local
+functions and the bodies of If, Loop and Scan are walked where they are used, with the
+shapes they are used with.
+
+A small file can unfold into much, functions that call functions, loops of loops, constants that
+are computed again at every node, so that a walk has limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Final
+
+from otel_quant.cost import dtypes
+from otel_quant.cost.dimensions import Symbols, is_anonymous
+from otel_quant.cost.inputs import BoundInputs
+from otel_quant.cost.operation import (
+    MAX_DATA,
+    RULE_ERRORS,
+    Body,
+    MisfitError,
+    Operation,
+    UnknownError,
+    Value,
+    reason_of,
+)
+from otel_quant.cost.operators import operator_of
+from otel_quant.cost.operators.folding import folded, folding_effort
+from otel_quant.cost.operators.record import Operator, RunGraph
+from otel_quant.cost.results import option_text
+from otel_quant.cost.structure import (
+    LONGER,
+    Attribute,
+    CostError,
+    Function,
+    Graph,
+    Model,
+    Node,
+    Reference,
+    SparseTensor,
+    Tensor,
+    Type,
+    ordered,
+    printable,
+)
+
+MAX_NODES: Final = 200_000
+"""Operations that a model may unfold into unless told; real ones stay below half of it."""
+
+_MAX_WORK: Final = 5_000_000
+"""Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
+
+_MAX_EFFORT: Final = 4_000_000
+"""Elements of small tensors computed, likewise; beyond it only those of ``_SMALL_EFFORT``."""
+
+_SMALL_EFFORT: Final = 64
+"""Elements that it takes to compute a shape from shapes."""
+
+_MAX_DEPTH: Final = 64
+"""Functions calling functions, and graphs in graphs."""
+
+_LOOK_EVERY: Final = 0xFF
+"""Operations between looks at the clock, less one."""
+
+_TITLE_CHARACTERS: Final = 32
+"""Characters of a name that are as much work to copy as one operand."""
+
+_CARRIES_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
+_FIRST_CARRIES_SHAPES: Final = frozenset({"ConstantOfShape", "Loop", "Range"})
+"""Operators whose first operand decides on a size; that of others is what they work on."""
+_MOST_VALUES: Final = 64
+"""Elements of an input that a user may be asked for."""
+
+
+class Budget:
+    """What one walk has taken so far."""
+
+    def __init__(self, source: str, deadline: float | None, max_nodes: int) -> None:
+        self.depth = 0
+        self._source = source
+        self._deadline = deadline
+        self._max_operations = max_nodes
+        self._max_work = _MAX_WORK * max(1, max_nodes // MAX_NODES)
+        self._operations = self._work = self._effort = 0
+
+    def count_operation(self) -> None:
+        """Counts an operation."""
+        self._operations += 1
+        if self._operations > self._max_operations:
+            raise CostError(
+                self._source,
+                f"unfolds into more than {self._max_operations:,} operations, functions and "
+                "bodies included",
+                expected=f"at most {self._max_operations:,}; --max-nodes sets the limit",
+            )
+        if not self._operations & _LOOK_EVERY:
+            self.check_time()
+
+    def spend(self, work: int) -> None:
+        """Counts operands, attributes and constants that are looked at."""
+        self._work += work
+        if self._work > self._max_work:
+            raise CostError(
+                self._source,
+                f"unfolds into operations with more than {self._max_work:,} operands and "
+                "attributes",
+                expected=f"at most {self._max_work:,}; a higher --max-nodes raises that limit",
+            )
+
+    def allows(self, effort: int) -> bool:
+        """Counts elements of small tensors to be computed; returns whether they may be."""
+        if self._effort + effort > _MAX_EFFORT and effort > _SMALL_EFFORT:
+            return False
+        self._effort += effort
+        return True
+
+    def enter(self) -> None:
+        """Goes one graph or function deeper; ``depth`` is set back by the caller."""
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise CostError(
+                self._source,
+                f"functions or graphs are nested more than {_MAX_DEPTH} deep",
+                expected="no function that calls itself",
+            )
+
+    def check_time(self) -> None:
+        """Raises CostError if the time limit has passed."""
+        if self._deadline is not None and monotonic() > self._deadline:
+            raise CostError(self._source, "the time limit passed", expected=LONGER)
+
+
+_CONSTANT_ATTRIBUTES: Final = (
+    ("value_ints", dtypes.INT64),
+    ("value_floats", dtypes.FLOAT),
+    ("value_int", dtypes.INT64),
+    ("value_float", dtypes.FLOAT),
+    ("value_string", dtypes.STRING),
+    ("value_strings", dtypes.STRING),
+)
+"""Attributes of a Constant node, one of which it has, beside its tensor ones."""
+
+
+class Constants:
+    """The constants that a walk has met: one value for each, however often it meets it."""
+
+    def __init__(self) -> None:
+        self.met: list[Value] = []
+        self.of_nodes: set[Value] = set()
+        self._known: dict[int, Value] = {}
+
+    def tensor(self, tensor: Tensor | SparseTensor) -> Value:
+        """Returns the (dense) value of a constant, whose weight is what is stored."""
+        value = self._known.get(id(tensor))
+        if value is None:
+            weight = tensor
+            if isinstance(weight, SparseTensor):
+                stored = weight.values.stored + weight.indices.stored
+                weight = weight.values._replace(stored=stored, values=None)
+            value = self._known[id(tensor)] = self._made(weight, tensor.dims)
+        return value
+
+    def node(self, node: Node, attributes: Mapping[str, Attribute]) -> Value:
+        """Returns the value of a Constant node."""
+        own = attributes is node.attributes
+        value = self._known.get(id(node)) if own else None
+        if value is None:
+            value = self._of(attributes)
+            self.of_nodes.add(value)
+            if own:
+                self._known[id(node)] = value
+        return value
+
+    def _of(self, attributes: Mapping[str, Attribute]) -> Value:
+        for name, kind in (("value", Tensor), ("sparse_value", SparseTensor)):
+            tensor = attributes.get(name)
+            if isinstance(tensor, Tensor | SparseTensor) and isinstance(tensor, kind):
+                return self.tensor(tensor)
+        for name, dtype in _CONSTANT_ATTRIBUTES:
+            held = attributes.get(name)
+            data: tuple[int | float, ...] | None = None
+            if type(held) is tuple:
+                numbers = tuple(item for item in held if isinstance(item, int | float))
+                if len(held) <= MAX_DATA and len(numbers) == len(held):
+                    data = numbers or None
+                dims: tuple[int, ...] = (len(held),)
+            elif isinstance(held, int | float):
+                data, dims = (held,), ()
+            elif isinstance(held, bytes):
+                dims = ()
+            else:
+                continue
+            stored = dtypes.stored_bytes(dtype, dims[0] if dims else 1) or 0
+            return self._made(Tensor("", dtype, dims, stored, data), dims)
+        value = Value()
+        value.constant = True
+        return value
+
+    def _made(self, weight: Tensor, dims: tuple[int, ...]) -> Value:
+        value = Value(weight.dtype, dims, weight.values, name=weight.name)
+        value.weight = weight
+        value.constant = True
+        self.met.append(value)
+        return value
+
+
+class _Scope:
+    """The values of one graph by name; names that it lacks are those of the graphs around it."""
+
+    __slots__ = ("_outer", "values")
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        self._outer = outer
+        self.values: dict[str, Value] = {}
+
+    def find(self, name: str) -> Value | None:
+        """Returns the value of that name in this graph or one around it."""
+        scope: _Scope | None = self
+        while scope is not None:
+            value = scope.values.get(name)
+            if value is not None:
+                return value
+            scope = scope._outer
+        return None
+
+
+class Walk:
+    """One walk over a model; makes its operations in order, and the values of its outputs."""
+
+    def __init__(
+        self,
+        model: Model,
+        bound: BoundInputs,
+        *,
+        trust_declared: bool | None = None,  # By default where the inputs are as declared
+        deadline: float | None = None,
+        max_nodes: int = MAX_NODES,
+    ) -> None:
+        self.model = model
+        self.inputs = bound.values
+        self.budget = Budget(model.source, deadline, max_nodes)
+        self.constants = Constants()
+        self.dequantizes = False
+        self._symbols = bound.symbols
+        self._given = Symbols(bound.dims)
+        self._trust_declared = not bound.overridden if trust_declared is None else trust_declared
+        self._misfit: Operation | None = None  # the last one whose operands do not fit
+        self._opsets = model.opsets
+        self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}
+        self.budget.check_time()
+        self.ops, self.outputs = self._graph(model.graph, self.inputs, None, "")
+
+    def _graph(
+        self, graph: Graph, inputs: Mapping[str, Value], outer: _Scope | None, prefix: str
+    ) -> tuple[list[Operation], list[Value]]:
+        self.budget.enter()
+        self.budget.spend(
+            len(graph.initializers)
+            + len(graph.sparse_initializers)
+            + len(graph.inputs)
+            + len(graph.outputs)
+            + len(graph.value_info)
+        )
+        scope = _Scope(outer)
+        for sparse in graph.sparse_initializers:
+            scope.values[sparse.values.name] = self.constants.tensor(sparse)
+        for tensor in graph.initializers:
+            scope.values[tensor.name] = self.constants.tensor(tensor)
+        for info in graph.inputs:
+            if info.name in inputs:
+                scope.values[info.name] = inputs[info.name]
+            elif info.name not in scope.values:
+                scope.values[info.name] = self._declared(info.type, info.name)
+        hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
+        ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
+        outputs = [
+            scope.find(info.name) or self._declared(info.type, info.name) for info in graph.outputs
+        ]
+        self.budget.depth -= 1
+        return ops, outputs
+
+    def _declared(self, declared: Type, name: str = "") -> Value:
+        """A value as a model declares it, symbols as this walk assumes them."""
+        value = Value(declared.dtype, name=name)
+        if declared.kind in ("tensor", "unknown"):
+            if declared.shape is not None:
+                value.shape = tuple(self._symbols.length(dim) for dim in declared.shape)
+            return value
+        value.kind = declared.kind
+        if declared.element is not None:
+            value.element = self._declared(declared.element)
+        return value
+
+    def _nodes(
+        self,
+        nodes: tuple[Node, ...],
+        scope: _Scope,
+        prefix: str,
+        arguments: Mapping[str, Attribute] | None,
+        hints: Mapping[str, Type],
+    ) -> list[Operation]:
+        order = self._orders.get(id(nodes))
+        if order is None:
+            sequence = ordered(nodes, self.model.source)
+            places: Sequence[int] = range(len(nodes))
+            if sequence is not nodes:
+                place = {id(node): i for i, node in enumerate(nodes)}
+                places = [place[id(node)] for node in sequence]
+            order = self._orders[id(nodes)] = (places, sequence)
+        ops: list[Operation] = []
+        for i, node in zip(*order, strict=True):
+            self.budget.count_operation()
+            self.budget.spend(
+                len(node.inputs)
+                + len(node.outputs)
+                + len(node.attributes)
+                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+            )
+            title = prefix + (node.name or f"{node.op_type}_{i}")
+            attributes = _resolved(node.attributes, arguments)
+            if node.op_type == "Constant" and not node.domain:
+                ops.append(self._constant(node, scope, title, attributes))
+            else:
+                ops.append(self._node(node, scope, title, attributes, hints))
+        return ops
+
+    def _constant(
+        self, node: Node, scope: _Scope, title: str, attributes: Mapping[str, Attribute]
+    ) -> Operation:
+        """A Constant is its tensor, as if it were an initializer."""
+        value = self.constants.node(node, attributes)
+        if not value.name:
+            value.name = node.outputs[0] if node.outputs else node.name
+        for name in node.outputs:
+            scope.values[name] = value
+        opset = self._opsets.get("", 0)
+        return Operation(title, "Constant", node, (), (value,), attributes, opset)
+
+    def _node(
+        self,
+        node: Node,
+        scope: _Scope,
+        title: str,
+        attributes: Mapping[str, Attribute],
+        hints: Mapping[str, Type],
+    ) -> Operation:
+        inputs: list[Value | None] = []
+        for name in node.inputs:
+            if not name:
+                inputs.append(None)
+                continue
+            value = scope.values.get(name) or scope.find(name)
+            if value is None:  # an invalid model; the rest of it may be right
+                value = scope.values[name] = Value(name=name)
+                value.unknown = f"nothing in the model makes '{printable(name)}'"
+            inputs.append(value)
+        kind = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+        opset = self._opsets.get(node.domain, 0)
+        op = Operation(title, kind, node, tuple(inputs), (), attributes, opset)
+        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        operator = operator_of(kind)
+        self.dequantizes |= operator.precision.dequantizes
+        if function is not None:
+            outputs = self._call(function, op)
+        elif operator.bodies is not None:
+            depth = self.budget.depth
+            outputs = operator.bodies(op, self._runner(op, scope))
+            self.budget.depth = depth
+            for body in op.bodies:
+                if body.times is None:
+                    body.unknown += self._option_for_data(op)
+        else:
+            outputs = self._apply(op, operator)
+        made: list[Value] = []
+        for i, name in enumerate(node.outputs):
+            value = outputs[i] if i < len(outputs) else _missing(op, i)
+            if name:
+                shape = value.shape
+                if (shape is None or None in shape) and value.kind == "tensor" and name in hints:
+                    self._take_hint(op, value, hints[name])
+                if not value.name:
+                    value.name = name
+                scope.values[name] = value
+            made.append(value)
+        op.outputs = tuple(made)
+        return op
+
+    def _runner(self, op: Operation, scope: _Scope) -> RunGraph:
+        """What walks the graphs that an operation runs, with the names around it."""
+
+        def run(
+            attribute: str, inputs: Sequence[Value] = ()
+        ) -> tuple[list[Operation], list[Value]]:
+            graph = op.attributes.get(attribute)
+            if not isinstance(graph, Graph):
+                raise CostError(
+                    self.model.source,
+                    f"{op.title} has no attribute {attribute!r}",
+                    expected="a graph, which this operator runs",
+                )
+            values = zip((info.name for info in graph.inputs), inputs, strict=False)
+            prefix = f"{op.name}/{attribute.removesuffix('_branch')}/"
+            return self._graph(graph, dict(values), scope, prefix)
+
+        return run
+
+    def _apply(self, op: Operation, operator: Operator) -> list[Value]:
+        """Applies an operator's shape rule and folding; returns its results."""
+        wanted = len(op.node.outputs)
+        outputs: list[Value] = []
+        failure: str | None = None
+        if not operator.has_results:
+            failure = _cause(op) or f"{op.title}: {operator.words}"
+        else:
+            try:
+                outputs = operator.results(op, wanted)
+            except RULE_ERRORS as error:
+                failure = reason_of(error, op, "shape rule")
+                if isinstance(error, MisfitError):
+                    self._misfit = op
+                outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
+        if operator.fold is not None and self.budget.allows(folding_effort(op, outputs)):
+            try:
+                folded(operator.fold, op, outputs)
+            except UnknownError:
+                pass  # its elements are not known
+            except RULE_ERRORS as error:
+                for value in outputs:
+                    value.unknown = reason_of(error, op, "folding rule")
+        while len(outputs) < wanted:
+            outputs.append(Value())
+        constant = (
+            bool(op.inputs)
+            and not operator.random
+            and operator.contraction is None  # counted even on constants, as papers do
+            and (op.inputs[0] is None or op.inputs[0].constant)  # all() is slow
+            and all(value is None or value.constant for value in op.inputs)
+        )
+        cause = failure or _cause(op)
+        for value in outputs:
+            value.constant = constant
+            if value.unknown is None and cause is not None:
+                value.unknown = cause
+            elif value.unknown is None and value.kind == "tensor" and value.size is None:
+                value.unknown = (
+                    f"{op.title}: the size of its result depends on data{self._option_for_data(op)}"
+                )
+        return outputs
+
+    def _option_for_data(self, op: Operation) -> str:
+        """What gives the elements of the inputs on which a node depends, as part of a reason."""
+        options: list[str] = []
+        for i, value in enumerate(op.inputs):
+            if (
+                value is not None
+                and value.data is None
+                and (i > 0 or op.kind in _FIRST_CARRIES_SHAPES)
+                and self.inputs.get(value.name) is value
+                and value.dtype in _CARRIES_SHAPES
+                and value.size is not None
+                and value.size <= _MOST_VALUES
+                and len(value.shape or ()) < 2
+            ):
+                shape = "x".join(map(str, value.shape or ()))
+                name = f"{value.name}:{dtypes.name_of(value.dtype)}:{shape}:VALUES"
+                options.append(option_text("--input", name))
+        return f"; what it depends on is set with {' '.join(options)}" if options else ""
+
+    def _call(self, function: Function, op: Operation) -> list[Value]:
+        """Walks a local function with the caller's operands and attributes."""
+        self.budget.enter()
+        scope = _Scope()
+        for name, value in zip(function.inputs, op.inputs, strict=False):
+            if value is not None:
+                scope.values[name] = value
+        self.budget.spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
+        arguments = {**function.defaults, **op.attributes}
+        outer = self._opsets
+        self._opsets = function.opsets or outer
+        # An operand that the caller leaves out is one that the function's nodes leave out.
+        missing = set(function.inputs) - set(scope.values)
+        nodes = function.nodes
+        if missing:
+            self.budget.spend(sum(len(node.inputs) for node in nodes))
+            nodes = tuple(_without(node, missing) for node in nodes)
+        inner = self._nodes(nodes, scope, op.name + "/", arguments, {})
+        op.bodies = (Body(inner, inlined=True),)
+        if missing:
+            self._orders.pop(id(nodes), None)
+        self._opsets = outer
+        self.budget.depth -= 1
+        return [scope.find(name) or Value() for name in function.outputs]
+
+    def _take_hint(self, op: Operation, value: Value, declared: Type) -> None:
+        """Takes the shape that the model declares for a tensor for which no rule gives one.
+
+        Only if the caller left the inputs as the model declares them: declared shapes do
+        not follow other inputs. Of a shape that is known in part, the lengths whose names the
+        caller gave.
+        """
+        if declared.kind != "tensor" or declared.shape is None or op is self._misfit:
+            return
+        if value.shape is None:
+            hint = self._declared(declared)
+            if self._trust_declared and value.dtype in (dtypes.UNKNOWN, hint.dtype):
+                value.dtype = hint.dtype
+                value.shape = hint.shape
+        elif len(value.shape) == len(declared.shape):
+            value.shape = tuple(
+                self._given.length(dim) if length is None and isinstance(dim, str) else length
+                for length, dim in zip(value.shape, declared.shape, strict=True)
+            )
+        if value.size is not None:
+            value.unknown = None
+        elif value.unknown is not None and value.unknown.startswith(op.title):
+            value.unknown += _option_of(value, declared)
+
+
+def _resolved(
+    attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute] | None
+) -> Mapping[str, Attribute]:
+    """A node's attributes with references to its function's attributes replaced."""
+    if not attributes or not any(isinstance(value, Reference) for value in attributes.values()):
+        return attributes
+    given = {
+        name: (arguments or {}).get(value.name) if isinstance(value, Reference) else value
+        for name, value in attributes.items()
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _without(node: Node, missing: set[str]) -> Node:
+    if missing.isdisjoint(node.inputs):
+        return node
+    return node._replace(inputs=tuple("" if name in missing else name for name in node.inputs))
+
+
+def _missing(op: Operation, i: int) -> Value:
+    """A result that the operator, function or body does not give."""
+    value = Value()
+    if op.bodies and op.bodies[0].times is None:
+        value.unknown = op.bodies[0].unknown
+    else:
+        value.unknown = f"{op.title}: nothing is known of result {i}"
+    return value
+
+
+def _cause(op: Operation) -> str | None:
+    """Why something of an operation's operands is not known; the first of those without a size."""
+    found = None
+    for value in op.inputs:
+        if value is not None and value.unknown is not None:
+            if value.size is None:
+                return value.unknown
+            found = found or value.unknown
+    return found
+
+
+def _option_of(value: Value, declared: Type) -> str:
+    """What gives a result the length that it lacks, as part of a reason."""
+    for i, dim in enumerate(declared.shape or ()):
+        known = value.shape is not None and value.shape[i] is not None
+        if isinstance(dim, str) and not known and not is_anonymous(dim):
+            return f"; {option_text('--dim', f'{dim}=LENGTH')} gives it"
+    return ""

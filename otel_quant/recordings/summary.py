@@ -1,0 +1,505 @@
+"""What a recording comes to: every quantity of the whole, of a run and of a step, by one rule.
+
+:data:`otel_quant.schema.figures.QUANTITIES` says where a quantity stands in a recording. Of one that
+adds up, the launcher's curve counts for the whole, without it the sum over the outermost processes. Of
+any other the highest of all that is known counts, wherever it stands: what spans say of runs and steps,
+marks of the kernel, checkpoints, the last reading, the launcher's curve, and what the launcher saw last.
+All commands take their figures from here.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.recordings.model import (
+    LAUNCHER,
+    Attributes,
+    RecordedRun,
+    RecordedStep,
+    Recording,
+    number,
+)
+from otel_quant.recordings.steps import PlacedStep, StepPath, placed_steps, step_at
+from otel_quant.schema import semconv
+from otel_quant.schema.figures import QUANTITIES, Quantity
+
+Source = Literal[
+    "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
+]
+"""How a value is known: from the kernel's mark, from the samples of the process, from the curve of
+the launcher or of a process, read at checkpoints, in the last reading, or by the launcher as the
+program ended."""
+
+DURATION: Final = "duration"
+CPU_TIME: Final = "cpu.time"
+CPU_WAIT: Final = "cpu.wait"
+CPU_WAITS: Final = "cpu.waits"
+SAMPLE_RATE: Final = "calibration.sample_rate"
+MEMORY_PEAK: Final = "memory.peak"
+MEMORY_SEEN: Final = "memory.seen"
+GPU_PEAK: Final = "gpu.memory.peak"
+GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
+DISK_WRITE: Final = "disk.write"
+CACHE_PEAK: Final = "cache.disk.peak"
+PROCESS_PEAK: Final = "memory.process_peak"
+
+WAITS: Final = (CPU_WAIT, CPU_WAITS)
+"""Quantities of the machine's other work rather than of the program."""
+
+BY_NAME: Final[Mapping[str, Quantity]] = {
+    name: quantity for quantity in QUANTITIES for name in (quantity.name, *quantity.former)
+}
+"""Every quantity by its name, and by those that it had before."""
+
+_NEAR: Final = 0.99
+"""The curve and the kernel's mark differ by what was used between two samples."""
+
+_AT_LEAST: Final[frozenset[Source]] = frozenset({"checkpoints", "last reading"})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A value, with what is known of where and when it was."""
+
+    value: float
+    source: Source
+    time: float | None = None  # Seconds since the recording began
+    run: RecordedRun | None = None
+    step: RecordedStep | None = None  # The innermost step
+    path: StepPath = ()  # That step and those around it
+
+    @property
+    def is_least(self) -> bool:
+        """Whether the true value may be higher, because nothing has looked in between."""
+        return self.source in _AT_LEAST
+
+
+class Limit(NamedTuple):
+    """A limit of memory."""
+
+    value: float  # Bytes
+    source: str | None  # ``cgroup``, ``physical``, ..; None if that is not known
+
+
+# --- the whole ----------------------------------------------------------------------------
+
+
+def values(recording: Recording) -> dict[str, float]:
+    """Returns the quantities of the whole that are known."""
+    found = {quantity.name: value(recording, quantity.name) for quantity in QUANTITIES}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def value(recording: Recording, name: str) -> float | None:
+    """Returns a quantity of the whole recording: of all its processes together."""
+    quantity = BY_NAME[name]
+    if (compute := _COMPUTED.get(quantity.name)) is not None:
+        found = compute(recording)
+    elif quantity.kind == "cost":
+        found = _of_model(recording, quantity)
+    elif quantity.over_steps == "sum":
+        found = _total(recording, quantity)
+    elif quantity.over_processes == "sum":
+        found = _sum_of_highest(recording, quantity)
+    else:
+        found = max((each.value for each in _everywhere(recording, quantity)), default=None)
+    return found if found is not None and math.isfinite(found) else None  # a file may say anything
+
+
+def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
+    """Returns the highest value of the whole, and where it was: as :func:`value` has it."""
+    return _placed(_everywhere(recording, BY_NAME[name]), recording)
+
+
+def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK) -> Known | None:
+    """Returns the same of one run; the only run of the program itself is the whole."""
+    own = [each for each in recording.runs if each.process == run.process]
+    if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
+        return peak(recording, name)
+    return _placed(_of_run(recording, run, BY_NAME[name]), recording)
+
+
+def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
+    """Returns the limit of memory in force: the smallest that is known of the whole, or of a run."""
+    runs = recording.runs if run is None else (run,)
+    found = [
+        (number(attributes, semconv.MEMORY_LIMIT), attributes.get(semconv.MEMORY_LIMIT_SOURCE))
+        for attributes in (*(each.attributes for each in runs), recording.origin)
+    ]
+    found += [
+        (number(each.last.attributes, semconv.READING_MEMORY_LIMIT), None)
+        for each in runs
+        if each.last is not None
+    ]
+    ending = recording.ending
+    # Of a GPU that was full, the ending has the GPU's limit.
+    if ending is not None and not (ending.memory_limit_source or "").startswith("gpu"):
+        found.append((ending.memory_limit, ending.memory_limit_source))
+    known = [
+        Limit(value, str(source) if source is not None else None)
+        for value, source in found
+        if value
+    ]
+    return min(known, key=lambda each: (each.value, each.source is None), default=None)
+
+
+def outermost_runs(recording: Recording) -> list[RecordedRun]:
+    """Returns the runs of processes that no recorded process has started."""
+    pids = {run.pid for run in recording.runs if run.pid is not None}
+    return [run for run in recording.runs if run.parent_pid not in pids]
+
+
+def _total(recording: Recording, quantity: Quantity) -> float | None:
+    curve = recording.curves.get(LAUNCHER)
+    if quantity.curve and curve is not None:
+        buckets = curve.curve.buckets.values()
+        return max(
+            (each.totals[quantity.curve] for each in buckets if quantity.curve in each.totals),
+            default=None,
+        )
+    if quantity.over_processes == "highest":
+        found = [_sum(run.attributes, quantity) for run in recording.runs]
+        return max((each for each in found if each is not None), default=None)
+    found = [_sum(run.attributes, quantity) for run in outermost_runs(recording)]
+    known = [each for each in found if each is not None]
+    return sum(known) if known and len(known) == len(found) else None
+
+
+def _of_model(recording: Recording, quantity: Quantity) -> float | None:
+    """Returns what the last model of a role costs that has said so."""
+    _, role, key = quantity.name.split(".")
+    for run in reversed(recording.runs):
+        for model in reversed(run.models):
+            known = number(model.get("figures", {}), key) if model.get("role") == role else None
+            if known is not None:
+                return known
+        if (known := _sum(run.attributes, quantity)) is not None:
+            return known
+    return None
+
+
+def _sum_of_highest(recording: Recording, quantity: Quantity) -> float | None:
+    """Returns the sum over all processes; of what one process has several of, the highest counts."""
+    highest: dict[str, float] = {}
+    for run in recording.runs:
+        for known in _of_run(recording, run, quantity):
+            highest[run.process] = max(known.value, highest.get(run.process, known.value))
+    return sum(highest.values()) if highest else None
+
+
+def _sample_rate(recording: Recording) -> float | None:
+    """Returns the samples of the outermost steps that count some, by the time of these steps."""
+    samples, seconds = 0, 0.0
+    for run in recording.runs:
+        counting: set[int] = set()
+        for step in sorted(run.steps, key=lambda each: each.index):
+            if step.parent in counting:
+                counting.add(step.index)
+            elif step.samples and step.end is not None:
+                counting.add(step.index)
+                samples, seconds = samples + step.samples, seconds + step.end - step.start
+    return samples / seconds if seconds else None
+
+
+_COMPUTED: Final[Mapping[str, Callable[[Recording], float | None]]] = {
+    DURATION: lambda recording: recording.duration,
+    SAMPLE_RATE: _sample_rate,
+}
+"""Quantities that stand nowhere as they are."""
+
+
+# --- all that is known --------------------------------------------------------------------
+
+
+def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[Known]:
+    """Yields all that is known of a quantity that does not add up."""
+    launcher = recording.curves.get(LAUNCHER)
+    if launcher is not None and quantity.curve:
+        yield from _highest_of(launcher, recording, quantity.curve, "launcher")
+    ending = recording.ending
+    if ending is not None and ending.memory is not None and quantity.name == MEMORY_PEAK:
+        yield Known(ending.memory, "ending")
+    for run in recording.runs:
+        yield from _of_run(recording, run, quantity)
+
+
+def _highest_of(
+    curve: RecordedCurve, recording: Recording, name: str, source: Source
+) -> Iterator[Known]:
+    levels = [each.levels[name] for each in curve.curve.buckets.values() if name in each.levels]
+    if levels:
+        highest = max(levels, key=lambda each: each.highest)
+        at = (curve.began_ns - recording.began_ns) / 1e9 + highest.at / 1000
+        yield Known(highest.highest, source, at)
+
+
+def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Iterator[Known]:
+    for step in run.steps:
+        for known in _of_attributes(step.attributes, step.devices, quantity):
+            yield replace(known, run=run, step=step)
+    for known in _of_attributes(run.attributes, run.devices, quantity):
+        yield replace(known, run=run)
+    for name in quantity.at_least:
+        if (mark := number(run.attributes, name)) is not None:
+            yield Known(mark, "kernel", run=run)
+    if run.last is not None:
+        for name in (quantity.reading, quantity.now, *quantity.attributes):
+            if (read := number(run.last.attributes, name)) is not None:
+                yield Known(read, "last reading", run=run)
+    if quantity.checkpoint:
+        for point in run.checkpoints:
+            if (seen := number(point.attributes, quantity.checkpoint)) is not None:
+                yield Known(seen, "checkpoints", point.time, run)
+    # A run that has ended has said itself what its process's curve has.
+    curve = recording.curves.get(run.process) if LAUNCHER not in recording.curves else None
+    if run.end is None and curve is not None and quantity.curve:
+        for known in _highest_of(curve, recording, quantity.curve, "process"):
+            yield replace(known, run=run)
+
+
+def _of_attributes(
+    attributes: Attributes, devices: Sequence[Attributes], quantity: Quantity
+) -> Iterator[Known]:
+    if (found := _sum(attributes, quantity)) is not None:
+        source = attributes.get(f"{quantity.attributes[0]}_source")
+        yield Known(found, "kernel" if source == "kernel" else "sampled")
+    if quantity.device:
+        known = [
+            each for device in devices if (each := number(device, quantity.device)) is not None
+        ]
+        if known:
+            yield Known(sum(known), "sampled")
+
+
+def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
+    """Returns what attributes have of a quantity; None if one of its parts is not known."""
+    total = 0.0 if quantity.unit == "s" else 0
+    for name in quantity.attributes:
+        part = number(attributes, name)
+        if part is None:
+            return None
+        total += part
+    return total if quantity.attributes else None
+
+
+def _placed(every: Iterable[Known], recording: Recording) -> Known | None:
+    """Returns the highest; of those that are equal as far as can be told, the one that knows where."""
+    found = list(every)
+    highest = max((each.value for each in found), default=None)
+    if highest is None:
+        return None
+    steps = placed_steps(recording.runs, recording.duration)
+    places = {(id(each.run), each.step.index): each for each in steps}
+
+    def rank(at: int) -> tuple[float, ...]:
+        # Of steps that are equal the last: it is the innermost.
+        each = near[at]
+        return inside[at] is not None, each.time is not None, each.value, at
+
+    near = [each for each in found if each.value >= _NEAR * highest]
+    inside = [
+        places.get((id(each.run), each.step.index))
+        if each.step is not None
+        else step_at(steps, each.time)
+        if each.time is not None
+        else None
+        for each in near
+    ]
+    at = max(range(len(near)), key=rank)
+    sources = [each.source for each in found if each.value == highest]
+    source = "kernel" if "kernel" in sources else sources[0]
+    best = replace(near[at], value=highest, source=source)
+    if (place := inside[at]) is None:
+        return best
+    return replace(best, run=place.run, step=place.step, path=place.path)
+
+
+def steps_of(recording: Recording) -> Callable[[PlacedStep], StepSummary]:
+    """Returns a function that returns what the steps of a step's run come to."""
+    known = {id(run): StepSummary(recording, run) for run in recording.runs}
+    return lambda each: known[id(each.run)]
+
+
+# --- steps --------------------------------------------------------------------------------
+
+
+class StepSummary:
+    """What the steps of a run come to."""
+
+    def __init__(self, recording: Recording, run: RecordedRun) -> None:
+        self._recording, self._run = recording, run
+        self.limit = limit(recording, run)
+        self._is_the_program = _is_the_program(recording, run)
+        self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
+        self._checkpoints: dict[str, _Highest] = {}
+        self._windows: dict[str, _Windows] = {}
+
+    def values(self, step: RecordedStep) -> dict[str, float]:
+        """Returns the quantities of a step that are known."""
+        found = {each.name: self.value(step, each.name) for each in QUANTITIES if each.is_of_steps}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def value(self, step: RecordedStep, name: str) -> float | None:
+        """Returns a quantity of a step."""
+        quantity = BY_NAME[name]
+        if quantity.name == DURATION:
+            return None if step.end is None else step.end - step.start
+        if quantity.name == SAMPLE_RATE:
+            return _rate(step, quantity)
+        if quantity.over_steps == "sum":
+            if quantity.attributes or step.end is None:
+                return _sum(step.attributes, quantity)
+            return self._rise(quantity.curve, step.start, step.end)
+        known = self.peak(step, name)
+        return known.value if known is not None and math.isfinite(known.value) else None
+
+    def peak(self, step: RecordedStep, name: str = MEMORY_PEAK) -> Known | None:
+        """Returns the highest value during a step, and how it is known.
+
+        None if nothing has looked between its checkpoints.
+        """
+        quantity = BY_NAME[name]
+        found = list(_of_attributes(step.attributes, step.devices, quantity))
+        if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
+            found += self._seen_at_checkpoints(step, quantity.checkpoint)
+        # Of an open step nothing else is known: what a shell around its process held is little.
+        has_curve = self._is_the_program or (step.end is None and self._is_alone)
+        if has_curve and quantity.curve:
+            found += self._in_curve(step, quantity.curve)
+        best = max(found, key=lambda each: each.value, default=None)
+        return None if best is None else replace(best, run=self._run, step=step)
+
+    def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
+        """Returns the highest value at a step's checkpoints and in the last reading within it."""
+        quantity = BY_NAME[name]
+        found = [
+            *self._seen_at_checkpoints(step, quantity.checkpoint),
+            *self._in_last_reading(step, quantity.now),
+        ]
+        return max((each.value for each in found), default=None)
+
+    def _in_last_reading(self, step: RecordedStep, name: str) -> Iterator[Known]:
+        last = self._run.last
+        if step.end is not None or last is None or last.time < step.start:
+            return
+        if (now := number(last.attributes, name)) is not None:
+            yield Known(now, "last reading")
+
+    def _seen_at_checkpoints(self, step: RecordedStep, name: str) -> Iterator[Known]:
+        if name not in self._checkpoints:
+            points = self._run.checkpoints
+            self._checkpoints[name] = _Highest([number(each.attributes, name) for each in points])
+        first, last = self._positions.get(step.index, (None, None))
+        if first is None:
+            return
+        until = len(self._run.checkpoints) if last is None else last + 1
+        if (seen := self._checkpoints[name].between(first, until)) is not None:
+            yield Known(seen, "checkpoints")
+
+    @cached_property
+    def _positions(self) -> dict[int, tuple[int | None, int | None]]:
+        """Positions of the checkpoints of each step's start and end."""
+        found: dict[int, tuple[int | None, int | None]] = {}
+        for at, point in enumerate(self._run.checkpoints):
+            if point.step is not None and point.phase != "point":
+                first, last = found.get(point.step, (None, None))
+                found[point.step] = (at, last) if point.phase == "start" else (first, at)
+        return found
+
+    def _in_curve(self, step: RecordedStep, name: str) -> Iterator[Known]:
+        if name not in self._windows:
+            self._windows[name] = _Windows(self._recording, name)
+        end = math.inf if step.end is None else step.end
+        yield from self._windows[name].highest(step.start, end)
+
+    def _rise(self, name: str, start: float, end: float) -> float | None:
+        if name not in self._windows:
+            self._windows[name] = _Windows(self._recording, name)
+        return self._windows[name].rise(start, end)
+
+
+def _rate(step: RecordedStep, quantity: Quantity) -> float | None:
+    if step.end is None:
+        return None
+    told, seconds = _sum(step.attributes, quantity), step.end - step.start
+    return step.samples / seconds if told is None and step.samples and seconds else told
+
+
+def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
+    """Whether a run's process is the one that the launcher has started: its tree is the curve's."""
+    return recording.launcher is not None and run.parent_pid == recording.launcher
+
+
+class _Windows:
+    """A series of the launcher's curve between any two moments, in seconds since the recording began."""
+
+    def __init__(self, recording: Recording, name: str) -> None:
+        curve = recording.curves.get(LAUNCHER)
+        buckets = [] if curve is None else list(curve.curve.buckets.values())
+        begin = 0.0 if curve is None else (curve.began_ns - recording.began_ns) / 1e9
+        self._length = 0.0 if curve is None else curve.curve.length / 1000
+        levels = sorted(
+            (begin + each.levels[name].at / 1000, each.levels[name].highest)
+            for each in buckets
+            if name in each.levels
+        )
+        self._times = [time for time, _ in levels]
+        self._highest = _Highest([value for _, value in levels])
+        totals = [each for each in buckets if name in each.totals]
+        self._starts = [begin + each.position * self._length for each in totals]
+        self._sums = [0.0, *(each.totals[name] for each in totals)]
+
+    def highest(self, start: float, end: float) -> Iterator[Known]:
+        """Yields the highest value that was read between two moments."""
+        # A reading's time is cut to milliseconds: it may have been taken one later.
+        first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
+        if (found := self._highest.between(first, until)) is not None:
+            yield Known(found, "launcher")
+
+    def rise(self, start: float, end: float) -> float | None:
+        """Returns by how much a total rose, at most."""
+        if not self._starts:
+            return None
+        before = bisect_right(self._starts, start - self._length)  # buckets that had ended
+        after = bisect_left(self._starts, end) + 1  # and one that had not begun
+        return self._sums[min(after, len(self._starts))] - self._sums[before]
+
+
+class _Highest:
+    """The highest of any part of a list, without looking at each value of a long part."""
+
+    _BLOCK: Final = 256
+
+    def __init__(self, values: Sequence[float | None]) -> None:
+        self._values = [-math.inf if value is None else value for value in values]
+        starts = range(0, len(values), self._BLOCK)
+        self._blocks = [max(self._values[at : at + self._BLOCK]) for at in starts]
+
+    def between(self, first: int, until: int) -> float | None:
+        """Returns the highest from a position to another; None if nothing is known there."""
+        size = self._BLOCK
+        block, last = -(-first // size), until // size
+        if block >= last:
+            found = max(self._values[first:until], default=-math.inf)
+        else:
+            found = max(
+                *self._values[first : block * size],
+                *self._blocks[block:last],
+                *self._values[last * size : until],
+            )
+        return None if found == -math.inf else found
+
+
+# --- processors ---------------------------------------------------------------------------
+
+
+def processors(recording: Recording) -> float | None:
+    """Returns how many processors the program may use; None if that is not known."""
+    every = (recording.origin, *(run.attributes for run in recording.runs))
+    return min(filter(None, (number(each, semconv.CPU_LIMIT) for each in every)), default=None)

@@ -1,0 +1,554 @@
+"""What was measured of models, by ``inference`` in detail or by ``bench`` side by side, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.export.recording.layout import BENCH, INFERENCE
+from otel_quant.inference.results import (
+    BackendKernel,
+    Conversion,
+    Finding,
+    InferenceResult,
+    ModelResult,
+    OperatorTime,
+    OutputError,
+    Ran,
+    RanKernel,
+    TensorError,
+    read_result,
+)
+from otel_quant.schema.units import counted, share_text
+from otel_quant.views.cells import number_text
+from otel_quant.views.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Quantity,
+    Row,
+    Section,
+    Table,
+)
+from otel_quant.views.text import shortened
+
+_LONGEST: Final = 48
+_MOST_FINDINGS: Final = 20
+_MOST_OPERATORS: Final = 20
+_MOST_NAMES: Final = 3
+_LONGEST_PROBLEM: Final = 160
+_MICRO: Final = 1e-6
+
+_OF_PAGE: Final = 100
+"""Rows of a table, and findings of a model, on a page."""
+
+_ABSENT: Final = "-"
+
+
+def document(result: InferenceResult, top: int | None = None) -> Document:
+    """Returns a result as a document, with so many nodes of each model; None: for a page."""
+    names = ", ".join(model.path for model in result.models)
+    over = "Benchmark" if result.baseline else f"Inference with {result.runtime}"
+    parts = (section(result),) if top is None else tuple(_parts(result, top))
+    return Document(parts, names, over, sheet=_sheet(result))
+
+
+def section(result: InferenceResult) -> Section:
+    """Returns a result as a part of a page: the answer first, how it was measured last."""
+    first, *others = _parts(result, None)
+    title = "Variants side by side" if result.baseline else "Models at work"
+    return Section(title, (*others, first))
+
+
+def recorded_sections(recording: Path) -> Iterator[Section]:
+    """Yields what was measured beside a recording."""
+    for name, title in ((INFERENCE, "Models at work"), (BENCH, "Variants side by side")):
+        try:
+            yield section(read_result((recording / name).read_text(encoding="utf-8")))
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, ValueError, RecursionError):
+            why = f"{name} is damaged, or of another version of otel-quant"
+            yield Section(title, (Lines((why,)),))
+
+
+def _parts(result: InferenceResult, top: int | None) -> Iterator[Part]:
+    if result.baseline:
+        yield Facts(tuple(_variant_settings(result).items()), "measured")
+        yield _variant_table(result)
+        if notes := _variant_notes(result):
+            yield Lines(notes)
+        yield Lines((f"to repeat: {result.command}",))
+        return
+    measured = [model for model in result.models if not model.problem]
+    yield Facts(tuple(_settings(result).items()), "measured")
+    yield Table.of(
+        _LATENCY,
+        result.models,
+        row=_with_problem,
+        id="inference-latency",
+        caption="Latency, without the profiler" if top is None else "",
+    )
+    if measured:
+        yield Table.of(
+            _MEMORY,
+            measured,
+            known_only=True,
+            id="inference-memory",
+            caption=_on_page("Memory", top),
+        )
+    compared = [(model, model.accuracy) for model in measured if model.accuracy is not None]
+    errors = [(model.path, error) for model, accuracy in compared for error in accuracy.outputs]
+    if errors:
+        yield Table.of(_ERRORS, errors, id="inference-error", caption=_on_page("How far off", top))
+    if problems := [f"{model.path}: {each.problem}" for model, each in compared if each.problem]:
+        yield Lines(problems)
+    for number, model in enumerate(measured):
+        if model.ran is not None:
+            words = _UNITS.get(result.runtime, _OF_FILES)
+            yield Section(
+                f"{model.path}: what ran", tuple(_what_ran(model, model.ran, words, number, top))
+            )
+        yield Section(f"{model.path}: what went wrong", (Lines(_said(model, top), is_list=True),))
+        if model.accuracy is not None and model.accuracy.layers:
+            layers = model.accuracy.layers
+            yield _table(_LAYERS, layers, f"layers-{number}", "Error of each tensor", top)
+
+
+def _on_page(caption: str, top: int | None) -> str:
+    return caption if top is None else ""
+
+
+def _table(
+    columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str, top: int | None
+) -> Table:
+    """Returns the first rows of a table: as many as are asked for, or as a page has."""
+    shown = Table.of(columns, items[: top or _OF_PAGE], known_only=True, id=f"inference-{name}")
+    left = len(items) - (top or _OF_PAGE)
+    note = f"{counted(left, 'more row')} left out." if left > 0 and top is None else ""
+    return replace(shown, caption=_on_page(caption, top), note=note)
+
+
+# --- how it was measured ------------------------------------------------------------------
+
+
+def _machine(result: InferenceResult) -> str:
+    return f"{counted(result.cores, 'core')}, load {result.load:.2f} before"
+
+
+def _settings(result: InferenceResult) -> Mapping[str, str]:
+    noise = result.noise
+    found = {
+        result.runtime: result.version,
+        **result.settings,
+        "machine": _machine(result),
+        "noise": "" if noise is None else f"{share_text(noise)} between rounds",
+    }
+    measured = [model for model in result.models if not model.problem]
+    facts = dict.fromkeys(name for model in measured for name in model.facts)
+    for name in (*_PER_MODEL, *facts):
+        texts = {model.path: _fact(model, name) for model in measured}
+        if name in facts:  # of what a model does not use nothing is known
+            texts = {path: text for path, text in texts.items() if text}
+        if len(set(texts.values())) == 1:
+            found[name] = next(iter(texts.values()))
+        else:
+            found |= {f"{name} of {path}": text for path, text in texts.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+def _fact(model: ModelResult, name: str) -> str:
+    return _PER_MODEL[name](model) if name in _PER_MODEL else model.facts.get(name, "")
+
+
+_PER_MODEL: Final[Mapping[str, Callable[[ModelResult], str]]] = {
+    "inputs": lambda model: ", ".join(f"{name} {shown}" for name, shown in model.inputs.items()),
+    "assumed": lambda model: ", ".join(model.assumed),
+    "nodes by provider": lambda model: ", ".join(
+        f"{name} {count:,}" for name, count in (model.assigned or {}).items()
+    ),
+}
+
+
+def _variant_settings(result: InferenceResult) -> Mapping[str, str]:
+    between = (("rounds", result.noise), ("processes", result.process_spread))
+    noise = (f"{share_text(part)} between {of}" for of, part in between if part is not None)
+    found = {
+        "baseline": result.baseline,
+        **result.settings,
+        "machine": _machine(result),
+        "noise": f"{text} at most" if (text := ", ".join(noise)) else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+# --- models side by side ------------------------------------------------------------------
+
+
+def _latency(name: str) -> Callable[[ModelResult], Any]:
+    return lambda model: getattr(model.latency, name, None)
+
+
+def _memory(name: str) -> Callable[[ModelResult], Any]:
+    return lambda model: getattr(model.memory, name, None)
+
+
+def _ratio(model: ModelResult) -> Cell:
+    found = model.latency
+    if found is None or found.ratio is None:
+        return None
+    if found.is_apart:
+        return Quantity(found.ratio, "x", digits=3)
+    return Quantity(found.ratio, "x", "within noise (", ")", digits=3)
+
+
+def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
+    if not model.problem:
+        return Row(cells)
+    return Row(cells[:1], said=shortened(f"not measured: {model.problem}", _LONGEST_PROBLEM))
+
+
+def _numbers(
+    heading: str, unit: str, value: Callable[[Any], Any], shown_in: str | None = None, **more: Any
+) -> Column[Any]:
+    return Column(heading, unit, value, shown_in=shown_in, absent=_ABSENT, **more)
+
+
+_LATENCY: Final[Sequence[Column[ModelResult]]] = (
+    Column("model", value=lambda model: model.path),
+    _numbers("median", "s", _latency("median"), "ms"),
+    _numbers("p10", "s", _latency("p10"), "ms", spare=4),
+    _numbers("p90", "s", _latency("p90"), "ms", spare=5),
+    _numbers("runs", "", _latency("runs"), spare=3),
+    _numbers("first run", "s", _latency("first"), "ms", spare=2),
+    _numbers("noise", "1", _latency("noise")),
+    _numbers("profiled", "x", _latency("profiled"), spare=1),
+    Column("against the first", value=_ratio),
+)
+
+_MEMORY: Final[Sequence[Column[ModelResult]]] = (
+    Column("model", value=lambda model: model.path),
+    *(
+        _numbers(heading, "By", _memory(name), spare=spare)
+        for heading, name, spare in (
+            ("peak while running", "peak", 0),
+            ("grown by a run", "run_growth", 6),
+            ("allocated at once", "alive", 0),
+            ("allocated in all", "allocated", 3),
+            ("peak until the first run", "load_peak", 1),
+            ("grown by the session", "grown", 2),
+            ("arena", "arena_held", 5),
+            ("arena in use", "arena_used", 4),
+            ("weights on disk", "weights_on_disk", 0),
+            ("weights in memory", "weights_in_memory", 0),
+        )
+    ),
+)
+
+
+def _sqnr(error: OutputError | None) -> Cell:
+    if error is None:
+        return None
+    return Quantity(None, after="equal") if error.max_abs == 0 else error.sqnr
+
+
+_ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
+    Column(
+        "output, against the first model's",
+        value=lambda of: f"{of[0]}: {of[1].name}",
+        longest=_LONGEST,
+    ),
+    _numbers("SQNR", "dB", lambda of: _sqnr(of[1]), "dB", digits=1),
+    _numbers("cosine", "", lambda of: of[1].cosine, digits=6),
+    _numbers("largest difference", "", lambda of: of[1].max_abs),
+)
+
+_LAYERS: Final[Sequence[Column[TensorError]]] = (
+    Column("tensor, worst first", value=lambda error: error.name, longest=_LONGEST),
+    _numbers("of its own", "dB", lambda error: error.own, "dB", digits=1),
+    _numbers("of all before it too", "dB", lambda error: error.all, "dB", digits=1),
+)
+
+
+# --- what ran in a model ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Words for what a runtime runs."""
+
+    node: str  # Heading of what kernels belong to
+    more: str  # One of those
+    kernels: str  # Heading of their number
+
+
+_OF_FILES: Final = _Words("node of the file", "more node", "kernels")
+_UNITS: Final = {"torch": _Words("module", "more module", "calls")}
+
+
+def _what_ran(
+    model: ModelResult, ran: Ran, words: _Words, number: int, top: int | None
+) -> Iterator[Part]:
+    share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
+    run, kernels, between = (
+        number_text(_MICRO * each, "ms")
+        for each in (ran.run_micros, ran.kernel_micros, ran.between_micros)
+    )
+    yield Lines(
+        (
+            f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
+            f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
+        )
+    )
+    columns = (
+        Column("operator", value=lambda each: each.op_type),
+        _numbers(words.kernels, "", lambda each: each.kernels),
+        *_TIMED,
+        _numbers("allocated", "By", lambda each: each.allocated, spare=2),
+        Column("provider", value=lambda each: each.provider, spare=4),
+    )
+    operators = _with_the_rest(ran.operators)
+    yield _table(columns, operators, f"operators-{number}", "Kernels by operator", top and 99)
+    groups: dict[str, list[RanKernel]] = {}
+    for each in ran.kernels:
+        groups.setdefault(each.node or f"(put in) {each.name}", []).append(each)
+    nodes = [_Node(name, kernels) for name, kernels in groups.items()]
+    nodes.sort(key=lambda node: -node.micros)
+    columns = (
+        Column(words.node, value=lambda node: node.name, longest=_LONGEST),
+        Column("kernel", value=lambda node: node.kernel),
+        *_TIMED,
+        Column(
+            "operands and results",
+            value=lambda node: node.kernels[0].types or None,
+            longest=2 * _LONGEST,
+            spare=1,
+        ),
+    )
+    table = _table(columns, nodes, f"nodes-{number}", f"By {words.node}", top)
+    if top is not None and (left := len(nodes) - top) > 0:
+        more = f"({counted(left, words.more)}; --top shows more, json and csv each kernel)"
+        table = replace(table, note=more)
+    yield table
+    if model.conversions:
+        name = f"conversions-{number}"
+        yield _table(_CONVERSIONS, model.conversions, name, "Changes of type", top and 99)
+    if model.backend:
+        name = f"backend-{number}"
+        yield _table(_BACKEND, model.backend, name, "Kernels below the operators", top)
+
+
+class _Node:
+    """The kernels of a node of the file, or of a module."""
+
+    def __init__(self, name: str, kernels: Sequence[RanKernel]) -> None:
+        self.name, self.kernels = name, kernels
+        self.micros = sum(each.micros for each in kernels)
+        self.share = sum(each.share for each in kernels)
+        macs = max((each.macs or 0 for each in kernels), default=0)
+        self.macs_per_second = 1e6 * macs / self.micros if macs and self.micros else None
+        names = list(dict.fromkeys(each.op_type for each in kernels))
+        if len(names) > _MOST_NAMES:
+            names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
+        self.kernel = f"{', '.join(names)}{f' x {len(kernels)}' if len(kernels) > 1 else ''}"
+
+
+_TIMED: Final[Sequence[Column[Any]]] = (
+    _numbers("time", "s", lambda each: _MICRO * each.micros, "us", digits=1),
+    _numbers("share", "1", lambda each: each.share),
+    _numbers("rate", "{MAC}/s", lambda each: each.macs_per_second, "GMAC/s", spare=3),
+)
+
+
+def _with_the_rest(operators: Sequence[OperatorTime]) -> Sequence[OperatorTime]:
+    """Returns the slowest operators, and the others as one."""
+    rest = operators[_MOST_OPERATORS:]
+    if not rest:
+        return operators
+    known = [each.allocated for each in rest if each.allocated is not None]
+    others = OperatorTime(
+        counted(len(rest), "more operator"),
+        "",
+        sum(each.kernels for each in rest),
+        sum(each.micros for each in rest),
+        sum(each.share for each in rest),
+        None,
+        None,
+        sum(known) if known else None,
+    )
+    return [*operators[:_MOST_OPERATORS], others]
+
+
+_CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
+    Column("change of type", value=lambda each: f"{each.kind} {each.types}".rstrip()),
+    _numbers("calls", "", lambda each: each.calls),
+    *_TIMED[:2],
+)
+
+_BACKEND: Final[Sequence[Column[BackendKernel]]] = (
+    Column(
+        "kernel below the operators",
+        value=lambda each: " ".join(
+            filter(None, (each.library, each.primitive, each.implementation))
+        ),
+    ),
+    _numbers("calls", "", lambda each: each.calls),
+    Column(
+        "module",
+        value=lambda each: (
+            f"{each.node or '(model)'}{f' and {each.nodes - 1:,} more' if each.nodes > 1 else ''}"
+        ),
+    ),
+    Column("types", value=lambda each: each.types or None, longest=_LONGEST, spare=1),
+)
+
+
+def _said(model: ModelResult, top: int | None) -> Sequence[str]:
+    """Returns what went wrong, what took longest first; on a page each with its source."""
+    most = _OF_PAGE if top is None else _MOST_FINDINGS
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for each in model.findings:
+        groups.setdefault((each.kind, each.alike), []).append(each)
+    slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
+    shown = []
+    for first, *others in slowest[:most]:
+        sentence = first.sentence
+        if others:
+            share = share_text(sum(each.share for each in (first, *others)))
+            sentence += f"; and {len(others):,} more for the same reason, {share} together"
+        shown.append(f"{sentence} ({first.source})" if top is None else sentence)
+    more = sum(map(len, slowest[most:])) + model.more_findings
+    if more:
+        shown.append(f"and {more:,} more, which took less time")
+    return shown or ["nothing"]
+
+
+# --- variants -----------------------------------------------------------------------------
+
+
+def _variant_table(result: InferenceResult) -> Table:
+    """Returns the variants side by side; a narrow terminal first leaves out what none has."""
+    columns = [_VARIANTS[0]]
+    for column in _VARIANTS[1:]:
+        assert column.value is not None
+        known = any(column.value(each) is not None for each in result.models)
+        spare = column.spare + 1 if column.spare else 0
+        columns.append(replace(column, spare=spare if known else 1))
+    return Table.of(
+        columns,
+        result.models,
+        row=lambda model, cells: (
+            Row(cells[:1], said=model.problem) if model.problem else Row(cells)
+        ),
+        id="bench-variants",
+    )
+
+
+def _variant_notes(result: InferenceResult) -> Sequence[str]:
+    """Returns what numbers cannot say."""
+    notes = []
+    for each in result.models:
+        if each.latency is not None and each.latency.is_apart is False:
+            notes.append(
+                f"{each.path}: its time cannot be told apart from that of {result.baseline}: its "
+                f"rounds differ by {share_text(each.latency.noise)}"
+            )
+        if each.accuracy is not None and each.accuracy.problem:
+            known = "that of all" if each.accuracy.outputs else "known"
+            notes.append(f"{each.path}: its error is not {known}: {each.accuracy.problem}")
+    return notes
+
+
+def _speedup(model: ModelResult) -> Cell:
+    if model.latency is None or model.latency.speedup is None:
+        return None
+    if model.latency.is_apart:
+        return model.latency.speedup
+    return Quantity(None, after="within noise")
+
+
+def _peak(model: ModelResult) -> Cell:
+    if model.memory is None or model.memory.gpu is None:
+        return None if model.memory is None else model.memory.peak
+    return Quantity(model.memory.gpu, after=" of GPU")
+
+
+def _error(model: ModelResult) -> OutputError | None:
+    return None if model.accuracy is None else next(iter(model.accuracy.outputs), None)
+
+
+def _largest(model: ModelResult) -> float | None:
+    error = _error(model)
+    return None if error is None else error.max_abs
+
+
+_VARIANTS: Final[Sequence[Column[ModelResult]]] = (
+    Column("variant", value=lambda model: model.path),
+    _numbers("median", "s", _latency("median"), "ms"),
+    _numbers("IQR", "s", _latency("iqr"), "ms", spare=2),
+    _numbers("speed-up", "x", _speedup),
+    _numbers("peak memory", "By", _peak),
+    _numbers("ratio", "x", _memory("ratio"), spare=5),
+    _numbers("on disk", "By", _memory("weights_on_disk"), spare=6),
+    _numbers("to quantize", "s", lambda model: model.quantize, "s", spare=4),
+    _numbers("to compile", "s", lambda model: model.compile, "s", spare=3),
+    _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1),
+    _numbers("largest difference", "", _largest, spare=1),
+)
+
+
+# --- for programs -------------------------------------------------------------------------
+
+
+def _sheet(result: InferenceResult) -> Table:
+    """Returns what CSV has: a line for each variant, or for each kernel of each model."""
+    if result.baseline:
+        columns = [Column(name, value=value) for name, value in _VARIANT_SHEET.items()]
+        return Table.of(columns, result.models)
+    names = (*_KERNEL_SHEET[:-1], "inputs", "outputs", "findings", "allocated")
+    rows = [
+        (
+            model.path,
+            *(getattr(each, name) for name in ("name", "op_type", *_KERNEL_SHEET[3:-1])),
+            "; ".join(each.inputs),
+            "; ".join(each.outputs),
+            "; ".join(one.sentence for one in model.findings if each.name in one.kernels),
+            each.allocated,
+        )
+        for model in result.bounded().models
+        if model.ran is not None
+        for each in model.ran.kernels
+    ]
+    return Table([Column(name) for name in names], rows)
+
+
+_KERNEL_SHEET: Final = (
+    "model", "kernel", "operator", "provider", "node", "micros", "share", "calls", "macs",
+    "macs_per_second", "",
+)  # fmt: skip
+
+_VARIANT_SHEET: Final[Mapping[str, Callable[[ModelResult], Cell]]] = {
+    "variant": lambda model: model.path,
+    "kind": lambda model: model.kind,
+    "median_seconds": _latency("median"),
+    "iqr_seconds": _latency("iqr"),
+    "noise": _latency("noise"),
+    "processes": lambda model: len(model.latency.processes) if model.latency else None,
+    "speedup": lambda model: (
+        model.latency.speedup if model.latency and model.latency.is_apart else None
+    ),
+    "process_peak_bytes": _memory("peak"),
+    "gpu_peak_bytes": _memory("gpu"),
+    "memory_ratio": _memory("ratio"),
+    "disk_bytes": _memory("weights_on_disk"),
+    "quantize_seconds": lambda model: model.quantize,
+    "compile_seconds": lambda model: model.compile,
+    "sqnr_db": lambda model: getattr(_error(model), "sqnr", None),
+    "largest_difference": _largest,
+    "problem": lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),
+}

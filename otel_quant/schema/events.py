@@ -15,6 +15,7 @@ from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
     Peaks,
+    Phase,
     Reading,
     RunInfo,
     StepInfo,
@@ -38,8 +39,6 @@ EventKind = Literal[
 a second. ``forecast.exceeded``: memory will not suffice, once for a step. ``run.reported``: a worker
 process is between two tasks and may be terminated at any time; the run goes on. ``run.killed``: the
 program was killed, as `otel-quant send` learns from a recording."""
-
-Phase = Literal["start", "end", "point"]
 
 _PHASES: Final[Mapping[str, Phase]] = {
     "run.started": "start",

@@ -13,6 +13,7 @@ from typing import Any, Literal
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
 PeakSource = Literal["kernel", "sampled"]
+Phase = Literal["start", "end", "point"]
 
 
 @dataclass(frozen=True, slots=True)

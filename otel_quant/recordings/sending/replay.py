@@ -38,7 +38,7 @@ from otel_quant.recordings.sending.points import RecordedMeters
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event, EventKind, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import CostedModel, Limits, RunInfo, StepInfo, StepProgress
+from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
 from otel_quant.schema.sink import Sink
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
@@ -52,6 +52,14 @@ _LOST: Final = ("the process is gone and has not said why",)
 _NAME: Final = "service.name"
 _INSTANCE: Final = "service.instance.id"
 
+
+_KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
+    ("start", False): "run.started",
+    ("start", True): "step.started",
+    ("end", True): "step.ended",
+    ("end", False): "run.ended",
+}
+"""The event of a checkpoint, by its phase and whether it is of a step."""
 
 _NO_LIMITS: Final = SpanLimits(*[SpanLimits.UNSET] * 8)
 
@@ -204,7 +212,7 @@ class Replay:
     ) -> Event:
         run, prefix = self._run, semconv.CUSTOM_PREFIX
         step = None if checkpoint.step is None else self._steps.get(checkpoint.step)
-        kind = _kind_of(checkpoint, step, run)
+        kind = _KINDS.get((checkpoint.phase, step is not None), "checkpoint")
         item: RecordedRun | RecordedStep = run if step is None else step
         custom = {
             name.removeprefix(prefix): value
@@ -320,17 +328,6 @@ def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
 
 def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
-
-
-def _kind_of(
-    checkpoint: RecordedCheckpoint, step: RecordedStep | None, run: RecordedRun
-) -> EventKind:
-    item, label = (run, "") if step is None else (step, f"{step.name} ")
-    if checkpoint.name == f"{label}Start" and checkpoint.time == item.start:
-        return "run.started" if step is None else "step.started"
-    if checkpoint.name == f"{label}End" and checkpoint.time == item.end:
-        return "run.ended" if step is None else "step.ended"
-    return "checkpoint"
 
 
 def _info_of(run: RecordedRun) -> RunInfo:

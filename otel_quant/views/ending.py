@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from otel_quant.recordings.model import Ending
+from otel_quant.recordings.model import Ending, State
 from otel_quant.schema.units import WITHIN, counted, cut, share_text, size
 from otel_quant.views.text import printable
 
@@ -14,6 +14,25 @@ _LONGEST_NAME: Final = 80
 _MOST: Final = 8
 
 _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
+
+
+IS: Final[Mapping[State, str]] = {
+    "running": "is running",
+    "ended": "has ended",
+    "failed": "has failed",
+    "killed": "was killed",
+    "lost": "stopped without an end record (killed or crashed)",
+}
+"""How a recording or a run stands, after its name."""
+
+WHY: Final[Mapping[State, str]] = {
+    "ended": "it is still running, or it was killed",
+    "running": "it is still running",
+    "killed": "it was killed",
+    "failed": "the program failed",
+    "lost": "it stopped without an end record (killed or crashed)",
+}
+"""Why a run has no end."""
 
 
 def ending_lines(ending: Ending) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
@@ -21,6 +20,7 @@ from otel_quant.schema.units import (
     share_text,
     size,
 )
+from otel_quant.views.document import Meters
 from otel_quant.views.forecast import forecast_lines
 from otel_quant.views.report.attributes import text
 from otel_quant.views.report.bands import ShownStep
@@ -32,42 +32,19 @@ _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """A figure beside its limit."""
-
-    name: str  # What it is
-    value: str  # The figure with its unit
-    of_limit: str = ""  # The limit and the share, in words; empty if the limit is not known
-    share: float | None = None  # Share of the limit, 0 to 1; None if the limit is not known
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What stands first."""
-
-    outcome: str  # How it ended, one sentence without its full stop
-    is_bad: bool  # Whether it did not end well
-    sentences: tuple[str, ...]  # The rest, most important first
-    meters: tuple[Meter, ...]  # Peaks beside their limits
-
-
-def answer_of(recording: Recording, subject: Subject | None, charts: Sequence[Chart]) -> Answer:
-    """Returns the answer."""
+def answer_of(
+    recording: Recording, subject: Subject | None, charts: Sequence[Chart]
+) -> tuple[tuple[str, ...], Meters]:
+    """Returns what stands first, the most important sentence first, and peaks beside their limits."""
     peak = summary.peak(recording)
-    meters = list(_meters(recording, peak, charts))
-    return Answer(
-        outcome=_outcome(recording, subject),
-        is_bad=recording.state in ("failed", "killed", "lost"),
-        sentences=(
-            *_error(subject),
-            *_peak_sentence(recording, peak),
-            *_time(recording, subject),
-            *_written(recording, subject),
-            *(f"{line}." for line in forecast_lines(recording)),
-        ),
-        meters=tuple(meters),
+    sentences = (
+        *_error(subject),
+        *_peak_sentence(recording, peak),
+        *_time(recording, subject),
+        *_written(recording, subject),
+        *(f"{line}." for line in forecast_lines(recording)),
     )
+    return sentences, Meters(tuple(_meters(recording, peak, charts)))
 
 
 def program_of(recording: Recording) -> str:
@@ -83,7 +60,8 @@ def program_of(recording: Recording) -> str:
     return cut(recording.path.name or str(recording.path), _LONGEST_NAME)
 
 
-def _outcome(recording: Recording, subject: Subject | None) -> str:
+def outcome_of(recording: Recording, subject: Subject | None) -> str:
+    """Returns how it ended, one sentence without its full stop."""
     program, ending = program_of(recording), recording.ending
     length = duration_text(recording.duration).replace(" ", "\u00a0")  # on one line
     where = _where(recording, subject)
@@ -102,7 +80,7 @@ def _outcome(recording: Recording, subject: Subject | None) -> str:
                 code = f" with exit code {ending.exit_code}"
             return f"{program} failed{code} after {length}{_during(where)}"
         case "lost":
-            return f"{program} stopped without saying why after {length}{_during(where)}"
+            return f"{program} stopped without an end record after {length}{_during(where)}"
 
 
 def _during(where: str) -> str:
@@ -225,21 +203,13 @@ def _written(recording: Recording, subject: Subject | None) -> Iterator[str]:
 
 def _meters(
     recording: Recording, peak: summary.Known | None, charts: Sequence[Chart]
-) -> Iterator[Meter]:
+) -> Iterator[tuple[str, float, float | None]]:
     if peak is not None:
-        name = f"Memory peak{_whose(recording, peak)}"
-        yield _meter(name, peak.value, memory_limit(recording))
+        yield f"Memory peak{_whose(recording, peak)}", peak.value, memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
             limit = chart.limit.value if chart.limit is not None else None
-            yield _meter(f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit)
-
-
-def _meter(name: str, value: float, limit: float | None) -> Meter:
-    if not limit:
-        return Meter(name, size(value), "limit not known")
-    share = value / limit
-    return Meter(name, size(value), f"{share_text(share)} of {size(limit)}", share)
+            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit
 
 
 def began_text(recording: Recording) -> str:

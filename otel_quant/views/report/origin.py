@@ -7,9 +7,9 @@ from typing import Final
 from otel_quant.recordings.model import Recording
 from otel_quant.schema import semconv
 from otel_quant.schema.units import cut, size
+from otel_quant.views.document import Facts, Section
 from otel_quant.views.report.attributes import value_text
 from otel_quant.views.report.subject import Subject
-from otel_quant.views.report.tables import FactList
 
 _LONGEST: Final = 1_000
 _MOST_OTHERS: Final = 60
@@ -98,7 +98,7 @@ _NOT_MEASURED: Final = frozenset(
 )
 
 
-def origin_of(recording: Recording, subject: Subject | None) -> list[FactList]:
+def origin_of(recording: Recording, subject: Subject | None) -> Section:
     """Returns what made a recording, in groups; empty ones are left out."""
     facts = dict(recording.origin)
     for run in subject.runs if subject is not None else ():
@@ -111,12 +111,14 @@ def origin_of(recording: Recording, subject: Subject | None) -> list[FactList]:
     for title, beginnings in _GROUPS:
         names = [name for name in facts if name.startswith(beginnings)]
         rows = tuple((_NAMES.get(name, name), _shown(name, facts.pop(name))) for name in names)
-        lists.append(FactList(title, rows))
+        lists.append(Facts(rows, title))
     others = [(_NAMES.get(name, name), _shown(name, value)) for name, value in facts.items()]
     left_out = len(others) - _MOST_OTHERS
     more = [("", f"{left_out:,} more are left out")] if left_out > 0 else []
-    lists.append(FactList("Other", (*others[:_MOST_OTHERS], *more)))
-    return [each for each in lists if each.rows]
+    lists.append(Facts((*others[:_MOST_OTHERS], *more), "Other"))
+    lists.append(Facts((("folder or file", str(recording.path)),), "Recording"))
+    shown = [each for each in lists if each.rows]
+    return Section("What made this run", (Section("", shown, layout="facts"),))
 
 
 def _shown(name: str, value: object) -> str:

@@ -9,10 +9,10 @@ from typing import Final
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import RecordedRun, Recording, State
-from otel_quant.schema.units import MB, cut, duration_text, share_text
-from otel_quant.views.report.step_table import STATES
+from otel_quant.schema.units import cut, duration_text, share_text
+from otel_quant.views.document import ONE, Column, Row, Table
 from otel_quant.views.report.subject import by_process, process_name
-from otel_quant.views.report.tables import Column, PageTable, Row
+from otel_quant.views.steps import STATES
 
 _MOST_PROCESSES: Final = 128
 _MOST_STEPS: Final = 60
@@ -40,7 +40,7 @@ class _Process:
         return next(state for state in _WORST_FIRST if state in states)
 
 
-def processes_of(recording: Recording) -> tuple[str, list[PageTable]]:
+def processes_of(recording: Recording) -> tuple[str, list[Table]]:
     """Returns a sentence on several processes, and their tables; nothing for a single one."""
     processes = [
         _Process(
@@ -73,40 +73,32 @@ def _sentence(processes: Sequence[_Process], have_same_steps: bool) -> str:
     return f"{text}."
 
 
-def _process_table(processes: Sequence[_Process]) -> PageTable:
+def _process_table(processes: Sequence[_Process]) -> Table:
     typical = median(each.seconds for each in processes)
-    shown = processes[:_MOST_PROCESSES]
-    rows = tuple(
-        Row(
-            (
-                each.name,
-                STATES[each.state],
-                f"{each.start:,.2f}",
-                f"{each.seconds:,.2f}",
-                f"{100 * (each.seconds / typical - 1):+.1f}" if typical else "",
-                "" if each.peak is None else f"{each.peak / MB:,.1f}",
-                f"{sum(len(run.steps) for run in each.runs):,}",
-            ),
-            state=each.state,
-        )
-        for each in shown
-    )
-    left_out = len(processes) - len(shown)
-    return PageTable(
-        "processes",
-        "Processes, slowest first",
-        (
-            Column("Process", is_text=True),
-            Column("State", is_text=True),
-            Column("Start", "s"),
-            Column("Time", "s"),
-            Column("Time to median", "%", title="longer or shorter than the median process"),
-            Column("Memory peak", "MB", title="of the process and its children"),
-            Column("Steps"),
-        ),
-        rows,
-        f"{left_out:,} faster processes are left out." if left_out else "",
-    )
+    ratio = Column[_Process](
+        "Time to median", "1", lambda each: each.seconds / typical - 1 if typical else None,
+        shown_in="%", is_signed=True, title="longer or shorter than the median process",
+    )  # fmt: skip
+    return Table.of(
+        (*_COLUMNS[:4], ratio, *_COLUMNS[4:]),
+        processes,
+        row=lambda each, cells: Row(cells, state=each.state),
+        id="processes",
+        caption="Processes, slowest first",
+    ).first(_MOST_PROCESSES, "faster process", "faster processes")
+
+
+_COLUMNS: Final = (
+    Column[_Process]("Process", None, lambda each: each.name),
+    Column[_Process]("State", None, lambda each: STATES[each.state]),
+    Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
+    Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
+    Column[_Process](
+        "Memory peak", "By", lambda each: each.peak, shown_in=ONE,
+        title="of the process and its children",
+    ),
+    Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,50 +109,42 @@ class _Shares:
     seconds: tuple[tuple[float, str], ...]
     peaks: tuple[tuple[float, str], ...]
 
+    @property
+    def typical(self) -> float:
+        return median(seconds for seconds, _ in self.seconds)
 
-def _imbalance_tables(recording: Recording, processes: Sequence[_Process]) -> Iterator[PageTable]:
+    @property
+    def peak(self) -> tuple[float | None, str | None]:
+        return max(self.peaks, default=(None, None))
+
+
+def _imbalance_tables(recording: Recording, processes: Sequence[_Process]) -> Iterator[Table]:
     shares = [each for each in _shares(recording, processes) if len(each.seconds) > 1]
-    if not shares:
-        return
-    shares.sort(key=lambda each: -max(each.seconds)[0])
-    shown, left_out = shares[:_MOST_STEPS], len(shares) - _MOST_STEPS
-    rows = []
-    for each in shown:
-        longest, slowest = max(each.seconds)
-        typical = median(seconds for seconds, _ in each.seconds)
-        peak = max(each.peaks, default=None)
-        rows.append(
-            Row(
-                (
-                    cut(each.name, _LONGEST_NAME),
-                    f"{len(each.seconds):,}",
-                    f"{min(each.seconds)[0]:,.2f}",
-                    f"{typical:,.2f}",
-                    f"{longest:,.2f}",
-                    slowest,
-                    f"{100 * (longest / typical - 1):+.1f}" if typical else "",
-                    "" if peak is None else f"{peak[0] / MB:,.1f}",
-                    "" if peak is None else peak[1],
-                )
-            )
-        )
-    yield PageTable(
-        "imbalance",
-        "The same step in all processes",
-        (
-            Column("Step", is_text=True),
-            Column("Processes"),
-            Column("Shortest", "s"),
-            Column("Median", "s"),
-            Column("Longest", "s"),
-            Column("Slowest", is_text=True),
-            Column("Imbalance", "%", title="by how much the longest is longer than the median"),
-            Column("Memory peak", "MB", title="highest of any process"),
-            Column("Peak in", is_text=True),
-        ),
-        tuple(rows),
-        f"{left_out:,} shorter steps are left out." if left_out > 0 else "",
-    )
+    if shares:
+        shares.sort(key=lambda each: -max(each.seconds)[0])
+        yield Table.of(
+            _IMBALANCE, shares, id="imbalance", caption="The same step in all processes"
+        ).first(_MOST_STEPS, "shorter step")
+
+
+_IMBALANCE: Final = (
+    Column[_Shares]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
+    Column[_Shares]("Processes", "", lambda each: len(each.seconds)),
+    Column[_Shares]("Shortest", "s", lambda each: min(each.seconds)[0], shown_in="s"),
+    Column[_Shares]("Median", "s", lambda each: each.typical, shown_in="s"),
+    Column[_Shares]("Longest", "s", lambda each: max(each.seconds)[0], shown_in="s"),
+    Column[_Shares]("Slowest", None, lambda each: max(each.seconds)[1]),
+    Column[_Shares](
+        "Imbalance", "1",
+        lambda each: max(each.seconds)[0] / each.typical - 1 if each.typical else None,
+        shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
+    ),
+    Column[_Shares](
+        "Memory peak", "By", lambda each: each.peak[0], shown_in=ONE,
+        title="highest of any process",
+    ),
+    Column[_Shares]("Peak in", None, lambda each: each.peak[1]),
+)  # fmt: skip
 
 
 def _shares(recording: Recording, processes: Sequence[_Process]) -> Iterator[_Shares]:

@@ -1,46 +1,45 @@
-"""A recording as parts: how it ended, its steps, what made it, its models, what is missing."""
+"""Recordings and profiles as a document: how they ended, their steps, what made them, their models."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LastReading, RecordedRun, Recording, State, number
+from otel_quant.recordings.model import LastReading, RecordedRun, Recording, number
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
-from otel_quant.views.ending import ending_lines
+from otel_quant.schema.figures import MODEL_FIGURES
+from otel_quant.schema.units import share_text, size
+from otel_quant.views.cells import cell_text
+from otel_quant.views.document import (
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Quantity,
+    Section,
+    Table,
+)
+from otel_quant.views.ending import IS, WHY, ending_lines
 from otel_quant.views.forecast import forecast_lines
-from otel_quant.views.former_document import Facts, Lines, Part, Table
-from otel_quant.views.model_cost import cost_facts, with_ratios
-from otel_quant.views.step_columns import MESSAGE, STATUS, ShownRun, columns_of, mebibytes
-from otel_quant.views.text import listed, shortened
+from otel_quant.views.steps import (
+    COLUMNS,
+    MESSAGE,
+    STATUS,
+    ShownRun,
+    StepRow,
+    columns_of,
+    run_table,
+)
+from otel_quant.views.text import listed
 
-_STATES: Final[Mapping[State, str]] = {
-    "running": "is running",
-    "ended": "has ended",
-    "failed": "has failed",
-    "killed": "was killed",
-    "lost": "is gone without having said why",
-}
-
-_SEEN: Final = "(SEEN is the highest at the checkpoints, not between them)"
-_SEEN_AND_READ: Final = "(SEEN is the highest at the checkpoints and in the last reading)"
-_WHY: Final[Mapping[State, str]] = {
-    "ended": "it is still running, or it was killed",
-    "running": "it is still running",
-    "killed": "it was killed",
-    "failed": "the program failed",
-    "lost": "its process is gone without having said why",
-}
-_WHY_OF_FILE: Final = {**_WHY, "lost": "it is still running, or it was killed"}
+_WHY_OF_FILE: Final = {**WHY, "lost": "it is still running, or it was killed"}
 """Quark's profiler, which is still running, holds no lock on its file."""
-
-_LONGEST_STATUS: Final = 72
-_SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
-"""Columns that a narrow terminal does without."""
 
 _LIMITS: Final[Mapping[str | None, str]] = {
     "cgroup": " (of the control group)",
@@ -48,16 +47,27 @@ _LIMITS: Final[Mapping[str | None, str]] = {
 }
 
 
-def parts_of(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Iterator[Part]:
-    """Yields the parts that are printed of recordings."""
+def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
+    """Returns recordings as a document, with so many steps of each run at most."""
+    return Document(
+        _parts(recordings, most_steps),
+        title=", ".join(recordings),
+        over="Quantization runs",
+        sheet=_sheet(recordings),
+        data=lambda: list(_data(recordings)),
+    )
+
+
+def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Iterator[Part]:
     for name, recording in recordings.items():
         if recording.path.is_dir():
             yield from _summary_parts(recording)
         runs = titled_runs(name, recording)
         for title, run in runs.items():
             if len(recordings) > 1 or len(runs) > 1:
-                yield Lines((title,))
-            yield from run_parts(recording, run, most_steps)
+                yield Section(title, run_parts(recording, run, most_steps))
+            else:
+                yield from run_parts(recording, run, most_steps)
 
 
 def titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
@@ -74,7 +84,7 @@ def titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
 
 def _summary_parts(recording: Recording) -> Iterator[Part]:
     """Yields how the whole stands, and how the launcher saw it end."""
-    state = f"{_STATES[recording.state]}, {recording.duration:,.1f} s"
+    state = f"{IS[recording.state]}, {recording.duration:,.1f} s"
     ending = recording.ending
     if ending is not None and ending.exit_code is not None:
         state += f", exit code {ending.exit_code}"
@@ -82,7 +92,7 @@ def _summary_parts(recording: Recording) -> Iterator[Part]:
     rows = [("recording", state)]
     if peak is not None:
         rows.append(("memory peak", _peak_text(peak.value, summary.limit(recording))))
-    yield Facts(tuple(rows), str(recording.path))
+    yield Facts(rows, str(recording.path))
     told = ending_lines(ending) if ending is not None else ()
     for lines in (told, forecast_lines(recording), recording.problems):
         if lines:
@@ -97,20 +107,15 @@ def run_parts(
     """Yields the parts of one run."""
     shown = ShownRun(recording, run)
     if shown.rows:
-        table, left_out = _steps_table(shown, most_steps)
-        yield table
-        if left_out:
-            yield Lines((f"(shorter steps that are left out: {left_out:,})",))
-        if any(heading.endswith(" SEEN") for heading in table.header):
-            yield Lines((_SEEN_AND_READ if run.last and run.end is None else _SEEN,))
+        yield run_table(shown, most_steps)
     else:
         yield Lines(("no steps",))
     if facts := tuple(_facts(recording, run)):
         yield Facts(facts)
     if run.summary:
         yield Facts(tuple((key, _rounded(value)) for key, value in run.summary.items()))
-    for cost in with_ratios(list(map(model_data, run.models))):
-        yield cost_facts(cost)
+    for cost in _with_ratios(list(map(model_data, run.models))):
+        yield _cost_facts(cost)
     if run.end is None:
         yield Lines(tuple(_missing(recording, run)))
     elif is_truncated(recording, run):
@@ -121,53 +126,6 @@ def run_parts(
 def is_truncated(recording: Recording, run: RecordedRun) -> bool:
     """Whether a run has no end, or the file that it stands in."""
     return run.end is None or (bool(recording.problems) and not recording.path.is_dir())
-
-
-def _steps_table(shown: ShownRun, most: int | None) -> tuple[Table, int]:
-    """Returns the table, and how many rows are left out."""
-    every = [(column, values) for column, values in columns_of(shown) if column is not STATUS]
-    keys = {column.key for column, _ in every if column.heading}
-    columns = [
-        (column, values)
-        for column, values in every
-        if column.heading and column.unless not in keys and column is not MESSAGE
-    ]
-    kept = _most_telling(shown, most)
-    table = Table(
-        ("STEP", *(column.heading for column, _ in columns), STATUS.heading),
-        ("", *(column.unit for column, _ in columns), STATUS.unit),
-        tuple(
-            (
-                "  " * shown.rows[at].depth + shown.rows[at].name,
-                *(column.shown(values[at]) for column, values in columns),
-                _status_cell(shown, at),
-            )
-            for at in kept
-        ),
-        spare=_SPARE,
-    )
-    return table, len(shown.rows) - len(kept)
-
-
-def _most_telling(shown: ShownRun, most: int | None) -> Sequence[int]:
-    """Returns which rows are shown: those that did not end well, then the longest."""
-    rows = shown.rows
-    if most is None or len(rows) <= most:
-        return range(len(rows))
-
-    def rank(at: int) -> tuple[bool, float]:
-        step = rows[at].step
-        if step is None:
-            return True, 0.0
-        return step.state == "ended", step.start - (step.end or step.start)
-
-    return sorted(sorted(range(len(rows)), key=rank)[:most])
-
-
-def _status_cell(shown: ShownRun, at: int) -> str:
-    row = shown.rows[at]
-    status, message = STATUS.value(shown, row), MESSAGE.value(shown, row)
-    return shortened(f"{status}: {message}" if message else status, _LONGEST_STATUS)
 
 
 def _rounded(value: object) -> str:
@@ -208,23 +166,16 @@ def run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     return found
 
 
-def model_data(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the static cost of a model, by the keys of a profile."""
-    known = {key: model[key] for key in ("role", "path") if key in model}
-    error = {"error": model["error"]} if "error" in model else {}
-    return {**known, **model.get("figures", {}), **error}
-
-
 def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     peak, limit = summary.peak_of_run(recording, run), summary.limit(recording, run)
     if peak is not None:
         is_least = peak.is_least or (run.end is None and peak.source not in ("launcher", "ending"))
         yield "memory peak", ("at least " if is_least else "") + _peak_text(peak.value, limit)
     if limit is not None:
-        yield "memory limit", f"{mebibytes(limit.value):,.1f} MiB{_LIMITS.get(limit.source, '')}"
+        yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source, '')}"
     data = run_data(recording, run)
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
-        yield "GPU memory peak", f"{100 * gpu_share:.1f} % of the memory of the fullest GPU"
+        yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     for name, keys in _TEXTS.items():
         values = [_FORMS.get(key, "{}").format(listed(data[key])) for key in keys if key in data]
         if values:
@@ -232,8 +183,8 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
 
 
 def _peak_text(peak: float, limit: summary.Limit | None) -> str:
-    of_limit = f", {100 * peak / limit.value:.1f} % of the limit" if limit is not None else ""
-    return f"{mebibytes(peak):,.1f} MiB{of_limit}"
+    of_limit = f", {share_text(peak / limit.value)} of the limit" if limit is not None else ""
+    return f"{size(peak)}{of_limit}"
 
 
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -254,12 +205,68 @@ _FORMS: Final[Mapping[str, str]] = {
 }
 
 
+# --- models -------------------------------------------------------------------------------
+
+_RATIO: Final = "_ratio"
+_SIZES: Final = ("size", "weight_bytes")
+_PRECISION: Final = "precision."
+_MODEL: Final = {figure.name: figure for figure in MODEL_FIGURES if figure.heading}
+
+
+def model_data(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the static cost of a model, by the keys of a profile."""
+    known = {key: model[key] for key in ("role", "path") if key in model}
+    error = {"error": model["error"]} if "error" in model else {}
+    return {**known, **model.get("figures", {}), **error}
+
+
+def _with_ratios(costs: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Returns costs, each quantized model with the ratio of its sizes to those of its float model."""
+    found: list[dict[str, object]] = []
+    before: Mapping[str, object] = {}
+    for cost in costs:
+        entry = dict(cost)
+        if cost.get("role") == "float":
+            before = cost
+        elif cost.get("role") == "quantized":
+            for key in _SIZES:
+                now, then = cost.get(key), before.get(key)
+                if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
+                    entry[key + _RATIO] = round(now / then, 4)
+        found.append(entry)
+    return found
+
+
+def _cost_facts(cost: Mapping[str, object]) -> Facts:
+    """Returns the cost of one model, with one row for each figure."""
+    heading = cost.get("role") or cost.get("path") or "model"
+    hidden = {"role", *(key + _RATIO for key in _SIZES)}
+    rows = []
+    for key, value in cost.items():
+        if key in hidden or isinstance(value, dict):
+            continue
+        figure, name = _MODEL.get(key), key
+        unit = figure.unit if figure is not None else ""
+        if figure is not None:
+            name = figure.heading
+        elif key.startswith(_PRECISION):
+            name, unit = f"contractions in {key.removeprefix(_PRECISION)}", "1"
+        ratio = cost.get(key + _RATIO)
+        text = listed(value)
+        if isinstance(value, int | float):
+            text = cell_text(Quantity(value, unit, digits=2 if unit == "1" else None))
+        if isinstance(ratio, float):
+            text = f"{text}, {share_text(ratio)} of the float model's"
+        rows.append((name, text))
+    return Facts(rows, f"model cost: {heading}")
+
+
 # --- what is missing ----------------------------------------------------------------------
 
 
 def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
     """Yields what a run without an end lacks, its open steps and its last figures."""
-    why = _WHY if recording.path.is_dir() else _WHY_OF_FILE
+    why = WHY if recording.path.is_dir() else _WHY_OF_FILE
     yield f"truncated: the run has no End: {why[run.state]}"
     yield f"  open steps:      {' > '.join(_open_steps(run)) or 'none'}"
     if run.checkpoints:
@@ -271,25 +278,25 @@ def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
         reading = last_reading_data(recording, run, run.last)
         read = [*_figures(run.last.attributes, semconv.READING_PREFIX)]
         read += [
-            f"{words} {reading[key]:.2f} MiB"
-            for key, words in _OF_READING.items()
-            if key in reading
+            f"{words} {size(value)}"
+            for name, words in _OF_READING.items()
+            if (value := number(run.last.attributes, name)) is not None
         ]
         text = ", ".join((f"{run.last.time - run.start:.2f} s", *read))
         yield f"  last reading:    {_shown_age(reading['age_secs'])} ago ({text})"
 
 
 _OF_READING: Final = {
-    "peak_memory_mb": "peak",
-    "peak_gpu_memory_mb": "peak on GPUs",
-    "memory_limit_mb": "limit",
+    semconv.READING_MEMORY_PEAK: "peak",
+    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs",
+    semconv.READING_MEMORY_LIMIT: "limit",
 }
 
 
 def _figures(attributes: Mapping[str, Any], prefix: str) -> Iterator[str]:
     for name, words in (("memory", ""), ("gpu_memory", " on GPUs")):
         if (value := number(attributes, prefix + name)) is not None:
-            yield f"{mebibytes(value):.2f} MiB{words}"
+            yield f"{size(value)}{words}"
 
 
 def _open_steps(run: RecordedRun) -> Iterator[str]:
@@ -344,3 +351,90 @@ def _shown_age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+# --- for programs -------------------------------------------------------------------------
+
+
+def mebibytes(value: float) -> float:
+    """Returns bytes in MiB, with the digits that a profile has."""
+    return round(value / (1 << 20), 2)
+
+
+def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
+    for name, recording in recordings.items():
+        whole = _whole(recording)
+        runs = titled_runs(name, recording)
+        for title, run in runs.items():
+            yield _run_document(title, recording, run, whole)
+        if not runs:
+            yield {"file": name, "recording": whole}
+
+
+def _whole(recording: Recording) -> dict[str, Any]:
+    """Returns how the whole stands."""
+    limit = summary.limit(recording)
+    figures = {
+        "memory_peak": summary.value(recording, summary.MEMORY_PEAK),
+        "memory_limit": None if limit is None else limit.value,
+    }
+    return {
+        "path": str(recording.path),
+        "state": recording.state,
+        "duration_secs": recording.duration,
+        **{key: value for key, value in figures.items() if value is not None},
+        "problems": list(recording.problems),
+        **({"ending": dataclasses.asdict(recording.ending)} if recording.ending else {}),
+    }
+
+
+def _run_document(
+    title: str, recording: Recording, run: RecordedRun, whole: dict[str, Any]
+) -> dict[str, Any]:
+    last = run.last if run.end is None else None
+    return {
+        "file": title,
+        "truncated": is_truncated(recording, run),
+        "run": run_data(recording, run),
+        "steps": list(_rows(ShownRun(recording, run))),
+        "summary": run.summary,
+        "onnx_model_cost": _with_ratios(list(map(model_data, run.models))),
+        **({"last_reading": last_reading_data(recording, run, last)} if last else {}),
+        "state": run.state,
+        "recording": whole,
+    }
+
+
+def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
+    columns = [*columns_of(run), MESSAGE, STATUS]
+    if all(_plain(MESSAGE, row) is None for row in run.rows):
+        columns.remove(MESSAGE)
+    for row in run.rows:
+        figures = {column.name: _plain(column, row) for column in columns}
+        yield {"step": row.name, "depth": row.depth, **figures}
+
+
+def _plain(column: Column[StepRow], row: StepRow) -> Any:
+    """Returns a figure as Quark's file has it: sizes in MiB."""
+    value = column.value(row) if column.value else None
+    if column.unit == "By" and isinstance(value, int | float):
+        return mebibytes(value)
+    return value
+
+
+def _sheet(recordings: Mapping[str, Recording]) -> Table:
+    """Returns the steps; what is known of a run is on each of its steps."""
+    rows: list[dict[str, Any]] = []
+    for name, recording in recordings.items():
+        for title, run in titled_runs(name, recording).items():
+            known = {f"run_{key}": listed(each) for key, each in run_data(recording, run).items()}
+            for figures in _rows(ShownRun(recording, run)):
+                rows.append({"file": title, **figures, **known})
+    order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
+    present = {key for row in rows for key, value in row.items() if value is not None}
+    names = [key for key in order if key in present]
+    names += [key for row in rows for key in row if key not in order and key in present]
+    columns = [Column[Any](name) for name in dict.fromkeys(names)]
+    return Table(
+        columns, [[row.get(each.heading) for each in columns] for row in rows], is_verbatim=True
+    )

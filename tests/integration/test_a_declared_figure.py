@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pexpect
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+RECORDINGS: Final = ROOT / "tests" / "fixtures" / "recordings_88776fb"
 BEFORE: Final = '        Figure(\n            "disk.read_chars"'
 DECLARED: Final = """\
         Figure(
@@ -32,6 +34,8 @@ DECLARED: Final = """\
             kind="disk", heading="COPIED", curve="disk.copied",
         ),
 """
+NAME: Final = '"disk.read_chars", "By",'
+KIND: Final = 'lambda disk: disk.read_chars, TOTAL, "204800000", kind="disk",'
 SCRIPT: Final = """\
 import otel_quant
 
@@ -77,6 +81,17 @@ class Copied:
     def otel_quant_with(self, variables: Mapping[str, str], *arguments: str) -> str:
         """The same with variables of the environment."""
         return self.run("-m", "otel_quant", *arguments, **variables)
+
+    def in_a_terminal(self, *arguments: str) -> str:
+        """The same where standard output is a terminal."""
+        command = ["-m", "otel_quant", *arguments]
+        variables = {**os.environ, "PYTHONPATH": str(self.folder), "TERM": "xterm"}
+        child = pexpect.spawn(
+            sys.executable, command, cwd=self.folder, env=variables,
+            dimensions=(50, 120), encoding="utf-8", timeout=60,
+        )  # fmt: skip
+        child.expect(pexpect.EOF)
+        return str(child.before)
 
     def json(self, *arguments: str) -> Any:
         """Returns the document that a command prints as JSON."""
@@ -143,7 +158,7 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%")
         != "",
         "runs": "disk.copied" in json.dumps(copy.json("runs", ".", "--value", "disk.copied")),
-        "watch": "copied" in copy.otel_quant("watch", "--once", "recorded").lower(),
+        "watch": "disk copied" in copy.in_a_terminal("watch", "--once", "recorded"),
         "curve": "disk.copied" in (tmp_path / "recorded" / "curve.launcher.jsonl").read_text(),
         "send": [
             span.attributes.get("quant.disk.copied")
@@ -153,3 +168,21 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         == [copied],
     }
     assert found == dict.fromkeys(found, True)
+
+
+def test_a_renamed_attribute_is_found_in_old_recordings_under_its_new_name(tmp_path: Path) -> None:
+    before = Copied(tmp_path / "before", {})
+    after = Copied(
+        tmp_path / "after",
+        {
+            NAME: '"disk.read_calls", "By",',
+            KIND: f'{KIND} former=("disk.read_chars",),',
+        },
+    )
+
+    def of_runs(copy: Copied, name: str) -> list[Any]:
+        return values_named(copy.json("runs", str(RECORDINGS), "--where", f"{name}>0"), name)
+
+    known = of_runs(before, "disk.read_chars")
+    assert len(known) == 3
+    assert of_runs(after, "disk.read_calls") == known

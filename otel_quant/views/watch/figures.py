@@ -10,6 +10,7 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, Attributes, Recording, number
 from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.schema import semconv, series
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.views.forecast import forecast_of
 
 
@@ -21,6 +22,7 @@ class Usage:
     now: float | None  # The newest figure
     peak: float | None = None  # The highest so far
     limit: float | None = None  # What there is
+    unit: str = "By"
 
 
 def steps_of(recording: Recording) -> list[PlacedStep]:
@@ -82,9 +84,11 @@ def others(recording: Recording) -> Iterator[Usage]:
         yield Usage("caches", _newest(curve, series.CACHE), cache)
     newest = max(curve.curve.buckets.values(), key=lambda each: each.position, default=None)
     totals = newest.totals if newest is not None else {}
-    for name, text in ((series.DISK_READ, "disk read"), (series.DISK_WRITE, "disk written")):
-        if name in totals:
-            yield Usage(text, totals[name])
+    for resource in RESOURCES:
+        for figure in resource.figures:
+            if figure.heading and figure.is_total and figure.curve in totals:
+                name = f"{resource.name} {figure.heading.lower()}"
+                yield Usage(name, totals[figure.curve], unit=figure.unit)
 
 
 def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | None]:

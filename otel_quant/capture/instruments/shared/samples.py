@@ -19,7 +19,7 @@ from otel_quant.capture.instruments.shared.steps import (
     distributions_built_on,
     enclosing_steps,
 )
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation
 from otel_quant.capture.uncounted_frames import uncounted, wraps

@@ -27,7 +27,7 @@ from otel_quant.capture.instruments.shared.arguments import (
     with_argument,
 )
 from otel_quant.capture.instruments.shared.hooks import HOOKS, AttributeSources, Hook, Library, load
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, Begin, as_step, qualified_name
 from otel_quant.capture.uncounted_frames import wraps

@@ -15,8 +15,7 @@ from math import nan
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.execution import executed
-from otel_quant.cost.operation import Operation, Value
+from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.results import InFloat
 
@@ -53,12 +52,9 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
     "Gemm": Fusion(many=2, weight=True, bias=2, result="either"),
     "ArgMax": Fusion(result="plain"),
     "MaxPool": Fusion(result="equal", since=12),
+    **dict.fromkeys(("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
     **dict.fromkeys(
-        ("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"),
-        Fusion(result="equal"),
-    ),
-    **dict.fromkeys(
-        (
+        [
             "Expand",
             "Flatten",
             "Gather",
@@ -70,7 +66,7 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
             "Tile",
             "Transpose",
             "Unsqueeze",
-        ),
+        ],
         _MOVE,
     ),
 }
@@ -447,9 +443,7 @@ def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:
 
 def _conversion(op: Operation, integers: Value) -> _Quantized:
     return _Quantized(
-        integers,
-        op.input(1) if op.has(1) else None,
-        op.input(2) if op.has(2) else None,
+        integers, op.input(1) if op.has(1) else None, op.input(2) if op.has(2) else None
     )
 
 

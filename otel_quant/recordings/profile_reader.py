@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import is_held
 from otel_quant.export.quark_yaml.path import LAST_READING
 from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError
-from otel_quant.export.recording.held_file import is_held
 from otel_quant.recordings.model import (
     LastReading,
     RecordedCheckpoint,

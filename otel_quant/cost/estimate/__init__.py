@@ -319,9 +319,7 @@ def extrapolated(wanted: Estimate, probed: Estimate, measured: int) -> Estimate:
         ),
     ]
     found = replace(
-        wanted,
-        memory=tuple(figure for figure in memory if figure.bytes),
-        probed=probed.samples,
+        wanted, memory=tuple(figure for figure in memory if figure.bytes), probed=probed.samples
     )
     return _bounded(found, _PROBED_BELOW, None if wanted.highest is None else _PROBED_ABOVE)
 

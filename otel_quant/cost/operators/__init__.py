@@ -14,13 +14,11 @@ from typing import Final, NamedTuple, TypeVar
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, UnknownError
 from otel_quant.cost.operators import (
-    attention,
     contraction,
     control,
     elementwise,
     layout,
     reductions,
-    sequences,
     windows,
 )
 from otel_quant.cost.operators.record import (
@@ -47,8 +45,6 @@ _known: Final[dict[str, Operator]] = {
     **windows.TABLE,
     **contraction.TABLE,
     **layout.TABLE,
-    **attention.TABLE,
-    **sequences.TABLE,
     **control.TABLE,
 }
 """Those of the domains that have been loaded; ONNX's own from the start."""

@@ -247,7 +247,7 @@ class QuarkYamlSink(ProfileTextSink):
         """Closes the child's copy of the descriptor."""
         super().forget()
         if self._file is not None:
-            self._file.close()
+            self._file.forget()
             self._file = None
 
 

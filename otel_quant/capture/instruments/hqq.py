@@ -13,7 +13,7 @@ _CONFIG: Final = (
     ("quant_config.weight_quant_params.group_size", semconv.BLOCK_SIZE),
 )
 
-HQQ: Final = Library(
+LIBRARY: Final = Library(
     name="hqq",
     distribution="hqq",
     versions_seen="0.2.8",

@@ -16,7 +16,7 @@ _QUANTIZE: Final = (
 )
 _COMPRESS: Final = (("mode", semconv.CONFIG_NAME), ("group_size", semconv.BLOCK_SIZE))
 
-NNCF: Final = Library(
+LIBRARY: Final = Library(
     name="nncf",
     distribution="nncf",
     versions_seen="3.4",

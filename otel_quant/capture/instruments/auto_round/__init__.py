@@ -47,7 +47,7 @@ _FILES: Final = (
     ("self.format", semconv.FORMAT),
 )
 
-AUTO_ROUND: Final = Library(
+LIBRARY: Final = Library(
     name="auto-round",
     distribution="auto-round",
     versions_seen="0.16",

@@ -46,7 +46,7 @@ _FILES: Final = (
     ("scheme", semconv.CONFIG_NAME),
 )
 
-LLMCOMPRESSOR: Final = Library(
+LIBRARY: Final = Library(
     name="llmcompressor",
     distribution="llmcompressor",
     versions_seen="0.14",

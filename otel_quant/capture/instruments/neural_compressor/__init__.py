@@ -32,7 +32,7 @@ _TORCH: Final = "neural_compressor.torch."
 _QUANTIZE: Final = _TORCH + "quantization.quantize"
 _WEIGHT_ONLY: Final = _TORCH + "algorithms.weight_only."
 
-NEURAL_COMPRESSOR: Final = Library(
+LIBRARY: Final = Library(
     name="neural-compressor",
     distribution="neural-compressor",
     other_distributions=("neural-compressor-pt",),

@@ -44,7 +44,7 @@ _NBITS: Final = (
     ("self.model_path", semconv.INPUT_PATH),
 )
 
-ONNXRUNTIME: Final = Library(
+LIBRARY: Final = Library(
     name="onnxruntime",
     distribution="onnxruntime",
     versions_seen="1.20, 1.31",

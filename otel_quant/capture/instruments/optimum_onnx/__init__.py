@@ -19,7 +19,7 @@ _QUANTIZE: Final = Wrapper(
 
 _MODULE: Final = "optimum.onnxruntime.quantization"
 
-OPTIMUM_ONNX: Final = Library(
+LIBRARY: Final = Library(
     name="optimum-onnx",
     distribution="optimum-onnx",
     versions_seen="0.1",

@@ -47,7 +47,7 @@ _OWN: Final = "quark.common.profiler.profiler"
 _EXPORT: Final = "quark.torch.export.api"
 _ONNX: Final = "quark.onnx.quantization"
 
-QUARK: Final = Library(
+LIBRARY: Final = Library(
     name="quark",
     distribution="amd-quark",
     versions_seen="0.13",

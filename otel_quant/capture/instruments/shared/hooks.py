@@ -1,6 +1,7 @@
 """Sets hooks on libraries as they are imported, and removes them.
 
-Nothing is imported to be hooked. A hook waits for the module that defines its target and
+Nothing is imported to be hooked. A library's table is loaded when its package is imported, just
+before that runs. A hook waits for the module that defines its target and
 is set when that module has run, which is before its package imports the name from it. A
 library that has been imported before (a notebook that calls ``instrument()`` late) is
 hooked at once, and every module that has the old function under some name gets the new one.
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.capture.instruments import PACKAGES, found_by_others, library
 from otel_quant.capture.instruments.shared.library import Hook, Library
 from otel_quant.capture.uncounted_frames import wraps
 
@@ -33,32 +36,64 @@ class Hooks:
         # (holder, name, what was there, what is there now), in the order of setting.
         self._patches: list[tuple[Any, str, Any, Any]] = []
         self._libraries: dict[tuple[str, str], Library] = {}
+        # By package, the names of libraries whose tables are loaded when it is imported.
+        self._waiting: dict[str, list[str]] = {}
 
     @property
     def active(self) -> bool:
         """Whether calls are to be reported: some wrappers outlive :meth:`remove`."""
         return self._active
 
-    def set(self, libraries: Iterable[Library]) -> None:
-        """Sets the hooks of libraries, now or when they are imported."""
+    @property
+    def libraries(self) -> frozenset[Library]:
+        """Those whose packages have been imported."""
+        return frozenset(self._libraries.values())
+
+    def set(self, libraries: Iterable[Library], names: Iterable[str] = ()) -> None:
+        """Sets the hooks of libraries, given by table or by name, now or when they are imported."""
         self._active = True
-        for library in libraries:
-            for hook in library.hooks:
-                key = (hook.module, hook.target)
-                self._libraries[key] = library
-                if key in self._registered:
-                    # wrapt keeps its list for good: what was registered once will fire
-                    # when the module is imported; if it has been, that is now.
-                    if hook.module in sys.modules:
-                        self._fire(hook, sys.modules[hook.module], late=True)
-                    continue
-                self._registered.add(key)
-                self._register(hook)
+        for each in libraries:
+            self._set(each)
+        for name in names:
+            if PACKAGES[name] in sys.modules:
+                self._set(library(name))
+            else:
+                self._waiting.setdefault(PACKAGES[name], []).append(name)
+        if self._waiting and self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Loads the tables for a package that is about to be imported; called by Python."""
+        names = self._waiting.pop(fullname, None)
+        if names is None:
+            return None
+        for name in names:
+            with FAULTS.kept_in(f"hooks of {name}"):
+                self._set(library(name))
+        return found_by_others(self, fullname, path, target)
+
+    def _set(self, library: Library) -> None:
+        for hook in library.hooks:
+            key = (hook.module, hook.target)
+            self._libraries[key] = library
+            if key in self._registered:
+                # wrapt keeps its list for good: what was registered once will fire
+                # when the module is imported; if it has been, that is now.
+                if hook.module in sys.modules:
+                    self._fire(hook, sys.modules[hook.module], late=True)
+                continue
+            self._registered.add(key)
+            self._register(hook)
 
     def remove(self) -> None:
         """Puts back what was there before, under every name that a module has for it."""
         self._active = False
         self._libraries.clear()
+        self._waiting.clear()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         for holder, name, before, after in reversed(self._patches):
             if vars(holder).get(name, _MISSING) is after:  # else someone wrapped it since
                 setattr(holder, name, before)
@@ -83,8 +118,8 @@ class Hooks:
         wrapt.register_post_import_hook(lambda module: self._fire(hook, module, late), hook.module)
 
     def _fire(self, hook: Hook, module: ModuleType, late: bool) -> None:
-        library = self._libraries.get((hook.module, hook.target))
-        if not self._active or library is None:
+        owner = self._libraries.get((hook.module, hook.target))
+        if not self._active or owner is None:
             return
         with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):
             *path, name = hook.target.split(".")
@@ -101,7 +136,7 @@ class Hooks:
                 return
             if self._is_ours(holder, name, before):
                 return
-            after = _wrapped(before, hook, library)
+            after = _wrapped(before, hook, owner)
             self.replace(holder, name, before, after)
             if late and not path:
                 self._replace_aliases(before, after, module)

@@ -15,11 +15,10 @@ from otel_quant.schema import semconv
 
 def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Counts each call as one layer of the step around it."""
-    owners = {library.distribution, *distributions_built_on(library)}
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        count_layer(owners)
+        count_layer({library.distribution, *distributions_built_on(library)})
         return function(*args, **kwargs)
 
     return wrapper

@@ -6,25 +6,19 @@ A library that is built on another calls it to do its own work.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from otel_quant.capture.instruments import LIBRARIES
+from otel_quant.capture.instruments.shared.hooks import HOOKS
 from otel_quant.capture.instruments.shared.library import Library
 from otel_quant.capture.instruments.shared.operations import is_within
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-
-_BUILT_ON: Final = {
-    library.name: frozenset(
-        other.distribution for other in LIBRARIES if library.name in other.built_on
-    )
-    for library in LIBRARIES
-}
 
 
 def distributions_built_on(library: Library) -> frozenset[str]:
     """Returns the distributions within whose steps a library's calls are not reported."""
-    return _BUILT_ON.get(library.name, frozenset())
+    return frozenset(
+        [other.distribution for other in HOOKS.libraries if library.name in other.built_on]
+    )
 
 
 def enclosing_steps() -> Iterator[OpenStep]:

@@ -20,7 +20,7 @@ _CALIBRATING: Final = Wrapper(
 _EAGER: Final = "torch.ao.quantization.quantize"
 _FX: Final = "torch.ao.quantization.quantize_fx"
 
-TORCH: Final = Library(
+LIBRARY: Final = Library(
     name="torch",
     distribution="torch",
     versions_seen="2.13",

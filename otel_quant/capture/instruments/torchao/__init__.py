@@ -23,7 +23,7 @@ _CONFIG: Final = (
 )
 _QUANTIZER: Final = (("quantizer.__class__.__name__", semconv.CONFIG_NAME),)
 
-TORCHAO: Final = Library(
+LIBRARY: Final = Library(
     name="torchao",
     distribution="torchao",
     versions_seen="0.18",

@@ -16,12 +16,11 @@ from otel_quant.capture.uncounted_frames import wraps
 def step_or_layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
     """Makes each call a step, or counts it as a layer of a step of a library built on this."""
     as_one_step = step(function, hook, library)
-    owners = distributions_built_on(library)
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if HOOKS.active:
-            count_layer(owners)
+            count_layer(distributions_built_on(library))
         return as_one_step(*args, **kwargs)
 
     return wrapper

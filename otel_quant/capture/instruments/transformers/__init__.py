@@ -12,7 +12,7 @@ _FROM_PRETRAINED: Final = Wrapper(
     _CALLS + "from_pretrained", "step **{step}**, if called with `quantization_config`"
 )
 
-TRANSFORMERS: Final = Library(
+LIBRARY: Final = Library(
     name="transformers",
     distribution="transformers",
     versions_seen="5.23",

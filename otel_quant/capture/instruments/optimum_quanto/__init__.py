@@ -8,7 +8,7 @@ from otel_quant.capture.instruments.shared.library import STEP, Hook, Library, W
 from otel_quant.schema import semconv
 from otel_quant.schema.step_names import ProfileStep
 
-_CALLS: Final = "otel_quant.capture.instruments.quanto.calls:"
+_CALLS: Final = "otel_quant.capture.instruments.optimum_quanto.calls:"
 _BEGIN: Final = Wrapper(_CALLS + "begin_calibration", "begins the step **{step}**")
 _END: Final = Wrapper(_CALLS + "end_calibration", "ends it")
 
@@ -21,7 +21,7 @@ _TYPES: Final = (
     ("activations", semconv.ACTIVATION_TYPE),
 )
 
-QUANTO: Final = Library(
+LIBRARY: Final = Library(
     name="optimum-quanto",
     distribution="optimum-quanto",
     versions_seen="0.2.7",

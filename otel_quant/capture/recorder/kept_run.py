@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from otel_quant.base.failures import error_type, message_of
+from otel_quant.base.fault_boundary import error_type, message_of
 from otel_quant.schema.records import (
     Checkpoint,
     CostedModel,

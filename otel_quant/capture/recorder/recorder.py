@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from otel_quant.base.failures import error_type
-from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS, error_type
 from otel_quant.capture.forecast.step_forecast import StepForecast
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.probes.sampler import Sampler

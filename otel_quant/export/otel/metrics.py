@@ -13,7 +13,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
 
-from otel_quant.base.failures import error_type
+from otel_quant.base.fault_boundary import error_type
 from otel_quant.export.otel.custom_gauges import CustomGauges
 from otel_quant.export.otel.run_times import RunTimes
 from otel_quant.schema import catalog, semconv

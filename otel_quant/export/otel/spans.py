@@ -13,7 +13,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
-from otel_quant.base.failures import error_type
+from otel_quant.base.fault_boundary import error_type
 from otel_quant.base.log import LOG
 from otel_quant.export.otel import forecasts
 from otel_quant.export.otel.attributes import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.failures import error_type, message_of
+from otel_quant.base.fault_boundary import error_type, message_of
 from otel_quant.export.otel import forecasts
 from otel_quant.export.otel.attributes import (
     FigureAttributes,
@@ -27,10 +27,8 @@ from otel_quant.export.otel.readings import attributes_of
 from otel_quant.export.otel.service_name import name_of_program
 from otel_quant.export.otel.span_ids import SpanIds
 from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.event_file import EventFile
+from otel_quant.export.recording.event_file import EventFile, StateFile, open_events
 from otel_quant.export.recording.own_curve import OwnCurve
-from otel_quant.export.recording.own_files import open_events
-from otel_quant.export.recording.state_file import StateFile
 from otel_quant.schema import semconv
 from otel_quant.schema.forecast_warnings import NewWarnings
 from otel_quant.schema.records import (

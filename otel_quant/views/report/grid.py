@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from otel_quant.export.recording.curve import Level, Number
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import Level, Number, RecordedCurve
 from otel_quant.schema import series
 
 Values: TypeAlias = tuple[float | None, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings.model import Recording, number
 from otel_quant.recordings.steps import step_at
 from otel_quant.schema import semconv, series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, Attributes, Recording, number
 from otel_quant.recordings.steps import PlacedStep, placed_steps

@@ -64,7 +64,7 @@ def count_everything(report: Path) -> None:
         samples,
     )
     from otel_quant.capture.probes import sampler
-    from otel_quant.capture.recorder.open_step import OpenStep
+    from otel_quant.capture.recorder.ongoing import OpenStep
     from otel_quant.capture.recorder.recorder import Recorder
     from otel_quant.capture.runtime import Runtime
     from otel_quant.export.otel import delivery

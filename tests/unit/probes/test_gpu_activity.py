@@ -13,7 +13,7 @@ import pytest
 
 from otel_quant.capture.probes import amd
 from otel_quant.capture.probes.amd import open_amd
-from otel_quant.export.otel.impairments import Impairments
+from otel_quant.export.otel.logs import Impairments
 from otel_quant.schema.records import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import add_gpu
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml

@@ -24,7 +24,7 @@ from otel_quant.capture.instruments.shared.samples import (
     count_sample,
     note_shapes,
 )
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.capture.uncounted_frames import wraps
 from otel_quant.schema import semconv

@@ -26,7 +26,7 @@ from otel_quant.capture.instruments.shared.library_steps import (
 )
 from otel_quant.capture.instruments.shared.samples import with_counted_loader
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, Begin, qualified_name
 from otel_quant.capture.uncounted_frames import wraps

@@ -15,7 +15,7 @@ from otel_quant.capture.instruments.shared.hooks import HOOKS
 from otel_quant.capture.instruments.shared.library import AttributeSources, Hook, Library
 from otel_quant.capture.instruments.shared.nesting import is_reported_already
 from otel_quant.capture.instruments.shared.operations import inherited_attributes
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Begin, as_step, qualified_name
 from otel_quant.schema.records import AttributeValue

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from otel_quant.capture.instruments.shared.hooks import HOOKS
 from otel_quant.capture.instruments.shared.library import Library
 from otel_quant.capture.instruments.shared.operations import is_within
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 
 

@@ -17,7 +17,7 @@ from otel_quant.capture.instruments.shared.batches import items_in
 from otel_quant.capture.instruments.shared.library import Hook, Library
 from otel_quant.capture.instruments.shared.nesting import enclosing_steps
 from otel_quant.capture.instruments.shared.operations import around
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation
 from otel_quant.capture.uncounted_frames import uncounted, wraps

@@ -1,4 +1,4 @@
-"""Where a figure that grows with the samples of a step will be after the last one.
+"""Where an open step will be at its end: time left, and memory that grows with its samples.
 
 The readings are kept as at most :data:`MOST_BUCKETS` buckets of equal numbers of samples, each with
 its lowest and highest value. The first part of them is left out: what is allocated at the start of a
@@ -13,11 +13,14 @@ taken to go on falling by the same factor, which is exact for a figure that leve
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from otel_quant.schema.records import Forecast, GrowthForecast, Limits, Reading, StepProgress
 
 MOST_BUCKETS: Final = 48
 """A fit looks at every pair of the buckets of a part."""
@@ -46,6 +49,18 @@ _STEADY: Final = 0.9
 
 _Point: TypeAlias = tuple[int, float]
 """Position of a bucket and its lowest or highest value."""
+
+_SEEN: Final = 0.35
+"""Part of the growth up to the limit that has to be seen before a warning. A leak that reaches the
+limit after an hour is told of after 21 minutes; saw teeth that take less of the room are not told of
+in their first tooth."""
+
+_MOST_TIMES: Final = 256
+"""Readings that the pace of the samples is taken from, the newest."""
+
+_Key: TypeAlias = tuple[Literal["memory", "gpu"], str | None]
+
+_MB: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +176,76 @@ def _slope(points: list[_Point]) -> float:
 
 def _value_at(position: int, points: list[_Point], slope: float) -> float:
     return median(y + slope * (position - x) for x, y in points)
+
+
+class StepForecast:
+    """Follows one step."""
+
+    def __init__(self, expected_samples: int, limits: Limits) -> None:
+        self._expected = expected_samples
+        self._limits = limits
+        self._growths: dict[_Key, Growth] = {}
+        self._limit_of: dict[_Key, int] = {}
+        self._warned: set[_Key] = set()
+        self._samples = 0
+        self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
+
+    def add(self, samples: int, reading: Reading) -> None:
+        """Adds a reading."""
+        if samples > self._samples:
+            self._samples = samples
+            self._times.append((samples, reading.clock_ns))
+        if reading.memory is not None and self._limits.memory is not None:
+            self._add(("memory", None), samples, reading.memory.tree_rss, self._limits.memory)
+        for gpu in reading.gpus:
+            if gpu.limit is not None:
+                self._add(("gpu", gpu.id), samples, gpu.used, gpu.limit)
+
+    def result(self, clock_ns: int) -> Forecast:
+        """Returns the forecast."""
+        forecasts = (self._growth(key) for key in self._growths)
+        return Forecast(self._time_left(clock_ns), tuple(each for each in forecasts if each))
+
+    def _add(self, key: _Key, samples: int, value: int, limit: int) -> None:
+        if key not in self._growths:
+            self._growths[key] = Growth()
+        self._limit_of[key] = limit
+        self._growths[key].add(samples, value)
+
+    def _growth(self, key: _Key) -> GrowthForecast | None:
+        line = self._growths[key].line()
+        if line is None:
+            return None
+        limit = self._limit_of[key]
+        at_end = line.after(self._expected)
+        if at_end > limit and line.now - line.start >= _SEEN * (limit - line.start):
+            self._warned.add(key)
+        return GrowthForecast(
+            key[0], round(at_end), round(line.per_sample), limit, key[1], key in self._warned
+        )
+
+    def _time_left(self, clock_ns: int) -> float | None:
+        left = self._expected - self._samples
+        if len(self._times) < 2 or left < 0:
+            return None
+        # The first half may hold what is done once: sessions, compilation.
+        samples, started_ns = self._times[len(self._times) // 2 if len(self._times) > 3 else 0]
+        newest, seen_ns = self._times[-1]
+        if newest == samples:
+            return None
+        per_sample = (seen_ns - started_ns) / (newest - samples)
+        return max(0.0, (left * per_sample - (clock_ns - seen_ns)) / 1e9)
+
+
+def sentence(step: StepProgress, growth: GrowthForecast, limits: Limits) -> str:
+    """Returns a warning in words."""
+    what, limit = f"memory of GPU {growth.device}", "it has"
+    if growth.device is None:
+        what, limit = "memory", f"the limit ({limits.memory_source}) is"
+    return (
+        f"{step.info.label}, sample {step.samples} of {step.expected_samples}: {what} grows by "
+        f"{growth.per_sample / _MB:,.1f} MB with each sample and would be "
+        f"{growth.at_end / _MB:,.0f} MB after the last one (estimated); {limit} "
+        f"{growth.limit / _MB:,.0f} MB. Fewer or smaller samples, or a calibration method that keeps "
+        "less, would help"
+    )

@@ -1,25 +1,23 @@
-"""Attributes of steps, runs, checkpoints and models. Steps and runs use the same keys."""
+"""Attributes of events, made of what was measured. Steps and runs use the same keys."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from numbers import Integral, Real
-from operator import is_
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.figures import Figure, Number, Part, Resource
 from otel_quant.schema.records import (
     AttributeValue,
-    CostedModel,
+    GrowthForecast,
     Peaks,
     Reading,
     RunInfo,
-    StepInfo,
-    StepRecord,
+    StepProgress,
 )
 from otel_quant.version import VERSION
 
@@ -30,38 +28,16 @@ _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
 
 MOST_OF_STEP: Final = 64
-"""Attributes of a step, the program's and the library's together, that its span shows."""
+"""Attributes of a step, the program's and the library's together, that are kept. With the 32 metrics
+of the program that a span shows and all of ours they stay below the 128 that the SDK keeps by default;
+it drops those that were set first."""
 
-MOST_CUSTOM: Final = 32
-"""Custom metrics that a span or a checkpoint record shows. With the step's attributes and all of
-ours they stay below the 128 that the SDK keeps by default; it drops those that were set first,
-which are the ones that identify the span."""
-
-
-def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
-    """Returns the attributes that identify a step."""
-    return _present(
-        {
-            semconv.STEP_NAME: step.label,
-            semconv.STEP_KIND: step.kind,
-            semconv.STEP_INDEX: step.index,
-            semconv.LIBRARY_NAME: step.library,
-            semconv.LIBRARY_VERSION: step.library_version,
-            semconv.CODE_FUNCTION_NAME: step.function,
-        }
-    )
-
-
-def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
-    """Returns what every span and log record of a run has."""
-    return _present(
-        {semconv.RUN_ID: run.id, semconv.RUN_NAME: run.name or None, semconv.RUN_RANK: run.rank}
-    )
+_FORECASTS: Final = {"memory": "quant.forecast.memory.", "gpu": "quant.forecast.gpu.memory."}
 
 
 def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     """Returns the attributes that identify a run, and its limits."""
-    return _present(
+    return present(
         {
             **run_ids_of(run),
             semconv.RUN_WORLD_SIZE: run.world_size,
@@ -93,7 +69,7 @@ def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
     if origin is None:
         return {}
     ci = {_OF_CI[field]: value for field, value in origin.ci.items()}
-    return _present(
+    return present(
         {
             **ci,
             semconv.PROCESS_COMMAND_LINE: origin.command or None,
@@ -124,14 +100,11 @@ def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
         semconv.GPU_COUNT: len(reading.gpus),
         semconv.GPU_MEMORY_LIMIT: None if None in limits else sum(filter(None, limits)),
     }
-    return _present(attributes)
+    return present(attributes)
 
 
 class FigureAttributes:
-    """The figures of resources as attributes. Their names are made once: they are many.
-
-    The latest result is kept, because several sinks ask for the figures of the same step.
-    """
+    """The figures of resources as attributes. Their names are made once: they are many."""
 
     def __init__(self, resources: Sequence[Resource]) -> None:
         self._rows = tuple(
@@ -143,9 +116,6 @@ class FigureAttributes:
             if resource.device_figures
             for stem in (resource.device_stem,)
         )
-        # Each replaced as a whole: threads may ask at the same time.
-        self._latest: tuple[tuple[object, ...], dict[str, AttributeValue]] = (), {}
-        self._latest_checkpoint: tuple[tuple[object, ...], dict[str, AttributeValue]] = (), {}
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
         self._of_readings = _on_records(
             [resource for resource in resources if resource.is_sampled], semconv.READING_PREFIX
@@ -155,17 +125,6 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
     ) -> dict[str, AttributeValue]:
         """Returns what was used between two readings."""
-        asked = start, end, peaks, memory_limit
-        known, latest = self._latest
-        if _are_same(known, asked):
-            return latest
-        found = self._between(*asked)
-        self._latest = asked, found
-        return found
-
-    def _between(
-        self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
-    ) -> dict[str, AttributeValue]:
         seconds = (end.clock_ns - start.clock_ns) / 1e9
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
@@ -187,7 +146,7 @@ class FigureAttributes:
             first, last = start.resources.get(resource.name), end.resources.get(resource.name)
             for before, after in resource.devices(first, last):
                 device = after or before
-                found = _present(
+                found = present(
                     {
                         semconv.HW_ID: device.id,
                         semconv.HW_NAME: device.name,
@@ -200,98 +159,70 @@ class FigureAttributes:
 
     def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
         """Returns what was in use at a checkpoint, and what had been used since the run began."""
-        asked = reading, baseline
-        known, latest = self._latest_checkpoint
-        if _are_same(known, asked):
-            return latest
-        found = _since(baseline, reading, self._of_checkpoints)
-        self._latest_checkpoint = asked, found
-        return found
+        return _since(baseline, reading, self._of_checkpoints)
 
     def at_reading(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
         """Returns what was in use at a reading between checkpoints."""
         return _since(baseline, reading, self._of_readings)
 
 
-def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
-    """Whether both hold the very same objects: to compare their contents would take longer."""
-    return len(some) == len(others) and all(map(is_, some, others))
-
-
-def progress_of(record: StepRecord) -> dict[str, AttributeValue]:
+def progress_of(samples: int, items: int | None, seconds: float) -> dict[str, AttributeValue]:
     """Returns the samples that a step has consumed; none if it counted none."""
-    if not record.samples:
+    if not samples:
         return {}
-    progress: dict[str, AttributeValue] = {semconv.CALIBRATION_SAMPLE_COUNT: record.samples}
-    if record.items is not None:
-        progress[semconv.CALIBRATION_ITEM_COUNT] = record.items
-    if record.duration > 0:
-        progress[semconv.CALIBRATION_SAMPLE_RATE] = round(record.samples / record.duration, 3)
-    return progress
-
-
-def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
-    """Returns the totals of a costed model."""
-    return {f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()}
-
-
-def cost_identity_of(cost: CostedModel) -> dict[str, AttributeValue]:
-    """Returns the attributes that identify a model."""
-    return _present({semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path})
-
-
-def custom_of(values: Mapping[str, object]) -> Mapping[str, AttributeValue]:
-    """Returns the values of custom metrics that an attribute can hold, as many as are shown."""
-    found = _present(
+    rate = round(samples / seconds, 3) if seconds > 0 else None
+    return present(
         {
-            semconv.CUSTOM_PREFIX + _encodable(name): custom_value(value)
-            for name, value in values.items()
+            semconv.CALIBRATION_SAMPLE_COUNT: samples,
+            semconv.CALIBRATION_ITEM_COUNT: items,
+            semconv.CALIBRATION_SAMPLE_RATE: rate,
         }
     )
-    return _first(found, MOST_CUSTOM, "custom metrics")
 
 
-def custom_value(value: object) -> str | bool | int | float | None:
-    """Returns what OpenTelemetry can send of the value of a custom metric; None for nothing.
-
-    An integer of more than 64 bits would make an exporter fail with all that is sent with it.
-    """
-    if isinstance(value, str):
-        return _encodable(value)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, Integral) and abs(int(value)) < 1 << 63:
-        return int(value)
-    if isinstance(value, Real):
-        try:
-            return float(value)
-        except OverflowError:
-            return None
-    return None
+def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
+    """Returns where memory that grows will be after the last sample."""
+    stem = _FORECASTS[growth.resource]
+    return present(
+        {
+            f"{stem}at_end": growth.at_end,
+            f"{stem}per_sample": growth.per_sample,
+            f"{stem}limit": growth.limit,
+            semconv.HW_ID: growth.device,
+        }
+    )
 
 
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
+    """Returns how far an open step is, and of several growths the one that is nearest its limit."""
+    info, forecast = step.info, step.forecast
+    found = {
+        semconv.STEP_NAME: info.label,
+        semconv.STEP_KIND: info.kind,
+        semconv.STEP_INDEX: info.index,
+        semconv.LIBRARY_NAME: info.library,
+        semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
+        semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
+        semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
+    }
+    growths = forecast.growths if forecast is not None else ()
+    for growth in sorted(growths, key=lambda each: each.at_end / each.limit):
+        found |= growth_of(growth)
+    return present(found)
 
 
-def shown_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
-    """Returns the attributes of a step, as many as its span shows."""
-    return _first(attributes, MOST_OF_STEP, "attributes of a step")
+def kept_of(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Returns the attributes that a program and a library give a step, as many as are kept."""
+    if len(attributes) <= MOST_OF_STEP:
+        return dict(attributes)
+    _warn_of_attributes()
+    return dict(islice(attributes.items(), MOST_OF_STEP))
 
 
-def _first(
-    attributes: Mapping[str, AttributeValue], most: int, what: str
-) -> Mapping[str, AttributeValue]:
-    if len(attributes) <= most:
-        return attributes
-    _say_that_some_are_left_out(what, most)
-    return dict(islice(attributes.items(), most))
-
-
-@functools.cache  # says it once
-def _say_that_some_are_left_out(what: str, most: int) -> None:
+@functools.cache  # once
+def _warn_of_attributes() -> None:
     LOG.warning(
-        "only the first %d %s are on spans and log records; set fewer to choose them", most, what
+        "only the first %d attributes of a step are kept; set fewer to choose them", MOST_OF_STEP
     )
 
 
@@ -342,11 +273,3 @@ def _add(
             value = parts[part]
             if value is not None:
                 found[name] = round(value, _DIGITS) if isinstance(value, float) else value
-
-
-def _present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    return dict(_items_present(attributes))
-
-
-def _items_present(attributes: Mapping[str, Any]) -> Iterator[tuple[str, AttributeValue]]:
-    return ((key, value) for key, value in attributes.items() if value is not None)

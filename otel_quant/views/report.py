@@ -1,4 +1,4 @@
-"""The answer that a report begins with: how it ended, what peaked where, how long, what it wrote."""
+"""A recording as a document: the answer first, the evidence, what made it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,98 @@ from otel_quant.schema.units import (
     share_text,
     size,
 )
-from otel_quant.views.document import Meters
-from otel_quant.views.forecast import forecast_lines
-from otel_quant.views.report.attributes import text
-from otel_quant.views.report.bands import ShownStep
-from otel_quant.views.report.charts import Chart
-from otel_quant.views.report.subject import Subject, memory_limit, process_name
+from otel_quant.views.charts import Chart
+from otel_quant.views.curves import charts_of
+from otel_quant.views.document import Charts, Document, Facts, Lines, Meters, Part, Section
+from otel_quant.views.ending import ending_facts, forecast_lines, headline, is_worth_telling
+from otel_quant.views.html import page_text
+from otel_quant.views.inference import recorded_sections
+from otel_quant.views.report_tables import models_of, processes_of
+from otel_quant.views.shown_steps import (
+    ShownStep,
+    Subject,
+    memory_limit,
+    most_telling,
+    process_name,
+    subject_of,
+)
+from otel_quant.views.steps import step_table
+from otel_quant.views.text import listed
+
+_MOST_PROBLEMS = 20
+
+
+def render(recording: Recording) -> str:
+    """Returns the report of a recording as a page."""
+    return page_text(document(recording))
+
+
+def document(recording: Recording) -> Document:
+    """Returns the report of a recording."""
+    subject = subject_of(recording)
+    return Document(
+        tuple(_parts(recording, subject)),
+        title=outcome_of(recording, subject),
+        over=f"Quantization run {began_text(recording)}",
+        is_bad=recording.state in ("failed", "killed", "lost"),
+    )
+
+
+def _parts(recording: Recording, subject: Subject | None) -> Iterator[Part]:
+    charts = charts_of(recording, subject)
+    processes, process_tables = processes_of(recording)
+    sentences, meters = answer_of(recording, subject, charts)
+    lines = Lines((*sentences, *([processes] if processes else [])))
+    yield Section("Summary", (lines, meters), layout="answer")
+    yield from _problems(recording)
+    yield from _post_mortem(recording)
+    yield Section("Over time", tuple(_curves(recording, subject, charts)))
+    if subject is not None and subject.steps:
+        yield Section("Steps", (step_table(recording, subject),))
+    if process_tables:
+        yield Section("Processes", process_tables)
+    yield from models_of(recording)
+    yield from recorded_sections(recording.path)
+    yield origin_of(recording, subject)
+
+
+def _problems(recording: Recording) -> Iterator[Part]:
+    if recording.problems:
+        more = len(recording.problems) - _MOST_PROBLEMS
+        rest = [f"and {more} more"] if more > 0 else []
+        yield Lines(("Parts of this recording could not be read:",))
+        yield Lines((*recording.problems[:_MOST_PROBLEMS], *rest), is_bad=True)
+
+
+def _post_mortem(recording: Recording) -> Iterator[Section]:
+    """Yields what is known of a program that was killed, and what would help."""
+    ending = recording.ending
+    if ending is None or not is_worth_telling(ending):
+        return
+    parts: list[Part] = [
+        Lines((f"{_capital(headline(ending))}.",)),
+        Facts([(_capital(name), text) for name, text in ending_facts(ending)]),
+    ]
+    if ending.advice:
+        advice = [f"{each.text} [{each.source}]" for each in ending.advice]
+        parts.append(Section("What would help", (Lines(advice, is_list=True),)))
+    yield Section("Post-mortem", parts, id="post-mortem", layout="post-mortem")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _curves(recording: Recording, subject: Subject | None, charts: list[Chart]) -> Iterator[Part]:
+    if not charts:
+        yield Lines(("No curve was recorded.",))
+        return
+    if subject is not None and subject.why:
+        yield Lines((f"The bands are the steps of {subject.name}.",))
+    until = max((recording.duration, *(time for chart in charts for time in chart.times[-1:])))
+    bands = most_telling(subject.steps) if subject is not None else []
+    yield Charts(charts, bands, until)
+
 
 _LONGEST_NAME: Final = 120
 _LONGEST_MESSAGE: Final = 400
@@ -191,7 +277,8 @@ def _written(recording: Recording, subject: Subject | None) -> Iterator[str]:
         path
         for each in steps
         # The path is known before the model is written.
-        if each.run.state == "ended" and (path := text(each.step.attributes, semconv.OUTPUT_PATH))
+        if each.run.state == "ended"
+        and (path := listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")))
     )
     if paths:
         shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])
@@ -215,3 +302,121 @@ def _meters(
 def began_text(recording: Recording) -> str:
     """Returns when a recording began, in UTC."""
     return datetime.fromtimestamp(recording.began_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+_LONGEST: Final = 1_000
+_MOST_OTHERS: Final = 60
+
+_GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("Program", ("process.command", "process.executable", "service.")),
+    (
+        "Machine",
+        ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
+    ),
+    (
+        "Versions",
+        (
+            "process.runtime.",
+            "quant.otel_quant.",
+            "quant.libraries",
+            "quant.library.",
+            "telemetry.",
+        ),
+    ),
+    ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
+    (
+        "Quantization",
+        ("quant.input.", "quant.output.", "quant.calibration.", "quant.config.", "quant.run."),
+    ),
+)
+"""Title of a group and how the names of its attributes begin."""
+
+_GROUPED: Final = tuple(beginning for _, beginnings in _GROUPS for beginning in beginnings)
+
+_NAMES: Final = {
+    "process.command_line": "command",
+    "process.runtime.version": "Python",
+    "host.name": "host",
+    "os.description": "system",
+    "host.cpu.model.name": "CPU",
+    "quant.host.cpu_count": "cores",
+    "quant.host.cpu_limit": "limit of cores",
+    "quant.memory.limit": "limit of memory",
+    "quant.memory.limit_source": "limit by",
+    "quant.gpu.count": "GPUs",
+    "quant.gpu.names": "GPU models",
+    "quant.gpu.drivers": "GPU drivers",
+    "quant.gpu.memory.limit": "memory of all GPUs",
+    "quant.otel_quant.version": "otel-quant",
+    "quant.libraries": "libraries",
+    "quant.library.name": "library",
+    "vcs.ref.head.revision": "commit",
+    "vcs.ref.head.name": "branch",
+    "vcs.repository.url.full": "repository",
+    "quant.vcs.dirty": "uncommitted changes",
+    "quant.calibration.method": "calibration",
+    "quant.config.name": "configuration",
+    "quant.run.world_size": "ranks",
+    "quant.input.path": "model read",
+    "quant.input.size": "size of it",
+}
+"""Names for people; any other attribute is shown by its own."""
+
+_SIZES: Final = frozenset(
+    {
+        semconv.MEMORY_LIMIT,
+        semconv.GPU_MEMORY_LIMIT,
+        "host.memory.size",
+        "quant.input.size",
+        "quant.output.size",
+    }
+)
+
+_MEASURED: Final = (
+    "quant.memory.",
+    "quant.gpu.memory.",
+    "quant.calibration.",
+    "quant.run.",
+)
+"""Beginnings of names that are figures of the run, except for those below."""
+
+_NOT_MEASURED: Final = frozenset(
+    {
+        semconv.MEMORY_LIMIT,
+        semconv.MEMORY_LIMIT_SOURCE,
+        semconv.GPU_MEMORY_LIMIT,
+        semconv.CALIBRATION_METHOD,
+        semconv.RUN_WORLD_SIZE,
+    }
+)
+
+
+def origin_of(recording: Recording, subject: Subject | None) -> Section:
+    """Returns what made a recording, in groups; empty ones are left out."""
+    facts = dict(recording.origin)
+    for run in subject.runs if subject is not None else ():
+        for name, value in run.attributes.items():
+            if name in _NOT_MEASURED or (
+                name.startswith(_GROUPED) and not name.startswith(_MEASURED)
+            ):
+                facts.setdefault(name, value)
+    lists = []
+    for title, beginnings in _GROUPS:
+        names = [name for name in facts if name.startswith(beginnings)]
+        rows = tuple((_NAMES.get(name, name), _shown(name, facts.pop(name))) for name in names)
+        lists.append(Facts(rows, title))
+    others = [(_NAMES.get(name, name), _shown(name, value)) for name, value in facts.items()]
+    left_out = len(others) - _MOST_OTHERS
+    more = [("", f"{left_out:,} more are left out")] if left_out > 0 else []
+    lists.append(Facts((*others[:_MOST_OTHERS], *more), "Other"))
+    lists.append(Facts((("folder or file", str(recording.path)),), "Recording"))
+    shown = [each for each in lists if each.rows]
+    return Section("What made this run", (Section("", shown, layout="facts"),))
+
+
+def _shown(name: str, value: object) -> str:
+    if name in _SIZES and isinstance(value, int | float):
+        return size(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return cut(listed(value), _LONGEST)

@@ -13,17 +13,20 @@ from otel_quant.recordings.model import Recording, State
 from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, duration_text, size
-from otel_quant.views.forecast import exceeded, time_left
+from otel_quant.views.ending import ended_as, exceeded, time_left
 from otel_quant.views.text import printable
-from otel_quant.views.watch import words
-from otel_quant.views.watch.figures import (
+from otel_quant.views.watch import (
     columns,
     curve_of,
     forecast,
     memory,
+    name_text,
     others,
+    program_text,
+    samples_text,
     step_peaks,
     steps_of,
+    usage_text,
 )
 
 _MARKS: Final[dict[State, tuple[str, str]]] = {
@@ -68,9 +71,9 @@ def screen(
 def _headline(recording: Recording) -> Text:
     mark, style = _MARKS[recording.state]
     text = Text.assemble(
-        (f"{mark} {words.outcome(recording)}", style),
+        (f"{mark} {ended_as(recording)}", style),
         f"  {duration_text(recording.duration)}  ",
-        (words.program(recording), "bold"),
+        (program_text(recording), "bold"),
     )
     text.truncate(10_000)
     text.no_wrap, text.overflow = True, "ellipsis"
@@ -114,7 +117,7 @@ def _cells(
     step = line.step
     mark, style = _MARKS[step.state]
     return (
-        Text.assemble("  " * line.depth, (mark, style), " ", words.name(recording, line)),
+        Text.assemble("  " * line.depth, (mark, style), " ", name_text(recording, line)),
         Text(duration_text(line.duration)),
         Text(size(peak) if peak is not None else "", style="dim"),
         _progress(line, bar),
@@ -125,7 +128,7 @@ def _progress(line: PlacedStep, bar: int) -> Text:
     step = line.step
     if line.step.end is not None:
         return Text(printable(step.error or ""), style="red")
-    texts = [words.samples(step)]
+    texts = [samples_text(step)]
     if step.state == "running":
         texts.append(time_left(forecast(line)))
     text = Text(", ".join(filter(None, texts)))
@@ -168,11 +171,11 @@ def _block(value: float | None, top: float, row: int) -> str:
 def _usage(recording: Recording) -> Iterator[Text]:
     for use in (memory(recording), *others(recording)):
         if use.now is not None or use.peak is not None:
-            yield Text.assemble((f"{use.name:13}", "bold"), words.usage(use))
+            yield Text.assemble((f"{use.name:13}", "bold"), usage_text(use))
     for line in steps_of(recording):
         text = exceeded(forecast(line)) if line.step.end is None else ""
         if text:
-            yield Text(f"{words.name(recording, line)}: {text}", style="bold red")
+            yield Text(f"{name_text(recording, line)}: {text}", style="bold red")
 
 
 def _ending(recording: Recording) -> Iterator[Text]:

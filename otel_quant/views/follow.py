@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.views.watch.plain import PlainView
+from otel_quant.views.watch import PlainView
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -72,7 +72,7 @@ class LiveView:
         from rich.console import Console
         from rich.live import Live
 
-        from otel_quant.views.watch.screen import screen
+        from otel_quant.views.screen import screen
 
         console = Console(file=self._out)
         newest: Recording | None = None

@@ -19,12 +19,12 @@ from types import FrameType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.library import Hook, Library
-from otel_quant.capture.instruments.shared.library_steps import (
+from otel_quant.capture.instruments.shared.hooks import Hook, Library
+from otel_quant.capture.instruments.shared.samples import with_counted_loader
+from otel_quant.capture.instruments.shared.steps import (
     library_step_begin,
     open_library_step,
 )
-from otel_quant.capture.instruments.shared.samples import with_counted_loader
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME

@@ -7,12 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-<<<<<<< HEAD:otel_quant/views/report/resource_charts.py
-from otel_quant.export.recording.curve import RecordedCurve
-=======
 from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
->>>>>>> work:otel_quant/views/curves.py
 from otel_quant.recordings.model import Recording, number
 from otel_quant.recordings.steps import step_at
 from otel_quant.schema import semconv, series

@@ -235,8 +235,7 @@ class TorchModel(Subject):
         self.profile = profile(self.model, self.call, fitting, self.on_gpu)
         if not self.on_gpu:
             self.copied = run_in_copy(self.model, self.call, self.warm)
-        self.facts = {"quantized engine": self.engine}
-        self.facts |= self.copied.said.facts
+        self.facts = {"quantized engine": self.engine, **self.copied.facts}
         if self.copied.problem:
             self.facts["memory of a run and kernels below the operators"] = (
                 f"not known: {self.copied.problem}"
@@ -315,7 +314,7 @@ def _result(subject: TorchModel, first: TorchModel | None) -> ModelResult:
             if beside is None
             else compared_outputs(beside.outputs, subject.outputs)
         )
-    said = on_gpu(profile) if subject.on_gpu else subject.copied.said.kernels
+    said = on_gpu(profile) if subject.on_gpu else subject.copied.kernels
     evidence = Evidence(
         profile.kernels, said, subject.engine, flow_of(profile.kernels), observers_of(subject.model)
     )

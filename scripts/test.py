@@ -40,9 +40,12 @@ OLDEST = (
 """The lower ends of the ranges that the library asks for."""
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 TWO = ("-n", "2", "--no-loadscope-reorder")
-"""tests/fixtures/workers.py says which tests stay together and which begin first."""
+"""tests/fixtures/selection.py says which tests stay together and which begin first."""
 FOUR = ("-n", "4", "--no-loadscope-reorder")
 """For tests that mostly wait: for what a server does after a number of seconds."""
+ALIKE = ("comparison", "cost", "docs", "estimate", "project", "report", "runs", "stack", "views")
+"""Folders of unit tests that the other Pythons leave out: of documents, figures and statistics, whose
+code uses nothing that differs between the versions. That it loads there is tested beside them."""
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")
 
 Stage = tuple[str, Callable[[], int]]
@@ -141,7 +144,7 @@ def _start_builder(programs: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
 
 
 def _other_pythons(slow: list[str]) -> Iterator[Stage]:
-    """Yields the unit tests on the other versions that the classifiers name."""
+    """Yields the unit tests of what may differ, on the other versions that the classifiers name."""
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     found: dict[str, str] = {}
     for version in interpreters.supported():
@@ -156,13 +159,14 @@ def _other_pythons(slow: list[str]) -> Iterator[Stage]:
 
 def _side_by_side(pythons: dict[str, str], slow: list[str]) -> int:
     """Runs the unit tests on several Pythons at once, and prints what each said in turn."""
+    tests = ("tests/unit", *(f"--ignore=tests/unit/{name}" for name in ALIKE))
     with ExitStack() as stack:
         running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         for version, python in pythons.items():
             programs = environment("unit", name=f".venv-{version}", python=python)
             output: IO[bytes] = stack.enter_context(TemporaryFile())
             process = subprocess.Popen(
-                **_command(programs, *slow, "tests/unit"), stdout=output, stderr=subprocess.STDOUT
+                **_command(programs, *slow, *tests), stdout=output, stderr=subprocess.STDOUT
             )
             stack.callback(process.kill)
             running[version] = (process, output)

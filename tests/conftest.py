@@ -13,9 +13,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 pytest_plugins = [
     "tests.fixtures.browser",
     "tests.fixtures.fake_nvml.plugin",
-    "tests.fixtures.instrumented",
-    "tests.fixtures.launched",
     "tests.fixtures.otlp_receiver",
-    "tests.fixtures.slow",
-    "tests.fixtures.workers",
+    "tests.fixtures.programs",
+    "tests.fixtures.selection",
 ]

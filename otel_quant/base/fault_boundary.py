@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from types import TracebackType
-from typing import TYPE_CHECKING, Final
 
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
     import logging
+    from types import TracebackType
+    from typing import Final
 
 
 class Faults:

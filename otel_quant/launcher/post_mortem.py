@@ -13,10 +13,12 @@ from otel_quant.launcher.advice import Situation, advice_for
 from otel_quant.launcher.observation import LastSeen, Observation, with_mark
 from otel_quant.launcher.shortage import Where, shortage_in
 from otel_quant.launcher.victim import Victim, find_victim
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import size
-from otel_quant.views.forecast import forecast_of
+from otel_quant.views.ending import forecast_of
 
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""
@@ -47,7 +49,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     last = _last_of(victim, seen)
     memory = _memory_then(seen, victim, last, recording)
     certainty, evidence = _cause(seen, victim, memory, shortage)
-    limit, source = _limit(seen, shortage)
+    limit, source = _limit(seen, shortage, recording)
     growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
     if growth is None and step is not None:
         growth = _growth(step, _first(step, victim, seen, recording), memory, recording)
@@ -76,7 +78,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_limit_source=source,
         memory_per_sample=growth,
         processes=last.processes if last is not None else (),
-        disk=_disk(seen, victim),
+        disk=_disk(seen, victim, recording),
         advice=advice_for(situation),
     )
 
@@ -194,15 +196,24 @@ def _cause(
     return None, None
 
 
-def _limit(seen: Observation, shortage: Where | None) -> tuple[int | None, str | None]:
+def _limit(
+    seen: Observation, shortage: Where | None, recording: Recording
+) -> tuple[int | None, str | None]:
     """Returns the limit in force and its source; of a GPU that was full, the GPU's."""
     if shortage == "gpu":
         full = max((gpu for gpu in seen.gpus if gpu.limit), key=lambda gpu: gpu.used, default=None)
         return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
-    limit, source = seen.limits.memory, seen.limits.memory_source
-    if seen.address_space is not None and (limit is None or seen.address_space < limit):
-        return seen.address_space, _RLIMIT
-    return limit, source
+    known = [
+        Limit(value, source)
+        for value, source in (
+            (seen.limits.memory, seen.limits.memory_source),
+            (seen.address_space, _RLIMIT),
+            summary.limit(recording) or (None, None),
+        )
+        if value is not None
+    ]
+    smallest = min(known, key=lambda each: each.value, default=None)
+    return (None, None) if smallest is None else (int(smallest.value), smallest.source)
 
 
 def _first(
@@ -267,18 +278,15 @@ def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:
     ]
 
 
-def _disk(seen: Observation, victim: Victim) -> tuple[tuple[str, int], ...]:
+def _disk(seen: Observation, victim: Victim, recording: Recording) -> tuple[tuple[str, int], ...]:
     found: dict[str, int | None] = {
         "written by the program": seen.written,
-        "cache directory": _cache(victim.run),
+        "cache directory": _cache(victim.run, recording),
     }
     known = [(name, taken) for name, taken in found.items() if taken and taken >= _WORTH_NAMING]
     return tuple(sorted(known, key=lambda each: -each[1]))
 
 
-def _cache(run: RecordedRun | None) -> int | None:
-    if run is None:
-        return None
-    newest = run.last.attributes if run.last is not None else {}
-    grown = newest.get(series.CACHE_GROWTH, run.attributes.get(series.CACHE_GROWTH))
-    return grown if isinstance(grown, int) else None
+def _cache(run: RecordedRun | None, recording: Recording) -> int | None:
+    known = summary.peak_of_run(recording, run, summary.CACHE_PEAK) if run is not None else None
+    return None if known is None else round(known.value)

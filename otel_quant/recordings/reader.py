@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from otel_quant.base.files import is_held
 from otel_quant.export.recording import layout, manifest
 from otel_quant.export.recording.curve_file import RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
@@ -17,7 +18,6 @@ from otel_quant.export.recording.event_file import (
     NotARecordingError,
     read_events,
 )
-from otel_quant.export.recording.held_file import is_held
 from otel_quant.recordings.model import LAUNCHER, Attributes, Ending, RecordedRun, Recording, State
 from otel_quant.recordings.process_reader import as_attributes, read_process
 from otel_quant.schema import semconv

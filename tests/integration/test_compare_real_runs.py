@@ -18,7 +18,7 @@ from otel_quant.recordings.comparison.runs import ComparedRun, compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import path_text
-from tests.fixtures.launched import Launched
+from tests.fixtures.programs import Launched
 
 COUNT: Final = 20
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,9 @@ import pytest
 import yaml
 
 from otel_quant.cost import analyze
+from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 FLOAT = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -42,6 +42,8 @@ for name in sys.argv[1:]:
 DYNAMIC = FLOAT.replace("float[1, ", "float[N, ")
 
 BATCHES_OF_FOUR = SCRIPT.replace("(1, 3, 16, 16)", "(4, 3, 16, 16)")
+
+OF_ONNXRUNTIME = SCRIPT.replace("from quark.onnx", "from onnxruntime.quantization")
 
 WITHOUT_CALIBRATION = """
 from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -72,16 +74,16 @@ def quantize(
     **env: str,
 ) -> None:
     write_float(folder / "float.onnx", model, shape)
-    (folder / "quantize.py").write_text(script)
-    result = subprocess.run(
-        ["opentelemetry-instrument", sys.executable, "quantize.py", *outputs],
-        cwd=folder,
-        env={**os.environ, **otlp.environment("grpc"), "OTEL_QUANT_PROFILE": "profile.yaml", **env},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    variables = {**otlp.environment("grpc"), "OTEL_QUANT_PROFILE": "profile.yaml", **env}
+    done = Workshop(folder).script(script).run(variables, *outputs, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def models_costed(otlp: OtlpReceiver, *names: str) -> Iterator[tuple[Span, str, str]]:
+    """Yields the span of each model's cost, its role and the name of its file."""
+    pairs = [pair for name in names for pair in (("float", "float.onnx"), ("quantized", name))]
+    for span, (role, name) in zip(otlp.spans_named("model cost"), pairs, strict=True):
+        yield span, role, name
 
 
 def model_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -94,9 +96,7 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
     root = otlp.span("quantization")
     spans = otlp.spans_named("model cost")
     expected: dict[str, Any] = {}
-    for span, role, name in zip(
-        spans, ("float", "quantized"), ("float.onnx", "int8.onnx"), strict=True
-    ):
+    for span, role, name in models_costed(otlp, "int8.onnx"):
         cost = analyze(tmp_path / name)
         totals = {
             f"quant.model.{role}.{figure}": value
@@ -149,46 +149,33 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
                 assert value == (list(sent) if isinstance(sent, tuple) else sent)
 
 
-@pytest.mark.parametrize("library", ["quark.onnx", "onnxruntime.quantization"])
-def test_lengths_that_a_model_leaves_open_are_those_of_the_calibration(
-    library: str, tmp_path: Path, otlp: OtlpReceiver
+BFLOAT16 = """
+from quark.onnx import ModelQuantizer
+from quark.onnx.quantization.config import Config, get_default_config
+
+config = Config(global_quant_config=get_default_config("BF16"))
+ModelQuantizer(config).quantize_model("float.onnx", "bf16.onnx", Reader())
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "more"), [("quark.onnx", BFLOAT16), ("onnxruntime.quantization", "")]
+)
+def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
+    library: str, more: str, tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
-    script = BATCHES_OF_FOUR.replace("from quark.onnx", f"from {library}")
+    """Also for a format that is not calibrated, as BF16 is not."""
+    script = BATCHES_OF_FOUR.replace("from quark.onnx", f"from {library}") + more
     quantize(tmp_path, otlp, "int8.onnx", model=DYNAMIC, script=script)
 
-    spans = otlp.spans_named("model cost")
-    for span, role, name in zip(
-        spans, ("float", "quantized"), ("float.onnx", "int8.onnx"), strict=True
-    ):
+    names = ("int8.onnx", "bf16.onnx") if more else ("int8.onnx",)
+    for span, role, name in models_costed(otlp, *names):
         cost = analyze(tmp_path / name, inputs={"x": (4, 3, 16, 16)})
         prefix = f"quant.model.{role}."
         assert span.attributes[prefix + "input_shapes"] == ("x=4x3x16x16",)
         assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27
         assert span.attributes[prefix + "macs"] == cost.macs
         assert span.attributes[prefix + "peak_activation_bytes"] == cost.peak_activation_bytes
-        assert prefix + "assumed" not in span.attributes
-
-
-BFLOAT16 = BATCHES_OF_FOUR.replace(
-    "from quark.onnx import quantize_static",
-    """from quark.onnx import ModelQuantizer
-from quark.onnx.quantization.config import Config, get_default_config""",
-).replace(
-    'quantize_static("float.onnx", name, Reader())',
-    """config = Config(global_quant_config=get_default_config("BF16"))
-    ModelQuantizer(config).quantize_model("float.onnx", name, Reader())""",
-)
-
-
-def test_a_format_that_is_not_calibrated_shows_the_lengths_of_the_samples_too(
-    tmp_path: Path, otlp: OtlpReceiver
-) -> None:
-    quantize(tmp_path, otlp, "bf16.onnx", model=DYNAMIC, script=BFLOAT16)
-
-    for span, role in zip(otlp.spans_named("model cost"), ("float", "quantized"), strict=True):
-        prefix = f"quant.model.{role}."
-        assert span.attributes[prefix + "input_shapes"] == ("x=4x3x16x16",)
-        assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27
         assert prefix + "assumed" not in span.attributes
 
 
@@ -223,8 +210,7 @@ def test_gptq_of_onnxruntime_shows_the_lengths_that_a_model_leaves_open(
     """
     quantize(tmp_path, otlp, model=matmul, script=GPTQ, shape=(128, 8))
 
-    spans = otlp.spans_named("model cost")
-    for span, role in zip(spans, ("float", "quantized"), strict=True):
+    for span, role, _ in models_costed(otlp, ""):
         prefix = f"quant.model.{role}."
         assert span.attributes[prefix + "input_shapes"] == ("x=5x128",)
         assert span.attributes[prefix + "macs_contraction"] == 5 * 128 * 8
@@ -236,7 +222,7 @@ def test_lengths_are_assumed_where_there_is_no_calibration(
 ) -> None:
     quantize(tmp_path, otlp, model=DYNAMIC, script=WITHOUT_CALIBRATION)
 
-    for span, role in zip(otlp.spans_named("model cost"), ("float", "quantized"), strict=True):
+    for span, role, _ in models_costed(otlp, ""):
         prefix = f"quant.model.{role}."
         assert span.attributes[prefix + "assumed"] == ("N=1",)
         assert span.attributes[prefix + "macs_contraction"] == 8 * 16 * 16 * 27
@@ -248,9 +234,8 @@ def test_lengths_are_assumed_where_there_is_no_calibration(
 def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
-    quantize(
-        tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST_TIMEOUT="0", OTEL_QUANT_PATHS="false"
-    )  # fmt: skip
+    off = {"OTEL_QUANT_COST_TIMEOUT": "0", "OTEL_QUANT_PATHS": "false"}
+    quantize(tmp_path, otlp, "int8.onnx", script=OF_ONNXRUNTIME, **off)
 
     late = (
         "the time limit passed; expected a longer one: --time-limit, in a quantization "
@@ -273,9 +258,8 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
 
 
 def test_cost_and_paths_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) -> None:
-    quantize(
-        tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST="false", OTEL_QUANT_PATHS="false"
-    )  # fmt: skip
+    off = {"OTEL_QUANT_COST": "false", "OTEL_QUANT_PATHS": "false"}
+    quantize(tmp_path, otlp, "int8.onnx", script=OF_ONNXRUNTIME, **off)
 
     assert otlp.spans_named("model cost") == []
     assert "onnx_model_cost" not in yaml.safe_load((tmp_path / "profile.yaml").read_text())

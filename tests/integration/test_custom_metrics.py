@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 SOURCE = """
 from otel_quant.quark import CheckpointMetric, GlobalProfiler, ProfileStep, SummaryMetric

@@ -8,7 +8,7 @@ from typing import Final
 
 import yaml
 
-from tests.fixtures.launched import Launched
+from tests.fixtures.programs import Launched
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "ci"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import yaml
 
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_messages import Record
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 GIB = 1 << 30
 FIRST, SECOND = "GPU-11111111-aaaa", "GPU-22222222-bbbb"

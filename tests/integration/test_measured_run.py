@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import Workshop, run_script
 
 needs_onnxruntime = pytest.mark.skipif(
     find_spec("onnxruntime") is None, reason="onnxruntime is not installed"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 SCRIPT = """
 import sys

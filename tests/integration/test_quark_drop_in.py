@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 pytestmark = [
     pytest.mark.quark,

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 PROGRAM = """
 import multiprocessing, subprocess, sys

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.export.otel.sdk_workarounds import RECORDS
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import Workshop, run_script
 
 DRAWS = """
 import random

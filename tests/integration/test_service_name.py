@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from tests.fixtures.instrumented import Script, Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Script, Workshop
 
 STEP = """
 import os

@@ -13,12 +13,14 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -365,3 +367,36 @@ def collector(
     )
     asks = "cert_file:" in config.read_text()
     return Collector(server, grpc, http, metrics, secrets if asks else None)
+
+
+class Webhook:
+    """Somebody whom Alertmanager tells.
+
+    Attributes:
+        url: Where.
+        told: What it was told: names and services of alerts that fire.
+    """
+
+    def __init__(self) -> None:
+        told: set[tuple[str, str]] = set()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                for alert in message["alerts"]:
+                    if alert["status"] == "firing":
+                        told.add((alert["labels"]["alertname"], alert["labels"]["job"]))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.told = told
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,12 +14,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 from tests.stack.artificial_run import STEPS
-from tests.stack.conftest import JOB, Quantize, SendRun
+from tests.stack.conftest import JOB, SendRun
 from tests.stack.processes import (
     CONFIGS,
-    PATIENCE,
-    ROOT,
     Backends,
     Collector,
     Secrets,
@@ -90,19 +86,9 @@ def span_names(receiver: OtlpReceiver, trace: str) -> list[str]:
     return sorted(found.values())
 
 
-def root_span(receiver: OtlpReceiver, failed: str = "", but: str = "") -> Span | None:
-    """Returns a run's root span.
-
-    Args:
-        receiver: Where it is to have arrived.
-        failed: Name of a failed span that the trace must hold too, if given.
-        but: A trace that does not count.
-    """
-    with_failed = {s.trace_id for s in receiver.spans if s.name == failed and s.status == "ERROR"}
-    for span in receiver.spans_named("quantization"):
-        if span.trace_id != but and (not failed or span.trace_id in with_failed):
-            return span
-    return None
+def root_span(receiver: OtlpReceiver) -> Span | None:
+    """Returns the run's root span, once it has arrived."""
+    return next(iter(receiver.spans_named("quantization")), None)
 
 
 def checkpoints(ports: Backends, trace: str) -> list[str]:
@@ -123,17 +109,6 @@ def sample(ports: Backends, query: str) -> list[float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_configuration_is_valid(name: str, binaries: dict[str, str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [binaries["otelcol-quant"], "validate", f"--config={CONFIGS / name}.yaml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollector) -> None:
     made = start(name, OTELCOL_GATEWAY_HOST="127.0.0.1", OTELCOL_GATEWAY_PORT=str(free_port()))
     # The health check succeeds a moment before the log has the line.
@@ -143,30 +118,41 @@ def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollec
     assert [line for line in log.splitlines() if "\terror\t" in line] == []
 
 
-@pytest.mark.quark
-def test_a_real_quantization_arrives_whole_in_every_store(
+PROGRAM = """
+import otel_quant
+with otel_quant.step("Model Quantization"), otel_quant.step("Calibration"):
+    pass
+"""
+
+
+def test_a_run_over_http_arrives_whole_in_every_store_with_the_name_of_its_host(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    quantize: Quantize,
+    workshop: Workshop,
 ) -> None:
     receiver.start()
     for server in stores:
         server.start()
     # As docker-compose.yml names the host; over HTTP, since the other tests use gRPC.
     made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
-    assert quantize(made, "good", environment=made.over_http).wait(PATIENCE) == 0
-    root = eventually(lambda: root_span(receiver), "the run's root span")
-    names = eventually(lambda: ended(checkpoints(ports, root.trace_id)), "the run's checkpoints")
-    steps = sorted(name.removesuffix(" End") for name in names if name.endswith(" End"))
-    eventually(
-        lambda: (
-            span_names(receiver, root.trace_id)
-            == sorted([*steps, "quantization", *["model cost"] * 2])
-        ),
-        "one span for each step of the checkpoints",
+    signals = dict.fromkeys(
+        (f"OTEL_{each}_EXPORTER" for each in ("TRACES", "METRICS", "LOGS")), "otlp"
     )
+    ended = workshop.script(PROGRAM).run({**signals, **made.over_http, "OTEL_SERVICE_NAME": JOB})
+    assert ended.returncode == 0
+    steps = ["Calibration", "Model Quantization"]
+    names = [
+        "Start",
+        *(f"{step} Start" for step in reversed(steps)),
+        *(f"{step} End" for step in steps),
+        "End",
+    ]
+    root = eventually(lambda: root_span(receiver), "the run's root span")
+    eventually(lambda: checkpoints(ports, root.trace_id) == names, "the run's checkpoints")
+    whole = [*steps, "quantization"]
+    eventually(lambda: span_names(receiver, root.trace_id) == whole, "the run's spans")
     # What the run left out about its host is filled in; nothing else is counted of its spans.
     for query, value in (
         (f'sum(quant_step_duration_seconds_count{{job="{JOB}"}})', len(steps)),
@@ -186,89 +172,37 @@ def wait_for_failures(made: Collector, config: str) -> None:
         eventually(lambda n=name: failed(n), f"{name} fails and tries again")
 
 
-def ended(names: list[str]) -> list[str]:
-    """Returns the checkpoints of a run without its own two, once it has ended."""
-    return names[1:-1] if names[:1] == ["Start"] and names[-1:] == ["End"] else []
-
-
-def test_stores_get_everything_after_an_outage(
+@pytest.mark.parametrize(
+    ("config", "outcome", "is_killed"),
+    [("config", "good", False), ("config", "good", True), ("gateway", "failed", True)],
+    ids=["away", "away, and the Collector is killed", "away, and the gateway is killed"],
+)
+def test_stores_that_were_away_get_all_that_a_collector_has_accepted(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
     send_run: SendRun,
+    config: str,
+    outcome: str,
+    is_killed: bool,
 ) -> None:
-    made = start("config")
-    trace = send_run(made.environment, "good", "--seconds=1")
-    wait_for_failures(made, "config")
-    receiver.start()
-    for server in stores:
-        server.start()
-    eventually(lambda: span_names(receiver, trace) == WHOLE_RUN, "the run's spans")
-    eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
-    eventually(
-        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
-        "the durations of the run's steps",
-    )
-
-
-def test_a_killed_collector_loses_nothing_that_it_had_accepted(
-    start: StartCollector,
-    stores: list[Server],
-    ports: Backends,
-    receiver: OtlpReceiver,
-    send_run: SendRun,
-) -> None:
-    made = start("config")
-    trace = send_run(made.environment, "good", "--seconds=1")
-    made.server.kill()
-    made.server.start()
-    receiver.start()
-    for server in stores:
-        server.start()
-    eventually(lambda: span_names(receiver, trace) == WHOLE_RUN, "the run's spans")
-    eventually(lambda: checkpoints(ports, trace) == CHECKPOINTS, "the run's checkpoints")
-    eventually(
-        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(STEPS)],
-        "the durations of the run's steps",
-    )
-
-
-@pytest.mark.slow
-def test_a_run_during_which_the_collector_is_away_longer_than_the_sdk_tries_arrives_whole(
-    start: StartCollector, stores: list[Server], ports: Backends, receiver: OtlpReceiver
-) -> None:
-    receiver.start()
-    for server in stores:
-        server.start()
-    made = start("config")
-    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
-    with subprocess.Popen(
-        [str(launcher), sys.executable, str(Path(__file__).with_name("stepping.py"))],
-        env={**os.environ, **made.environment, "PYTHONPATH": str(ROOT), "OTEL_SERVICE_NAME": JOB},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        eventually(lambda: receiver.spans_named("short"), "the first steps")
+    made = start(config, OTELCOL_AFTER_ROOT="1s")
+    trace = send_run(made.environment, outcome, "--seconds=0.5")
+    wait_for_failures(made, config)
+    if is_killed:
         made.server.kill()
-        given_up: set[str] = set()
-        assert process.stderr is not None
-        while given_up < {"logs", "traces"}:
-            line = process.stderr.readline()
-            given_up |= {name for name in ("logs", "traces") if f"Failed to export {name}" in line}
         made.server.start()
-        before = len(receiver.spans)
-        eventually(lambda: len(receiver.spans) > before, "spans after the outage")
-        count = int(process.communicate("")[0])
-    assert process.returncode == 0
-    whole = sorted(["quantization", *["short"] * count])
-    root = eventually(lambda: root_span(receiver), "the run's root span")
-    eventually(lambda: span_names(receiver, root.trace_id) == whole, "the run's spans")
-    checkpoints_of_all = ["Start", *["short Start", "short End"] * count, "End"]
+    receiver.start()
+    for server in stores:
+        server.start()
+    spans, ended = (WHOLE_RUN, STEPS) if outcome == "good" else (FAILED_RUN, STEPS[:4])
+    taken = ["Start", *(f"{step} {end}" for step in ended for end in ("Start", "End")), "End"]
+    eventually(lambda: span_names(receiver, trace) == spans, "the run's spans")
+    eventually(lambda: checkpoints(ports, trace) == taken, "the run's checkpoints")
     eventually(
-        lambda: checkpoints(ports, root.trace_id) == checkpoints_of_all, "the run's checkpoints"
+        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(ended)],
+        "the durations of the run's steps",
     )
 
 
@@ -297,14 +231,12 @@ def two_gateways(start: StartCollector, tmp_path: Path) -> tuple[list[Collector]
     return gateways, agent
 
 
-@pytest.mark.quark
 def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
     send_run: SendRun,
-    quantize: Quantize,
     two_gateways: tuple[list[Collector], Path],
 ) -> None:
     gateways, config = two_gateways
@@ -318,7 +250,6 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
         OTELCOL_GATEWAY_PORT=str(gateways[0].grpc),
     )
     environment = agent.environment
-    real = quantize(agent, "failed")
     ordinary = [send_run(environment, "good", "--seconds=0.5") for _ in range(4)]
     failed = send_run(environment, "failed", "--seconds=0.5")
     critical = send_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
@@ -334,44 +265,10 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     assert [span_names(receiver, trace) for trace in ordinary] == [[], [], [], []]
     for trace in ordinary:
         eventually(lambda t=trace: checkpoints(ports, t) == CHECKPOINTS, "an ordinary run's log")
-    assert real.wait(PATIENCE) == 1
-    root = eventually(
-        lambda: root_span(receiver, failed="Calibration", but=failed), "the real run that failed"
-    )
-    eventually(
-        lambda: checkpoints(ports, root.trace_id)[-2:] == ["Calibration End", "End"],
-        "its checkpoints up to the step that failed",
-    )
-    everyone = len(ordinary) + 5
+    everyone = len(ordinary) + 4
     eventually(
         lambda: sample(ports, "count(quant_run_memory_usage_bytes)") == [everyone],
         "every run's memory",
-    )
-
-
-def test_a_killed_gateway_loses_nothing_that_it_had_decided_on(
-    start: StartCollector,
-    stores: list[Server],
-    ports: Backends,
-    receiver: OtlpReceiver,
-    send_run: SendRun,
-) -> None:
-    gateway = start("gateway", OTELCOL_AFTER_ROOT="1s")
-    trace = send_run(gateway.environment, "failed", "--seconds=0.5")
-    wait_for_failures(gateway, "gateway")
-    gateway.server.kill()
-    gateway.server.start()
-    receiver.start()
-    for server in stores:
-        server.start()
-    eventually(lambda: span_names(receiver, trace) == FAILED_RUN, "the run's spans")
-    eventually(
-        lambda: checkpoints(ports, trace)[-2:] == [f"{STEPS[3]} End", "End"],
-        "the run's checkpoints",
-    )
-    eventually(
-        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [4],
-        "the durations of the run's steps",
     )
 
 

@@ -32,10 +32,10 @@ from tests.stack.processes import (
     PATIENCE,
     ROOT,
     Collector,
+    Webhook,
     eventually,
     fetch,
 )
-from tests.stack.webhook import Webhook
 from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 

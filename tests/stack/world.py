@@ -18,6 +18,7 @@ from tests.stack.processes import (
     CONFIGS,
     Backends,
     Collector,
+    Webhook,
     alertmanager,
     collector,
     fetch,
@@ -25,7 +26,6 @@ from tests.stack.processes import (
     prometheus,
     tempo,
 )
-from tests.stack.webhook import Webhook
 from tests.unit.stack.dashboards import Query
 
 RATE_INTERVAL = "240s"

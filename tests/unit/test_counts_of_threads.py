@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 THREADS, TIMES = 4, 4000
 
@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import otel_quant
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.layers import count_layer
+from otel_quant.capture.instruments.shared.samples import count_layer
 from otel_quant.capture.instruments.shared.samples import count_sample
 from otel_quant.capture.runtime import RUNTIME
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 RAISING = """
 import functools, signal, sys, os

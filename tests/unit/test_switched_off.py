@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 SUPPRESSED = """
 import sys

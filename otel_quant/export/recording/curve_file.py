@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import HeldFile
 from otel_quant.export.recording.curve import Bucket, Curve, Number, cells_of, columns_of, reader_of
 from otel_quant.export.recording.event_file import NewerSchemaError
-from otel_quant.export.recording.held_file import HeldFile
 
 SCHEMA: Final = 1
 """Version of the format."""
@@ -33,7 +33,6 @@ class CurveFile:
     """Writes a curve while it grows. One thread at a time may use it."""
 
     def __init__(self, path: Path, began_ns: int, clock_ns: int, interval: float) -> None:
-        self._path = path
         self._began_ns, self._clock_ns = began_ns, clock_ns
         self._curve = Curve(max(1, round(interval * 1000)))
         self._levels: tuple[str, ...] = ()
@@ -70,7 +69,7 @@ class CurveFile:
         if self._is_outdated or self._size + len(data) > LARGEST:
             self._write_anew()
         else:
-            self._file.write_all(data)
+            self._file.append(data)
             self._size += len(data)
         self._has_new_columns = False
         self._changed.clear()
@@ -96,17 +95,8 @@ class CurveFile:
             self._curve.halve()
             self._is_outdated = True
             data = (self._head() + self._rows(self._curve.buckets)).encode()
-        beside = self._path.with_name(f".{self._path.name}.new")
-        file = HeldFile(beside, replaces=True)
-        try:
-            file.write_all(data)
-            beside.replace(self._path)
-        except OSError:
-            file.close()
-            beside.unlink(missing_ok=True)
-            raise
-        self._file.close()
-        self._file, self._size, self._is_outdated = file, len(data), False
+        self._file.replace(data)
+        self._size, self._is_outdated = len(data), False
 
     def _head(self) -> str:
         head = {

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.export.recording.held_file import HeldFile
+from otel_quant.base.files import HeldFile
 from otel_quant.export.recording.layout import SCHEMA
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
@@ -35,7 +35,7 @@ class EventFile:
         """Appends an event."""
         event: dict[str, Any] = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "kind": kind}
         event.update((name, value) for name, value in fields.items() if value is not None)
-        self._file.write(as_json(event).encode() + b"\n")
+        self._file.append(as_json(event).encode() + b"\n")
 
     def close(self) -> None:
         """Closes the file."""

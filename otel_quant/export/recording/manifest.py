@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from otel_quant.base.files import replace_whole
 from otel_quant.export.recording.curve import Curve
 from otel_quant.export.recording.event_file import NewerSchemaError, as_json
 from otel_quant.export.recording.layout import MANIFEST, SCHEMA
@@ -59,13 +60,7 @@ def complete(folder: Path, **fields: Any) -> None:
             known[name] = {**known.get(name, {}), **value}
         else:
             known[name] = dataclasses.asdict(value) if isinstance(value, Ending) else value
-    beside = folder / f".{MANIFEST}.{os.getpid()}"
-    try:
-        beside.write_text(as_json(known) + "\n", encoding="ascii")
-        beside.replace(folder / MANIFEST)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    replace_whole(folder / MANIFEST, as_json(known).encode() + b"\n")
 
 
 def load(folder: Path) -> dict[str, Any]:

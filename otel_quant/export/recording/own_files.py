@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Final
 
+from otel_quant.base.files import is_held
 from otel_quant.base.log import LOG
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import EventFile, read_events
-from otel_quant.export.recording.held_file import is_held
 
 _TRIES: Final = 10_000
 

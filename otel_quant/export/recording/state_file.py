@@ -1,7 +1,6 @@
 """``state.<pid>.json``: the newest figures of a process, written over in place.
 
-A write within a page is completed by the kernel even if the process is killed in it. The number of
-samples of a step has a place of fixed width, so that a sample costs one small write.
+The number of samples of a step has a place of fixed width, so that a sample costs one small write.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import PAGE, PageFile
 from otel_quant.export.recording.event_file import as_json
-from otel_quant.export.recording.held_file import HeldFile
 from otel_quant.export.recording.layout import SCHEMA
 
-_PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
 _DIGITS: Final = 15
 """Characters for a number of samples."""
 
@@ -26,9 +24,7 @@ class StateFile:
     """Writes the file. It is made with the first write."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: HeldFile | None = None
-        self._length = 0
+        self._file = PageFile(path)
         self._places: dict[int, int] = {}
 
     def write(
@@ -51,28 +47,24 @@ class StateFile:
         )
         for first in range(len(steps) + 1):
             text, places = _with_steps(head, steps[first:])
-            if len(text) < _PAGE:
+            if len(text) < PAGE:
                 break
         else:
             return  # attributes of a program that fill a page by themselves
-        data = text.encode().ljust(self._length - 1) + b"\n"
-        if self._file is None:
-            self._file = HeldFile(self._path, appends=False)
-        self._file.write_at(0, data)
-        self._length, self._places = len(data), places
+        self._file.write(text)
+        self._places = places
 
     def count(self, index: int, samples: int) -> bool:
         """Writes the samples of one step over."""
         place = self._places.get(index)
-        if place is None or self._file is None:
+        if place is None:
             return False
-        self._file.write_at(place, b"%*d" % (_DIGITS, samples))
+        self._file.write_at(place, f"{samples:{_DIGITS}d}")
         return True
 
     def forget(self) -> None:
         """In a forked child: closes its copy."""
-        if self._file is not None:
-            self._file.forget()
+        self._file.forget()
 
 
 def _with_steps(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+from tests.fixtures.programs import Workshop
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
     float_matmuls,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.programs import run_script
 from tests.fixtures.recorded import RecordedFolder
-from tests.fixtures.script import run_script
 
 _MODELS = """
 import os

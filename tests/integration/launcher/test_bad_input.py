@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.launched import Launched, launcher
+from tests.fixtures.programs import Launched, launcher
 
 FOLDER = "expected a new or empty folder to write to; choose one with --out DIR"
 EXPECTED = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"

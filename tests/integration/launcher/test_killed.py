@@ -15,8 +15,8 @@ import pytest
 
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
-from tests.fixtures.launched import Launched, launcher
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Launched, launcher
 
 MB = 1_000_000
 GROUPS: Final = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")

@@ -12,8 +12,8 @@ import pytest
 
 from otel_quant.recordings.reader import read
 from scripts.interpreters import find
-from tests.fixtures.launched import Launched, launcher
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Launched, launcher
 
 INSTRUMENTED = """
 import multiprocessing, sys  # the first import with which libraries are instrumented

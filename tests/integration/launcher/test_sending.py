@@ -16,9 +16,9 @@ import pytest
 
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from tests.fixtures.launched import Launched
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+from tests.fixtures.programs import Launched
 
 QUANTIZATION: Final = """
 import numpy as np, onnx, os, signal, sys

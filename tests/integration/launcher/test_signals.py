@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fixtures.launched import PYTHON, Launched, launcher
+from tests.fixtures.programs import PYTHON, Launched, launcher
 
 TELLING = """
 import os, signal, sys

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.launcher.program_environment import ON_PYTHONPATH
-from tests.fixtures.launched import PYTHON, Launched, launcher
+from otel_quant.launcher.start import ON_PYTHONPATH
+from tests.fixtures.programs import PYTHON, Launched, launcher
 
 LOOK = """
 import json, os, resource, sys

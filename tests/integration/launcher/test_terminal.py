@@ -11,7 +11,7 @@ import pexpect
 import psutil
 import pytest
 
-from tests.fixtures.launched import PYTHON, Launched, launcher
+from tests.fixtures.programs import PYTHON, Launched, launcher
 
 PROMPT = "ready> "
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.git import git, new_repository
-from tests.fixtures.launched import Launched
+from tests.fixtures.programs import Launched
 
 
 def changed(folder: Path) -> None:

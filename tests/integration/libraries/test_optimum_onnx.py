@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.reader import read
-from tests.fixtures.launched import Launched
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Launched
 from tests.integration.libraries.conftest import PROGRAMS, Program, steps_below
 
 pytest.importorskip("optimum.onnxruntime")

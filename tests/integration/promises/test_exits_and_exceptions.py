@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.fixtures.instrumented import Finished, Script, Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Finished, Workshop
 
 PRELUDE = """
 import os
@@ -38,14 +37,9 @@ def both(workshop: Workshop, otlp: OtlpReceiver, body: str) -> tuple[Finished, F
     return with_us, script.run({"WITHOUT_US": "1"}, instrumented=False)
 
 
-def profile_of(script_or_folder: Workshop | Script) -> tuple[list[str], bool]:
+def profile_of(workshop: Workshop) -> tuple[list[str], bool]:
     """Returns the names of the local file's records and whether the file has its end."""
-    folder = (
-        script_or_folder.folder
-        if isinstance(script_or_folder, Workshop)
-        else script_or_folder.path.parent
-    )
-    content: dict[str, Any] = yaml.safe_load(Path(folder, PROFILE).read_text())
+    content: dict[str, Any] = yaml.safe_load((workshop.folder / PROFILE).read_text())
     return [record["step"] for record in content["memory_usage"]], "run_end" in content
 
 
@@ -56,11 +50,8 @@ def names_of(otlp: OtlpReceiver) -> list[str]:
 
 
 def same(with_us: Finished, without_us: Finished) -> bool:
-    return (with_us.returncode, with_us.stdout, with_us.stderr) == (
-        without_us.returncode,
-        without_us.stdout,
-        without_us.stderr,
-    )
+    one, other = ((done.returncode, done.stdout, done.stderr) for done in (with_us, without_us))
+    return one == other
 
 
 def test_an_uncaught_exception_is_unchanged_and_marks_step_and_run_as_failed(
@@ -154,59 +145,28 @@ EVERYTHING = ["Start", "step Start", "step End", "End"]
 
 
 @pytest.mark.parametrize(
-    ("code", "returncode", "step_status"),
-    [("sys.exit()", 0, "UNSET"), ("sys.exit(3)", 3, "ERROR"), ("sys.exit('why')", 1, "ERROR")],
-)
-def test_after_sys_exit_all_telemetry_and_the_file_are_complete(
-    workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int, step_status: str
+    ("code", "returncode", "error"),
+    [
+        ("sys.exit()", 0, None),
+        ("sys.exit(3)", 3, "SystemExit"),
+        ("sys.exit('why')", 1, "SystemExit"),
+        # Shells have it ignored in the background.
+        ("signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT); time.sleep(10)", -signal.SIGINT, "KeyboardInterrupt"),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)", 143, "SystemExit"),
+    ],
+    ids=["exit", "exit with a code", "exit with a text", "SIGINT", "SIGTERM that is handled"],
+)  # fmt: skip
+def test_after_an_exit_all_telemetry_and_the_file_are_complete(
+    workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int, error: str | None
 ) -> None:
     with_us, without_us = both(workshop, otlp, f"with step('step'):\n    {code}\n")
     assert with_us.returncode == returncode
     assert same(with_us, without_us)
-    assert otlp.span("step").status == step_status
     assert otlp.tree() == [("quantization", [("step", [])])]
-    assert names_of(otlp) == EVERYTHING
-    assert profile_of(workshop) == (EVERYTHING, True)
-
-
-def test_after_sigint_all_telemetry_and_the_file_are_complete(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
-        """
-signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have it ignored in the background
-with step("step"):
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(10)
-""",
-    )
-    assert with_us.returncode == -signal.SIGINT
-    assert same(with_us, without_us)
-    for name in ("step", "quantization"):
-        assert otlp.span(name).status == "ERROR"
-        assert otlp.span(name).attributes["error.type"] == "KeyboardInterrupt"
-    assert names_of(otlp) == EVERYTHING
-    assert profile_of(workshop) == (EVERYTHING, True)
-
-
-def test_after_a_handled_sigterm_all_telemetry_and_the_file_are_complete(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
-        """
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-with step("step"):
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(10)
-""",
-    )
-    assert with_us.returncode == 143
-    assert same(with_us, without_us)
-    assert otlp.span("step").status == "ERROR"
+    of_run = error if error == "KeyboardInterrupt" else None  # an exit is no failure of the run
+    for name, expected in (("step", error), ("quantization", of_run)):
+        found = otlp.span(name).status, otlp.span(name).attributes.get("error.type")
+        assert found == ("ERROR" if expected else "UNSET", expected)
     assert names_of(otlp) == EVERYTHING
     assert profile_of(workshop) == (EVERYTHING, True)
 
@@ -259,44 +219,30 @@ with step("step"):
     assert profile_of(workshop) == (survivors, False)
 
 
-def test_exit_handlers_of_the_script_still_run(workshop: Workshop, otlp: OtlpReceiver) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
-        """
-import atexit, threading
-atexit.register(print, "first")
-with step("step"):
-    pass
-atexit.register(print, "second")
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
-sys.exit(5)
-""",
-    )
-    assert with_us.returncode == 5
-    assert same(with_us, without_us)
-    assert names_of(otlp) == EVERYTHING
-
-
-def test_no_signal_handler_hook_or_limit_of_the_script_is_changed(
+def test_exit_handlers_run_and_no_signal_handler_hook_or_limit_of_the_script_is_changed(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     with_us, without_us = both(
         workshop,
         otlp,
         """
-import faulthandler, gc, logging, threading, warnings
+import atexit, faulthandler, gc, threading
+atexit.register(print, "first")
 with step("step"):
     pass
+atexit.register(print, "second")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 print([signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGXFSZ)])
 print(signal.getitimer(signal.ITIMER_REAL), signal.set_wakeup_fd(-1))
 print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)
 print(sys.gettrace(), sys.getprofile(), gc.isenabled(), gc.get_threshold(), faulthandler.is_enabled())
 print(sys.getrecursionlimit(), sys.getswitchinterval(), os.getcwd() == os.path.dirname(__file__))
+sys.exit(5)
 """,
     )
-    assert with_us.returncode == 0
+    assert with_us.returncode == 5
     assert same(with_us, without_us)
+    assert names_of(otlp) == EVERYTHING
 
 
 def test_reading_a_finished_run_does_not_change_what_is_sent(

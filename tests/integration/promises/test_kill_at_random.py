@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.instrumented import Workshop
+from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 pytestmark = pytest.mark.alone
 
@@ -100,6 +101,20 @@ def records_in(path: Path) -> list[str]:
     return [record["step"] for record in (content or {}).get("memory_usage") or []]
 
 
+def records_of_ours(path: Path) -> list[str]:
+    """Returns the records' names; what made the run is before them, and no record is cut but the last."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    assert list(content) == ["run", "memory_usage"]
+    script = path.with_name(path.name.replace("profile", "script")).with_suffix(".py")
+    assert content["run"]["command"] == f"python {script}"
+    assert content["run"]["memory_limit_source"] in ("cgroup", "physical")
+    *whole, last = content["memory_usage"]
+    assert {tuple(record) for record in whole} <= {tuple(content["memory_usage"][0])}
+    assert list(last) == list(content["memory_usage"][0])[: len(last)]
+    assert not parse(path.read_text()).complete
+    return records_in(path)
+
+
 @pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
 def test_a_killed_run_has_all_checkpoints_before_the_kill(
     workshop: Workshop, otlp: OtlpReceiver, runs: int
@@ -136,7 +151,7 @@ def test_a_killed_run_has_all_checkpoints_before_the_kill(
         profile = workshop.folder / f"profile{number}.yaml"
         if not killed.begun and not profile.exists():
             continue  # killed before its first step
-        written = records_in(profile)
+        written = records_of_ours(profile)
         assert written[: len(killed.begun) + 1] == ["Start", *killed.begun]
         assert len(set(written)) == len(written)
         due = [

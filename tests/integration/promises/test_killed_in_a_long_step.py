@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 MIB = 1 << 20
 SIZE = 400 * MIB

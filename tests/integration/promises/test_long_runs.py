@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 MIB = 1 << 20
 

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 pytestmark = [
     pytest.mark.alone,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 PRELUDE = """
 import sys

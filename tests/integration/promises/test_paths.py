@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 ELEMENT = "unspoken"
 

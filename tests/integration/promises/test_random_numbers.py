@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
+from tests.fixtures.programs import Workshop
 
 SEEDED = """
 import os, random

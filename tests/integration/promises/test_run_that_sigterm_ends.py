@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from otel_quant.schema import semconv
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 # Batch processors of the SDK, made by opentelemetry-instrument or by the program itself.
 STEPS = """

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 PRELUDE = """
 import json, os, sys, threading, time

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver, Tree
+from tests.fixtures.programs import Workshop
 
 PRELUDE = """
 import asyncio, contextvars, gc, json, sys, threading, time

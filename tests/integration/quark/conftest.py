@@ -6,7 +6,6 @@ tests that look at the same run of it.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
+from tests.fixtures.programs import clean_environment
 from tests.integration.quark.float_models import write_checkpoint, write_conv, write_matmul
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -63,16 +63,6 @@ def float_models(tmp_path_factory: pytest.TempPathFactory) -> FloatModels:
     write_matmul(folder / "matmul.onnx")
     write_checkpoint(folder / "checkpoint")
     return FloatModels(folder, folder / "checkpoint")
-
-
-def clean_environment() -> dict[str, str]:
-    """Returns this process's environment without what would steer OpenTelemetry or Quark."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("OTEL_", "QUARK_"))
-        and name not in ("TRACEPARENT", "TRACESTATE", "BAGGAGE", "PYTHONPATH")
-    }
 
 
 def command(
@@ -147,20 +137,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.fixture(scope="session")
 def onnx_run(run: Run, float_models: FloatModels) -> QuarkRun:
-    """Everything ONNX, over gRPC, with the local file."""
-    environment = {"OTEL_QUANT_PROFILE": "ours.yaml"}
-    return run("onnx_all.py", float_models.onnx, environment=environment)
-
-
-@pytest.fixture(scope="session")
-def onnx_beside_quark(run: Run, float_models: FloatModels) -> QuarkRun:
-    """Everything ONNX, over HTTP, with Quark's own profiler and a strict file of ours."""
-    return run(
-        "onnx_all.py",
-        float_models.onnx,
-        protocol="http/protobuf",
-        environment={"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"},
-    )
+    """Everything ONNX, over gRPC, with Quark's own profiler and a file of ours."""
+    return run("onnx_all.py", float_models.onnx, environment={"QUARK_PROFILING": "1"})
 
 
 @pytest.fixture(scope="session")

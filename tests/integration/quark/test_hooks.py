@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import clean_environment, run_script
 from tests.integration.quark.conftest import (
     TIMEOUT,
     FloatModels,
     QuarkRun,
     Run,
-    clean_environment,
     command,
 )
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.summary import figures_of
-from tests.fixtures.launched import launcher
-from tests.integration.quark.conftest import PROGRAMS, TIMEOUT, FloatModels, clean_environment
+from otel_quant.recordings.summary import value
+from tests.fixtures.programs import clean_environment, launcher
+from tests.integration.quark.conftest import PROGRAMS, TIMEOUT, FloatModels
 
 pytestmark = [pytest.mark.quark, pytest.mark.slow]
 
@@ -79,7 +79,7 @@ def test_eight_runs_make_the_table_of_models_and_methods(
                 "model.activation_size": costs[model]["memory"] - costs[model]["weight_bytes"],
                 "cells": {
                     method: {
-                        "median": figures_of(recorded[model, method])["memory.peak"],
+                        "median": value(recorded[model, method], "memory.peak"),
                         "runs": 1,
                     }
                     for method in METHODS

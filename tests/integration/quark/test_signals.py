@@ -47,9 +47,9 @@ class Case:
     of_the_run: Attributes
 
 
-@pytest.fixture(params=["onnx over grpc", "onnx over http", "torch over http"])
+@pytest.fixture(params=["onnx over grpc", "torch over http"])
 def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
-    """Each program, over each protocol."""
+    """Each program, over one protocol."""
     of_onnx = {
         "quant.library.name": "amd-quark",
         "quant.calibration.method": "Percentile",
@@ -64,8 +64,7 @@ def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
     if request.param == "torch over http":
         run = request.getfixturevalue("torch_run")
         return Case(run, torch_operations(str(float_models.checkpoint), str(run.out)), of_torch)
-    name = "onnx_run" if request.param == "onnx over grpc" else "onnx_beside_quark"
-    run = request.getfixturevalue(name)
+    run = request.getfixturevalue("onnx_run")
     return Case(run, onnx_operations(str(float_models.onnx), str(run.out)), of_onnx)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pexpect
 import pytest
 
-from tests.fixtures.launched import Launched, launcher
+from tests.fixtures.programs import Launched, launcher
 
 PROMPT = "ready> "
 PROGRAM = """

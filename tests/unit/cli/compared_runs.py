@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_quant.cli import main
-from tests.fixtures.quark_profile import CUT_PROFILE
+from tests.fixtures.recorded import CUT_PROFILE
 
 GATE = ["--fail-over", "memory.peak=10%", "--fail-over", "duration=20%"]
 

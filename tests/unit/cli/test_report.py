@@ -8,7 +8,7 @@ import pytest
 
 from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
-from tests.fixtures.quark_profile import CUT_PROFILE
+from tests.fixtures.recorded import CUT_PROFILE
 
 
 def test_a_profile_has_its_page_beside_it(

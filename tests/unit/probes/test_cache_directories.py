@@ -12,7 +12,7 @@ import pytest
 
 from otel_quant.capture.probes import cache_directories
 from otel_quant.capture.probes.cache_directories import CacheDirectories
-from tests.fixtures.forked import child
+from tests.fixtures.programs import child
 
 MIB = 1024 * 1024
 

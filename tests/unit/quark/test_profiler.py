@@ -14,15 +14,15 @@ import yaml
 
 from otel_quant import quark
 from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.ongoing import Period
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
-from otel_quant.capture.recorder.period import Period
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.quark import GlobalProfiler
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import GpuReading, Reading, RunInfo
 from otel_quant.schema.step_names import ProfileStep
-from tests.fixtures.script import run_script
+from tests.fixtures.programs import run_script
 
 
 def run(folder: Path, script: str, **environ: str) -> str:
@@ -305,7 +305,7 @@ def test_the_memory_of_gpus_can_be_read_from_the_profiler(
     for reading in readings:
         tracker.fold(reading)
     recorder = Recorder(RunInfo("", 0), Probes(()), ())
-    monkeypatch.setattr(recorder._figures, "whole", Period(readings[0], tracker))
+    monkeypatch.setattr(recorder._ongoing, "whole", Period(readings[0], tracker))
     monkeypatch.setattr(RUNTIME, "_recorder", recorder)
     monkeypatch.setattr(GlobalProfiler, "_instance", None)
     monkeypatch.setenv("QUARK_PROFILING", "0")

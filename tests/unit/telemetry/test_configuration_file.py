@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 CONFIGURATION = """
 file_format: "1.0"

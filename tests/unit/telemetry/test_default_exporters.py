@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from otel_quant.export.otel.default_exporters import defaults_in
-from tests.fixtures.instrumented import Finished, Workshop
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Finished, Workshop
 
 DISTRIBUTION = {
     "OTEL_TRACES_EXPORTER": "otlp",
@@ -52,11 +52,10 @@ def run(workshop: Workshop, source: str, *arguments: str, variables: Mapping[str
     """Runs a script as a user does who has set nothing but the variables."""
     script = workshop.script(source)
     env = {k: v for k, v in script.environment().items() if not k.startswith("OTEL_")}
-    ended = subprocess.run(
+    return subprocess.run(
         [*script.command(), *arguments], cwd=workshop.folder, env={**env, **variables},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    return Finished(ended.returncode, ended.stdout, ended.stderr)
 
 
 def steps_of(profile: Path) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from tests.fixtures.instrumented import Workshop
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
+from tests.fixtures.programs import Workshop
 
 Protocol = Literal["grpc", "http/protobuf"]
 PROTOCOLS: list[Protocol] = ["grpc", "http/protobuf"]

@@ -1,0 +1,235 @@
+"""Endpoints that are down, hang or refuse: the script ends as it would, waits for none, and what
+could not be taken arrives once they are back.
+
+An endpoint that hangs answers nothing before the test is over, and where `WAITING` is set the exporters
+would wait for it for ten minutes: a script that waits for a delivery without a bound does not end here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from otel_quant.export.otel.delivery import FORK_PATIENCE
+from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
+from tests.fixtures.programs import Workshop
+
+PROTOCOLS: list[Protocol] = ["grpc", "http/protobuf"]
+WAITING = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
+GIVES_UP_SOON = {"OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+"""The SDK alone gives a batch up after this time, in seconds."""
+
+MANY = """
+import sys
+import otel_quant
+
+for number in range(200):
+    with otel_quant.step("step"):
+        pass
+print("the steps are over")
+sys.exit(5)
+"""
+
+
+def ended(workshop: Workshop, environment: dict[str, str]) -> str:
+    """Returns what the script says on standard error; it has ended as it would."""
+    finished = workshop.script(MANY).run({**environment, **WAITING})
+    assert (finished.returncode, finished.stdout) == (5, "the steps are over\n")
+    return finished.stderr
+
+
+def given_up_after(seconds: int) -> str:
+    """Returns what the script says when its exit has waited that long."""
+    return f"telemetry could not be delivered within {seconds} s and is given up"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "failure", [Mode.REFUSE, Mode.HANG, Mode.ERROR, Mode.UNAVAILABLE], ids=lambda mode: mode.name
+)
+def test_the_exit_takes_a_bounded_time_and_keeps_the_scripts_exit_code(
+    workshop: Workshop, otlp: OtlpReceiver, failure: Mode, protocol: Protocol
+) -> None:
+    environment = otlp.environment(protocol)
+    otlp.become(failure)
+    said = ended(workshop, {**environment, "OTEL_QUANT_EXIT_TIMEOUT": "1000"})
+    is_given_up = failure is not Mode.ERROR  # after an error, nothing is left to wait for
+    assert (given_up_after(1) in said) == is_given_up
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("timeout", "protocol", "seconds"), [(None, "grpc", 5), ("0", "http/protobuf", 0)]
+)
+def test_the_exit_waits_for_5_seconds_by_default_and_not_at_all_if_that_is_set(
+    workshop: Workshop, otlp: OtlpReceiver, timeout: str | None, protocol: Protocol, seconds: int
+) -> None:
+    environment = otlp.environment(protocol)
+    del environment["OTEL_QUANT_EXIT_TIMEOUT"]
+    otlp.become(Mode.HANG)
+    more = {"OTEL_QUANT_EXIT_TIMEOUT": timeout} if timeout else {}
+    assert given_up_after(seconds) in ended(workshop, {**environment, **more})
+
+
+def test_an_endpoint_that_hangs_delays_the_first_fork_and_no_other(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    environment = otlp.environment("http/protobuf")
+    otlp.become(Mode.HANG)
+    finished = workshop.script(
+        """
+        import os, time
+        import otel_quant
+        from otel_quant.capture.runtime import RUNTIME
+
+        class Noted:
+            def __init__(self, lock):
+                self.lock, self.waits = lock, []
+            def acquire(self, timeout):
+                self.waits.append(timeout)
+                return self.lock.acquire(timeout=timeout)
+            def release(self):
+                self.lock.release()
+
+        with otel_quant.step("step"):
+            lock = RUNTIME.delivery._flushing
+            while not lock.locked():  # until the flush is under way, which hangs
+                time.sleep(0.01)
+            noted = RUNTIME.delivery._flushing = Noted(lock)
+            for _ in range(20):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+            RUNTIME.delivery._flushing = lock
+            print(noted.waits)
+        """
+    ).run({**environment, **WAITING, "OTEL_QUANT_EXIT_TIMEOUT": "0"})
+    assert finished.returncode == 0
+    assert finished.stdout == f"{[FORK_PATIENCE] + [0] * 19}\n"
+
+
+IN_PARTS = """
+import sys
+import otel_quant
+
+with otel_quant.step("before"):
+    pass
+print(flush=True)
+sys.stdin.readline()
+for _ in range(3):
+    with otel_quant.step("during"):
+        pass
+print(flush=True)
+sys.stdin.readline()
+sys.exit(5)
+"""
+STEPS = ["before", "during", "during", "during"]
+CHECKPOINTS = ["Start", *(f"{step} {end}" for step in STEPS for end in ("Start", "End"))]
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Lets a script go on to its next part."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def wait_for_the_first_part(process: subprocess.Popen[str], otlp: OtlpReceiver) -> None:
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert otlp.wait_for(
+        lambda it: (
+            len(it.records_of("quant.checkpoint.taken")) == 3 and it.span_names() == ["before"]
+        ),
+        60,
+    )
+
+
+def wait_until_given_up(process: subprocess.Popen[str]) -> None:
+    """Waits until the SDK has said of spans and of log records that it drops them."""
+    assert process.stderr is not None
+    missing = {"spans", "traces", "logs"}
+    for line in process.stderr:
+        if "Failed to export" in line:
+            missing -= {"spans", "traces"} if "logs" not in line else {"logs"}
+        if not missing:
+            return
+    raise AssertionError(f"the SDK did not give up {missing}")
+
+
+def everything_came(otlp: OtlpReceiver, checkpoints: list[str]) -> bool:
+    bodies = [record.body for record in otlp.records_of("quant.checkpoint.taken")]
+    steps = [name for name in otlp.span_names() if name != "quantization"]
+    return (bodies, steps) == (checkpoints, STEPS)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("at_exit", [False, True], ids=["while the run goes on", "at the exit"])
+def test_what_an_endpoint_was_not_there_to_take_is_sent_once_it_is_back(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol, at_exit: bool
+) -> None:
+    variables = {**otlp.environment(protocol), **GIVES_UP_SOON}
+    with workshop.script(IN_PARTS).start(variables) as process:
+        wait_for_the_first_part(process, otlp)
+        otlp.become(Mode.UNAVAILABLE)
+        go_on(process)
+        wait_until_given_up(process)
+        otlp.become(Mode.ACCEPT)
+        if not at_exit:
+            assert otlp.wait_for(lambda it: everything_came(it, CHECKPOINTS), 60)
+        process.communicate("\n")
+    assert process.returncode == 5
+    assert everything_came(otlp, [*CHECKPOINTS, "End"])
+    assert len(otlp.spans_named("quantization")) == 1
+    assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == len(STEPS)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_if_an_endpoint_stops_answering_the_file_still_has_the_whole_run(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    variables = {"OTEL_QUANT_EXIT_TIMEOUT": "1000", "OTEL_QUANT_PROFILE": "profile.yaml"}
+    with workshop.script(IN_PARTS).start({**otlp.environment(protocol), **variables}) as process:
+        wait_for_the_first_part(process, otlp)
+        otlp.become(Mode.HANG)
+        process.communicate("\n\n", timeout=60)
+    assert process.returncode == 5
+    assert otlp.span_names() == ["before"]
+    profile = (workshop.folder / "profile.yaml").read_text()
+    assert profile.count('"during End"') == 3
+    assert "# Summary Metrics" in profile
+
+
+OWN_PROVIDER = """
+import otel_quant
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from otel_quant.capture.runtime import RUNTIME
+
+exporter = OTLPSpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+otel_quant.QuantInstrumentor().instrument()
+with otel_quant.step("step"):
+    pass
+RUNTIME.delivery.drain(10)
+print("export" in vars(exporter))
+"""
+
+
+def test_a_provider_that_the_program_made_is_left_alone(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": otlp.grpc_endpoint,
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+    }
+    finished = workshop.script(OWN_PROVIDER).run(environment, instrumented=False)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "False\n", "")
+    assert otlp.span_names() == ["quantization", "step"]

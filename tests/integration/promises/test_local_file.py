@@ -1,0 +1,236 @@
+"""The local file: asked for in several ways; where it cannot be written, one line says so."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from otel_quant.recordings.profile_reader import parse
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop, run_script
+
+SCRIPT = """
+import os, resource, sys
+from otel_quant import step
+
+def number_of(path):
+    for number in range(3, 1024):
+        try:
+            if os.path.samestat(os.fstat(number), os.stat(path)):
+                return number
+        except OSError:
+            pass
+
+{before}
+for number in range(60):
+    with step(f"step {{number}}"):
+        if number == 0:
+            {first}
+        if number == 1:
+            {second}
+print("done")
+sys.exit(5)
+"""
+RECORDS = ["Start", *(f"step {n} {end}" for n in range(60) for end in ("Start", "End")), "End"]
+SOME = ["some"]
+BEGUN = RECORDS[:2]
+CLOSED_AND_USED = "os.dup2(os.open('mine.txt', os.O_RDWR | os.O_CREAT), number_of('profile.yaml'))"
+
+
+def records_of(path: Path) -> list[str]:
+    return [record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"]]
+
+
+def check(path: Path, expected: list[str] | None) -> None:
+    """Checks the records of a file; of `SOME` there are as many as had room, in order."""
+    if expected is None:
+        assert not path.is_file()
+        return
+    written = records_of(path)
+    if expected is SOME:
+        # A record that is shorter than one before it may have room when that had none.
+        expected = [name for name in RECORDS if name in written]
+        assert 10 < len(written) < len(RECORDS)
+    assert written == expected
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to the file before the steps and in the first two, and what is said of it."""
+
+    reason: str
+    path: str = "profile.yaml"
+    before: str = ""
+    first: str = "pass"
+    second: str = "pass"
+    records: list[str] | None = None
+
+
+# root may write anywhere, unless it gives that up: capset(2), version 3, no capability
+POWERLESS = (
+    "import ctypes, struct; ctypes.CDLL(None).capset(struct.pack('Ii', 0x20080522, 0), bytes(24))"
+)
+
+FAULTS = {
+    "files are limited": Fault("File too large: 'HERE/profile.yaml'", before="resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))", records=SOME),
+    "there is room again": Fault(
+        "File too large: 'HERE/profile.yaml'",
+        first="resource.setrlimit(resource.RLIMIT_FSIZE, (os.stat('profile.yaml').st_size, -1))",
+        second="resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))",
+        records=[name for name in RECORDS if name not in ("step 0 End", "step 1 Start")],
+    ),
+    "a device": Fault("No space left on device: '/dev/full'", "/dev/full"),
+    "below a file": Fault("Not a directory: 'HERE/script.py/missing/profile.yaml'", "script.py/missing/profile.yaml"),
+    "no such folder": Fault("No such file or directory: '/proc/missing/profile.yaml'", "/proc/missing/profile.yaml"),
+    "too long": Fault(f"File name too long: '{'x' * 300}.yaml'", "x" * 300 + ".yaml"),
+    "a folder": Fault("not a regular file; give the path of a file: 'HERE/out/quark_profile.yaml'", "out/", before="os.makedirs('out/quark_profile.yaml')"),
+    "a folder of the program's that is missing": Fault(
+        "No such file or directory: 'HERE/gone/p.yaml'", "",
+        before="os.environ['QUARK_PROFILING'] = '1'; from otel_quant.quark import GlobalProfiler; GlobalProfiler('gone/p.yaml')",
+    ),
+    "no right to a folder": Fault("Permission denied: 'HERE/locked/profile.yaml'", "locked/profile.yaml", before=f"os.mkdir('locked', 0o500); {POWERLESS}"),
+    "no right to make a folder": Fault("Permission denied: 'HERE/locked/missing/profile.yaml'", "locked/missing/profile.yaml", before=f"os.mkdir('locked', 0o500); {POWERLESS}"),
+    "closed": Fault("Bad file descriptor: 'HERE/profile.yaml'", first="os.closerange(3, 2000)", records=BEGUN),
+    "closed, its number used again": Fault(
+        "the program has closed this file's descriptor and used its number again; it must close only what it has opened: 'HERE/profile.yaml'",
+        first=CLOSED_AND_USED, records=BEGUN,
+    ),
+    "removed": Fault("this file has been removed while its run wrote it: 'HERE/profile.yaml'", first="os.remove('profile.yaml')"),
+    "written by another": Fault(
+        "another program has written to this file; give each program a path of its own: 'HERE/profile.yaml'",
+        first="open('profile.yaml', 'w').write('memory_usage:\\n- step: theirs\\n')", records=["theirs"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_file_that_cannot_be_written_is_said_in_one_line_and_the_program_goes_on(
+    tmp_path: Path, fault: Fault
+) -> None:
+    script = SCRIPT.format(before=fault.before, first=fault.first, second=fault.second)
+    output, said = run_script(tmp_path, script, code=5, OTEL_QUANT_PROFILE=fault.path)
+
+    assert output == "done\n"
+    assert said.count("\n") == 1
+    assert said.startswith(
+        "sink quark_yaml failed and is skipped; the program goes on without it: "
+    )
+    assert said.endswith(fault.reason.replace("HERE", str(tmp_path)) + "\n")
+    check(tmp_path / (fault.path or "gone"), fault.records)
+    mine = tmp_path / "mine.txt"
+    assert not mine.exists() or mine.read_text() == ""
+    assert not list(tmp_path.glob(".otel-quant-*"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason", "records"),
+    [(None, "No space left on device", SOME), ("remount,ro", "Read-only file system", None)],
+)
+def test_on_a_full_disk_or_one_for_reading_all_steps_still_reach_the_endpoint(
+    workshop: Workshop,
+    otlp: OtlpReceiver,
+    small_disk: Path,
+    before: str | None,
+    reason: str,
+    records: list[str] | None,
+) -> None:
+    if before:
+        subprocess.run(["mount", "-o", before, str(small_disk)], check=True)
+    path = small_disk / "profile.yaml"
+    script = workshop.script(SCRIPT.format(before="", first="pass", second="pass"))
+    done = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": str(path)})
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "done\n", 1)
+    assert done.stderr.endswith(f"{reason}: '{path}'\n")
+    check(path, records)
+    assert otlp.span("quantization").attributes["quant.run.steps"] == 60
+    assert len(otlp.spans) == 61
+
+
+NESTED = """
+import otel_quant
+
+with otel_quant.step("Model Quantization"):
+    with otel_quant.step(otel_quant.ProfileStep.CALIBRATION):
+        pass
+"""
+STEPS = [
+    "Start", "Model Quantization Start", "Calibration Start", "Calibration End",
+    "Model Quantization End", "End",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variables", "path"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "quark_yaml"}, "quark_profile.yaml"),
+        ({"OTEL_QUANT_PROFILE": "out/of/run/profile.yaml"}, "out/of/run/profile.yaml"),
+        ({"OTEL_QUANT_PROFILE": "out/"}, "out/quark_profile.yaml"),
+    ],
+)
+def test_the_file_is_where_it_was_asked_for_and_its_folders_are_made(
+    workshop: Workshop, variables: dict[str, str], path: str
+) -> None:
+    done = workshop.script(NESTED).run(variables)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    profile = parse((workshop.folder / path).read_text())
+    assert [record["step"] for record in profile.records] == STEPS
+    assert profile.complete
+
+
+def test_the_folders_of_a_runs_own_file_are_made(tmp_path: Path) -> None:
+    run_script(
+        tmp_path, f"import otel_quant\nwith otel_quant.run('out/p.yaml'):\n    exec('''{NESTED}''')"
+    )
+    assert records_of(tmp_path / "out" / "p.yaml") == STEPS
+
+
+@pytest.mark.parametrize(("sampler", "spans"), [("always_on", 3), ("always_off", 0)])
+def test_beside_otlp_the_file_does_not_depend_on_sampling(
+    workshop: Workshop, otlp: OtlpReceiver, sampler: str, spans: int
+) -> None:
+    variables = {"OTEL_TRACES_EXPORTER": "otlp,quark_yaml", "OTEL_TRACES_SAMPLER": sampler}
+    done = workshop.script(NESTED).run({**otlp.environment("http/protobuf"), **variables})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(otlp.spans) == spans
+    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
+    assert records_of(workshop.folder / "quark_profile.yaml") == STEPS
+
+
+def test_two_runs_that_want_one_path_at_once_write_one_file_each(workshop: Workshop) -> None:
+    wait = "print(flush=True); sys.stdin.readline()"
+    script = workshop.script(SCRIPT.format(before=wait, first="pass", second="pass"))
+    runs = [script.start({"OTEL_QUANT_PROFILE": "profile.yaml"}) for _ in range(4)]
+    for process in runs:
+        assert process.stdout is not None
+        process.stdout.readline()  # all of them are ready before any of them begins
+    for process in runs:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in runs:
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, said) == (5, "")
+    files = sorted(workshop.folder.glob("profile*.yaml"))
+    assert len(files) == 4
+    assert workshop.folder / "profile.yaml" in files
+    for file in files:
+        assert records_of(file) == RECORDS
+        assert "# Summary Metrics" in file.read_text()

@@ -1,0 +1,310 @@
+"""`scripts/test.py` runs every stage, those that fail soonest first, and says what it leaves out.
+
+The real command runs here, with an interpreter that writes down what it is asked to run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from scripts import interpreters
+from scripts.servers import build
+from scripts.test import ALIKE
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = ROOT / "scripts" / "servers" / "build.py"
+OTHERS = [
+    version
+    for version in interpreters.supported()
+    if version != f"{sys.version_info.major}.{sys.version_info.minor}"
+]
+
+RunTests = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
+    """Returns what runs the command and gives its exit code and what it ran, in order."""
+    spec = importlib.util.spec_from_file_location("test_command", ROOT / "scripts" / "test.py")
+    assert spec is not None
+    assert spec.loader is not None
+    command = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(command)
+    log = tmp_path / "log"
+    log.touch()
+
+    def programs(folder: Path, said: str, built: bool, failing: str) -> None:
+        folder.mkdir(exist_ok=True)
+        for program, name in (("python", ""), ("ruff", "ruff "), ("mypy", "mypy")):
+            script = folder / program
+            script.write_text(
+                "#!/bin/sh\n"
+                f'echo "{said}{name}$*" >> {log}\n'
+                'case "$*" in *pytest*) echo "$TORCH_EXTENSIONS_DIR$PYTHONDONTWRITEBYTECODE"'
+                f" >> {tmp_path}/variables;; esac\n"
+                f'case "$*" in *--check) exit {0 if built else 1};; esac\n'
+                f'case "{said}{name}$*" in *"{failing}") exit 3;; esac\n'
+            )
+            script.chmod(0o755)
+
+    def run(
+        *arguments: str,
+        built: bool = True,
+        failing: str = "nothing",
+        pythons: Mapping[str, str] = {},
+    ) -> tuple[int, list[str]]:
+        programs(tmp_path, "", built, failing)
+        for version in pythons:
+            programs(tmp_path / version, f"{version}: ", built, failing)
+        monkeypatch.setattr(
+            command,
+            "environment",
+            lambda *_, python="", **__: tmp_path / python,
+        )
+        monkeypatch.setattr(interpreters, "find", pythons.get)
+        code = command.main(list(arguments))
+        said = log.read_text().replace("-m pytest -q --durations=8 ", "")
+        return code, said.replace(str(BUILD), "build.py").splitlines()
+
+    return run
+
+
+TWO = "-n 2 --no-loadscope-reorder"
+FOUR = "-n 4 --no-loadscope-reorder"
+UNIT = [f"{TWO} tests/unit", "--noconftest tests/oldest"]
+SIDE_BY_SIDE = f"{TWO} -m not alone tests/oldest tests/integration"
+ALONE = "-m alone tests/integration"
+STACK = f"{FOUR} tests/stack"
+OF_OTHERS = " ".join(["tests/unit", *(f"--ignore=tests/unit/{name}" for name in ALIKE)])
+OF_FIRST = f"{OTHERS[0]}: {OF_OTHERS}"
+
+
+def test_if_the_servers_are_built_everything_runs(run: RunTests) -> None:
+    assert run() == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
+
+
+def test_lint_comes_first(run: RunTests) -> None:
+    code, ran = run("--lint")
+    assert (code, ran[:4]) == (0, ["ruff check .", "ruff format --check .", "mypy", UNIT[0]])
+
+
+def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
+    assert run("--slow") == (
+        0,
+        [
+            f"{TWO} --slow tests/unit",
+            UNIT[1],
+            f"{TWO} -m not alone --slow tests/oldest tests/integration",
+            "-m alone --slow tests/integration",
+            "build.py --check",
+            f"{FOUR} --slow tests/stack",
+        ],
+    )
+
+
+def test_fast_runs_only_the_unit_tests(run: RunTests) -> None:
+    assert run("--fast") == (0, UNIT[:1])
+
+
+def test_every_other_python_runs_the_unit_tests_of_what_may_differ_there(run: RunTests) -> None:
+    code, ran = run(pythons={version: version for version in OTHERS})
+    assert (code, ran[:2], ran[4:]) == (0, UNIT, [SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
+    assert sorted(ran[2:4]) == [f"{version}: {OF_OTHERS}" for version in OTHERS]
+
+
+def test_what_the_other_pythons_leave_out_exists() -> None:
+    assert [name for name in ALIKE if not any((ROOT / "tests/unit" / name).glob("test_*.py"))] == []
+
+
+def test_the_summary_has_the_time_of_each_part_and_the_missing_pythons(
+    run: RunTests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    found, missing = OTHERS
+    run(pythons={found: found})
+    head, *table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert head.split() == ["stage", "seconds", "of", "CPU", "time"]
+    assert [re.sub(r"( +\d+){2}$", "", line) for line in table] == [
+        "environment",
+        "unit tests, two at a time",
+        "oldest versions",
+        f"unit tests, Python {missing}: left out, none on PATH or in pyenv",
+        f"unit tests, Python {found}",
+        "integration tests, two at a time",
+        "integration tests, one at a time",
+        "tests of the stack, four at a time",
+        "in all",
+    ]
+
+
+def test_quark_compiles_within_the_environment_and_python_keeps_its_compiled_modules(
+    run: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The default is one place for all of a user's environments, and a process that is killed
+    # while it compiles leaves a lock there that every other waits for.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    run()
+    place = str(tmp_path.parent / "torch_extensions")
+    assert (tmp_path / "variables").read_text().splitlines() == [place] * 5
+
+
+def test_if_the_servers_are_not_built_one_line_explains_how_to_build_them(
+    run: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(ROOT)
+    capsys.readouterr()
+    assert run(built=False) == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check"])
+    assert (
+        "tests/stack is left out: build its servers, once, in 10 minutes or more, with "
+        f"{os.path.relpath(tmp_path / 'python')} scripts/servers/build.py"
+    ) in capsys.readouterr().out.splitlines()
+
+
+def test_an_option_builds_the_servers(run: RunTests) -> None:
+    code, ran = run("--servers", built=False)
+    assert code == 0
+    assert [line for line in ran if line != "build.py"] == [*UNIT, SIDE_BY_SIDE, ALONE, STACK]
+    # They are built beside the tests, but not beside those that measure.
+    assert ran.index("build.py") < ran.index(ALONE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "failing", "ran"),
+    [
+        (["--lint"], "mypy", ["ruff check .", "ruff format --check .", "mypy"]),
+        ([], "tests/unit", UNIT[:1]),
+        ([], "-m alone tests/integration", [*UNIT, SIDE_BY_SIDE, ALONE]),
+        (["--servers"], "servers/build.py", ["build.py", *UNIT, SIDE_BY_SIDE]),
+        (["--servers"], "tests/stack", ["build.py", *UNIT, SIDE_BY_SIDE, ALONE, STACK]),
+        ([], f"{OTHERS[0]}: -m pytest -q --durations=8 {OF_OTHERS}", [*UNIT, OF_FIRST]),
+    ],
+)
+def test_a_failing_part_gives_the_exit_code(
+    run: RunTests, arguments: list[str], failing: str, ran: list[str]
+) -> None:
+    pythons = {OTHERS[0]: OTHERS[0]} if failing.startswith(OTHERS[0]) else {}
+    code, said = run(*arguments, failing=failing, pythons=pythons)
+    assert (code, sorted(said)) == (3, sorted(ran))
+
+
+def test_unknown_arguments_are_passed_to_pytest(run: RunTests) -> None:
+    assert run("-k", "yaml") == (0, ["-k yaml"])
+
+
+def build_servers(folder: Path, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, BUILD, *arguments],
+        env={"OTEL_QUANT_SERVERS": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_build_says_whether_there_is_something_to_do_and_is_quiet_if_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_QUANT_SERVERS", str(tmp_path))
+    assert build_servers(tmp_path, "--check") == (1, "")
+    assert list(tmp_path.iterdir()) == []
+    for server in build.SERVERS:
+        server.folder().mkdir()
+        for binary in server.binaries:
+            (server.folder() / binary).touch()
+    assert build_servers(tmp_path, "--check") == (0, "")
+    assert build_servers(tmp_path) == (0, "")
+
+
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is all of PATH, and pyenv's."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def program(path: Path, script: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+THIS_PYTHON = f'exec {sys.executable} "$@"'
+
+
+def test_the_classifiers_name_the_versions() -> None:
+    assert interpreters.supported() == ["3.11", "3.12", "3.13"]
+
+
+def test_without_interpreters_none_is_found(nowhere: Path) -> None:
+    assert interpreters.find(THIS) is None
+
+
+def test_an_interpreter_on_path_is_found(nowhere: Path) -> None:
+    python = program(nowhere / f"python{THIS}", THIS_PYTHON)
+    assert interpreters.find(THIS) == python
+
+
+def test_if_pyenvs_placeholder_does_not_run_its_newest_version_is_found(
+    nowhere: Path,
+) -> None:
+    program(nowhere / f"python{THIS}", 'echo "pyenv: command not found" >&2; exit 127')
+    for patch in ("9", "10"):
+        program(nowhere / "versions" / f"{THIS}.{patch}" / "bin" / f"python{THIS}", THIS_PYTHON)
+    newest = nowhere / "versions" / f"{THIS}.10" / "bin" / f"python{THIS}"
+    assert interpreters.find(THIS) == str(newest)
+
+
+def test_an_interpreter_of_another_version_is_not_found(nowhere: Path) -> None:
+    program(nowhere / "python3.99", THIS_PYTHON)
+    assert interpreters.find("3.99") is None
+
+
+FILE = """
+import pytest
+
+@pytest.mark.parametrize("runs", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_kills(runs):
+    pass
+"""
+
+
+LEFT_OUT = ["slow tests left out (--slow runs them): 1", "  test_it.py::test_kills[30]"]
+
+
+@pytest.mark.parametrize(
+    ("options", "passed", "left_out"),
+    [
+        (["-n", "1", "--dist", "loadfile"], "1 passed", LEFT_OUT),
+        (["--slow"], "2 passed", []),
+    ],
+    ids=["left out", "asked for"],
+)
+def test_a_slow_test_runs_only_if_asked_for_and_is_named_if_not(
+    tmp_path: Path, options: list[str], passed: str, left_out: list[str]
+) -> None:
+    (tmp_path / "test_it.py").write_text(FILE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path,
+         "-p", "tests.fixtures.selection", "-p", "no:cacheprovider", *options, tmp_path],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith(passed)
+    named = [line for line in lines if "test_kills" in line or "left out" in line]
+    assert named == left_out

@@ -1,0 +1,262 @@
+"""One summary: what a recording comes to, and that every command says the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from otel_quant.cli import main
+from otel_quant.recordings import summary
+from otel_quant.recordings.comparison.runs import compared_run
+from otel_quant.recordings.model import Ending, Recording
+from otel_quant.recordings.reader import read
+from otel_quant.recordings.steps import path_text
+from otel_quant.views.report import answer_of
+from otel_quant.views.watch import memory
+from tests.fixtures.recorded import RecordedFolder
+from tests.unit.cli.shown_profiles import COMPLETE
+
+RECORDINGS: Final = Path(__file__).resolve().parents[2] / "fixtures" / "recordings_88776fb"
+PEAK: Final = "quant.memory.peak"
+LIMIT: Final = "quant.memory.limit"
+MB: Final = 10**6
+
+
+@pytest.mark.parametrize("name", ["good", "killed", "ranks"])
+def test_old_recordings_have_all_their_figures(name: str) -> None:
+    run = compared_run(name, read(RECORDINGS / name))
+    figures = {"total": run.total} | {path_text(p): each.figures for p, each in run.steps.items()}
+    assert {
+        step: {figure: round(value, 6) for figure, value in known.items()}
+        for step, known in figures.items()
+    } == json.loads((RECORDINGS / "figures.json").read_text())[name]
+
+
+# --- every command ------------------------------------------------------------------------
+
+
+def copied(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        shutil.copytree(RECORDINGS / name, folder / "r")
+        return folder / "r"
+
+    return make
+
+
+def without_a_launcher(folder: Path) -> Path:
+    path = copied("killed")(folder)
+    manifest = json.loads((path / "manifest.json").read_text())
+    for field in ("ending", "ended", "summary"):
+        del manifest[field]
+    manifest["made_by"] = "process"
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    # The curve that the process then has itself: the reading that was highest is in it.
+    (path / "curve.launcher.jsonl").rename(path / "curve.5734.jsonl")
+    return path
+
+
+def failed(folder: Path) -> Path:
+    recording = RecordedFolder(folder / "r", {LIMIT: 900 * MB}, by_launcher=True)
+    process = recording.process(parent=os.getpid()).begin(0, attributes={LIMIT: 800 * MB})
+    step = process.step("Calibration", 1)
+    process.close(step, 3, attributes={PEAK: 300 * MB}, error="ValueError")
+    process.end(4, attributes={PEAK: 310 * MB, "quant.memory.process_peak": 305 * MB}, error="E")
+    process.gone()
+    recording.curve([(0.5, {"memory": 250 * MB}, {}), (2, {"memory": 320 * MB}, {})])
+    recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=950 * MB))
+    return folder / "r"
+
+
+def profile_in(folder: Path) -> Path:
+    return copied("good")(folder) / "quark_profile.yaml"
+
+
+def of_quarks_own(folder: Path) -> Path:
+    (folder / "quark.yaml").write_text(COMPLETE)
+    return folder / "quark.yaml"
+
+
+def cut_profile(folder: Path) -> Path:
+    (folder / "cut.yaml").write_text(COMPLETE[: COMPLETE.index('- step: "End"')])
+    return folder / "cut.yaml"
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (copied("good"), 336_969_728),
+        (copied("killed"), 239_177_728),
+        (copied("ranks"), 180_240_384),
+        (without_a_launcher, 239_177_728),
+        (failed, 320 * MB),
+        (profile_in, 336_718_725),  # as exact as a profile is
+        (of_quarks_own, 1_992_420_229),
+        (cut_profile, 1_887_698_944),
+    ],
+)
+def test_every_command_has_the_same_peak_and_limit(
+    make: Callable[[Path], Path],
+    expected: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = make(tmp_path)
+
+    def of_command(*arguments: str) -> Any:
+        assert main([*arguments, "--format", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    recording = read(path)
+    limit = summary.limit(recording)
+    assert summary.value(recording, "memory.peak") == expected
+    assert summary.value(read(path, in_brief=True), "memory.peak") == expected
+    assert summary.limit(read(path, in_brief=True)) == limit
+    shown = of_command("show", str(path))
+    assert {each["recording"]["memory_peak"] for each in shown} == {expected}
+    if len(shown) == 1:
+        assert shown[0]["run"]["tree_peak_memory_mb"] == round(expected / 2**20, 2)
+    assert [run["memory.peak"] for run in of_command("runs", str(path))["runs"]] == [expected]
+    compared = of_command("compare", str(path), str(path))["rows"][0]["figures"]["memory.peak"]
+    assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
+    live = memory(recording)
+    assert (live.peak, live.limit) == (expected, limit.value if limit else None)
+    _, *meter = answer_of(recording, None, ())[1].rows[0]
+    assert meter == [expected, limit.value if limit else None]
+
+
+# --- the rules ----------------------------------------------------------------------------
+
+
+def recorded(
+    folder: Path,
+    step: Mapping[str, Any] | None = None,
+    run: Mapping[str, Any] | None = None,
+    seen: int = 1,
+    reading: Mapping[str, Any] | None = None,
+    launcher: int | None = None,
+    own: int | None = None,
+    ending: int | None = None,
+) -> Recording:
+    """Makes a recording in which each place that may know of memory has what is asked."""
+    made = RecordedFolder(folder / "r", by_launcher=launcher is not None)
+    process = made.process().begin(0)
+    index = process.step("Calibration", 1, checkpoint={"quant.checkpoint.memory": seen})
+    if reading is None:
+        process.close(index, 3, attributes=step or {})
+        process.end(4, attributes=run or {})
+    else:
+        process.state(3, **reading)
+    process.gone()
+    for name, peak in (("launcher", launcher), ("4711", own)):
+        if peak is not None:
+            made.curve([(2, {"memory": peak}, {}), (2.5, {"memory": 2}, {})], name)
+    if ending is not None:
+        made.ended(Ending(time=4, signal="SIGKILL", memory=ending))
+    return read(folder / "r")
+
+
+@pytest.mark.parametrize(
+    ("known", "source", "where", "time"),
+    [
+        ({"step": {PEAK: 9}, "run": {PEAK: 8}}, "sampled", "Calibration", None),
+        ({"step": {PEAK: 9, f"{PEAK}_source": "kernel"}}, "kernel", "Calibration", None),
+        ({"run": {PEAK: 9}, "step": {PEAK: 5}}, "sampled", None, None),
+        ({"run": {"quant.memory.process_peak": 9, PEAK: 8}}, "kernel", None, None),
+        ({"seen": 9}, "checkpoints", "Calibration", 1),
+        ({"reading": {"quant.reading.memory_peak": 9, "quant.reading.memory": 7}}, "last reading", None, None),
+        ({"reading": {"quant.reading.memory": 9}}, "last reading", None, None),
+        ({"launcher": 9, "run": {PEAK: 8}}, "launcher", "Calibration", 2),
+        ({"reading": {"quant.reading.memory": 8}, "own": 9}, "process", "Calibration", 2),
+        ({"reading": {"quant.reading.memory": 8}, "launcher": 7, "ending": 9}, "ending", None, None),
+    ],
+)  # fmt: skip
+def test_the_highest_of_all_that_is_known_is_the_peak(
+    tmp_path: Path, known: dict[str, Any], source: str, where: str | None, time: float | None
+) -> None:
+    peak = summary.peak(recorded(tmp_path, **known))
+    assert peak is not None
+    assert (peak.value, peak.source, peak.time) == (9, source, time)
+    assert (peak.step.name if peak.step is not None else None) == where
+
+
+def test_a_run_that_ended_has_said_what_its_curve_has_and_a_recording_without_figures_has_none(
+    tmp_path: Path,
+) -> None:
+    peak = summary.peak(recorded(tmp_path, run={PEAK: 8}, own=9))
+    assert peak is not None
+    assert peak.value == 8
+    RecordedFolder(tmp_path / "none", by_launcher=True).ended(Ending(time=1, exit_code=0))
+    nothing = read(tmp_path / "none")
+    assert (summary.peak(nothing), summary.limit(nothing)) == (None, None)
+    assert summary.values(nothing) == {"duration": 1}
+
+
+@pytest.mark.parametrize(
+    ("parent", "end", "expected"),
+    [
+        (os.getpid(), 3, 9),  # the program itself: the launcher may have seen more than it did
+        (1, 3, 5),  # a process below it: the curve has others too
+        (1, None, 9),  # of an open step nothing else is known
+    ],
+)
+def test_the_launchers_curve_counts_for_a_step_of_the_program(
+    tmp_path: Path, parent: int, end: float | None, expected: int
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process(parent=parent).begin(0)
+    step = process.step("Calibration", 1)
+    if end is not None:
+        process.close(step, end, attributes={PEAK: 5})
+    process.gone()
+    folder.curve([(0.5, {"memory": 99}, {}), (2, {"memory": 9}, {}), (3.5, {"memory": 8}, {})])
+    recording = read(tmp_path / "r")
+    (run,) = recording.runs
+    assert summary.StepSummary(recording, run).value(run.steps[0], "memory.peak") == expected
+
+
+@pytest.mark.parametrize(
+    ("origin", "run", "ending", "expected"),
+    [
+        ({LIMIT: 9}, {}, None, (9, None)),
+        ({LIMIT: 9}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
+        ({LIMIT: 8}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
+        ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="RLIMIT_AS"), (7, "RLIMIT_AS")),
+        ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="gpu 0"), (8, None)),
+        ({}, {}, None, None),
+    ],
+)  # fmt: skip
+def test_the_smallest_limit_that_is_known_is_in_force(
+    tmp_path: Path,
+    origin: dict[str, Any],
+    run: dict[str, Any],
+    ending: Ending | None,
+    expected: tuple[int, str | None] | None,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", origin)
+    process = folder.process().begin(0, attributes=run)
+    process.end(1)
+    process.gone()
+    if ending is not None:
+        folder.ended(ending)
+    assert summary.limit(read(tmp_path / "r")) == expected
+
+
+def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = []
+    for path in (RECORDINGS / "good", RECORDINGS / "good" / "quark_profile.yaml"):
+        assert main(["show", str(path)]) == 0
+        text = capsys.readouterr().out
+        shown.append(re.findall(r"^STEP .*\n.*\n.*\n|^(?:memory|ended|command) .*", text, re.M))
+    assert shown[0][0] == shown[1][0]
+    assert [re.sub(r"[0-9.]+", "N", line) for line in shown[0]] == [
+        re.sub(r"[0-9.]+", "N", line) for line in shown[1]
+    ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from otel_quant.capture.instruments.shared.library import STEP, Hook, Library, Wrapper
+from otel_quant.capture.instruments.shared.hooks import HOOKS, STEP, Hook, Library, Wrapper
+from otel_quant.capture.uncounted_frames import wraps
 from otel_quant.schema import semconv
 from otel_quant.schema.step_names import ProfileStep
 
-_CALLS: Final = "otel_quant.capture.instruments.torchao.calls:"
+_CALLS: Final = "otel_quant.capture.instruments.torchao:"
 _STEP_OR_LAYER: Final = Wrapper(
     _CALLS + "step_or_layer", "step **{step}**; within one of `transformers` a layer of it"
 )
@@ -36,3 +38,19 @@ LIBRARY: Final = Library(
         Hook(_PT2E, "convert_pt2e", STEP, ProfileStep.MODEL_QUANTIZATION),
     ),
 )  # fmt: skip
+
+
+def step_or_layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Makes each call a step, or counts it as a layer of a step of a library built on this."""
+    from otel_quant.capture.instruments.shared.samples import count_layer
+    from otel_quant.capture.instruments.shared.steps import distributions_built_on, step
+
+    as_one_step = step(function, hook, library)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if HOOKS.active:
+            count_layer(distributions_built_on(library))
+        return as_one_step(*args, **kwargs)
+
+    return wrapper

@@ -22,16 +22,148 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.nvml_activity import NvmlActivity
-from otel_quant.capture.probes.pid_namespace import PidNamespace
 from otel_quant.capture.probes.visible_devices import select_visible
-from otel_quant.schema.records import GpuReading
+from otel_quant.schema.records import GpuActivity, GpuReading
+
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""Inode of the namespace that the kernel starts with (``PROC_PID_INIT_INO``)."""
+
+_UVM: Final = "dev/nvidia-uvm"
+"""CUDA opens this device before it allocates anything; NVML never opens it."""
+
+
+class PidNamespace:
+    """Decides whether a process that the driver does not list uses no GPU memory.
+
+    In some containers the driver lists processes by the process ids of another PID namespace. Our
+    processes are then never found in its list, however much memory they use, so "not listed" must
+    not be reported as 0 bytes.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._same_ids = sys.platform != "linux" or self._is_initial()
+
+    def _is_initial(self) -> bool:
+        try:
+            return (self._root / "proc/self/ns/pid").stat().st_ino == INITIAL_PID_NAMESPACE
+        except OSError:
+            return False
+
+    def note_own_process_listed(self) -> None:
+        """Notes that the driver has listed one of our processes under our process id."""
+        self._same_ids = True
+
+    def unlisted_means_unused(self, pids: Iterable[int]) -> bool:
+        """Returns whether processes that the driver does not list use no GPU memory.
+
+        This holds if the driver uses our process ids: in the initial namespace, or once it has
+        listed one of our processes. Otherwise it holds if none of the processes has started
+        CUDA.
+        """
+        if self._same_ids:
+            return True
+        if not (self._root / _UVM).exists():
+            return False
+        return not any(self._may_use_cuda(pid) for pid in pids)
+
+    def _may_use_cuda(self, pid: int) -> bool:
+        folder = f"{self._root}/proc/{pid}/fd"
+        try:
+            files = os.listdir(folder)  # noqa: PTH208  # pathlib takes ten times as long
+        except FileNotFoundError:
+            return False  # it has exited
+        except OSError:
+            return True
+        for file in files:
+            try:
+                target = os.readlink(f"{folder}/{file}")  # noqa: PTH115  # same reason
+            except OSError:
+                continue  # closed meanwhile
+            if target.endswith("/nvidia-uvm"):
+                return True
+        return False
+
+
+_EVERY: Final = 1.0
+"""Seconds between two readings of a device."""
+
+_SLOWED_BY: Final = (
+    (0x08, "hardware slowdown"),
+    (0x20, "heat (by software)"),
+    (0x40, "heat (by hardware)"),
+    (0x80, "power brake"),
+)
+"""Bits of NVML's clock event reasons that tell of trouble. Being idle, a limit of clocks that
+somebody has set and the power cap under load are not."""
+
+_SM_CLOCK: Final = 1
+_MEMORY_CLOCK: Final = 2
+_UNCORRECTED: Final = 1
+_SINCE_LOADED: Final = 0
+_CORE: Final = 0
+
+_Query = Callable[[Any, Any], Any]
+
+_QUERIES: Final[dict[str, _Query]] = {
+    "utilization": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+    "power": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+    "temperature": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, _CORE),
+    "clock": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, _SM_CLOCK) * 1_000_000,
+    "memory_clock": lambda nvml, handle: (
+        nvml.nvmlDeviceGetClockInfo(handle, _MEMORY_CLOCK) * 1_000_000
+    ),
+    "slowed_by": lambda nvml, handle: _slowed_by(nvml, handle),
+    "memory_errors": lambda nvml, handle: nvml.nvmlDeviceGetTotalEccErrors(
+        handle, _UNCORRECTED, _SINCE_LOADED
+    ),
+}
+"""How each field of :class:`GpuActivity` is read."""
+
+
+def _slowed_by(nvml: Any, handle: Any) -> tuple[str, ...]:
+    # The older name is to go with CUDA 14; older drivers know no other.
+    older = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    bits = (older or nvml.nvmlDeviceGetCurrentClocksEventReasons)(handle)
+    return tuple(name for bit, name in _SLOWED_BY if bits & bit)
+
+
+class NvmlActivity:
+    """Reads how busy a device is, how hot, and what slows it down.
+
+    A query that a device does not support is not asked again. These figures change slowly and some
+    drivers take a millisecond for them, so a device is asked once a second at most.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._queries = dict(_QUERIES)
+        self._read_at = float("-inf")
+        self._latest: GpuActivity | None = None
+
+    def read(self, handle: Any) -> GpuActivity | None:
+        """Returns the newest figures; None if the device tells none."""
+        now = time.monotonic()
+        if now - self._read_at < _EVERY or not self._queries:
+            return self._latest
+        self._read_at = now
+        found: dict[str, Any] = {}
+        for name, query in list(self._queries.items()):
+            try:
+                found[name] = query(self._nvml, handle)
+            except self._nvml.NVMLError:
+                # Of a device that fails, the reading of its memory tells.
+                del self._queries[name]
+        self._latest = GpuActivity(**found) if found else None
+        return self._latest
+
 
 _COMPUTE: Final = (
     "nvmlDeviceGetComputeRunningProcesses_v3",

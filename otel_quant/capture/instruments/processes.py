@@ -1,8 +1,9 @@
-"""Links child processes to the trace, and has them send their telemetry before they end.
+"""Child processes: links them to the trace, and has them send their telemetry before they end.
 
-Loaded in every instrumented Python program, since nearly all of them import
-``subprocess``: it must load nothing heavy. Until a quantization library (or otel-quant's own API)
-has loaded :mod:`otel_quant.capture.runtime`, it only passes on the trace context of the current span.
+A child finds the trace context in its own environment or in its process object; the environment of this
+process is never changed. Loaded in every instrumented Python program, since nearly all of them import
+``subprocess``: it must load nothing heavy. Until a quantization library (or otel-quant's own API) has loaded
+:mod:`otel_quant.capture.runtime`, it only passes on the trace context of the current span.
 """
 
 from __future__ import annotations
@@ -16,12 +17,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.shared.arguments import Arguments, Call
-from otel_quant.capture.instruments.shared.library import Hook, Library
+from otel_quant.capture.instruments.shared.hooks import Hook, Library, Wrapper
 from otel_quant.capture.parent_process import PARENT
 from otel_quant.capture.uncounted_frames import wraps
 
 if TYPE_CHECKING:
     from otel_quant.capture.runtime import Runtime
+
+_CALLS: Final = "otel_quant.capture.instruments.processes:"
+_POPEN: Final = Wrapper(_CALLS + "popen", "the child's environment has the trace context")
+_START: Final = Wrapper(_CALLS + "start", "the process object has the trace context")
+_BOOTSTRAP: Final = Wrapper(_CALLS + "bootstrap", "the child sends its telemetry at its end")
+
+_PROCESS: Final = "multiprocessing.process"
+
+PROCESSES: Final = Library(
+    name="processes",
+    distribution="python",
+    hooks=(
+        Hook("subprocess", "Popen.__init__", _POPEN),
+        Hook(_PROCESS, "BaseProcess.start", _START),
+        Hook(_PROCESS, "BaseProcess._bootstrap", _BOOTSTRAP),
+    ),
+)
+
 
 _CARRIER: Final = "_otel_quant_carrier"
 

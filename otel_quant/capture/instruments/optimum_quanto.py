@@ -1,4 +1,4 @@
-"""Wraps optimum-quanto's ``with Calibration():``, whose block is the calibration."""
+"""Hugging Face's optimum-quanto: quantize in place, calibrate in a ``with`` block, freeze."""
 
 from __future__ import annotations
 
@@ -7,12 +7,39 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.hooks import HOOKS
-from otel_quant.capture.instruments.shared.library import Hook, Library
-from otel_quant.capture.instruments.shared.library_steps import open_library_step
-from otel_quant.capture.instruments.shared.nesting import is_reported_already
+from otel_quant.capture.instruments.shared.hooks import HOOKS, STEP, Hook, Library, Wrapper
+from otel_quant.capture.instruments.shared.steps import is_reported_already, open_library_step
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.capture.uncounted_frames import wraps
+from otel_quant.schema import semconv
+from otel_quant.schema.step_names import ProfileStep
+
+_CALLS: Final = "otel_quant.capture.instruments.optimum_quanto:"
+_BEGIN: Final = Wrapper(_CALLS + "begin_calibration", "begins the step **{step}**")
+_END: Final = Wrapper(_CALLS + "end_calibration", "ends it")
+
+_CALIBRATE: Final = "optimum.quanto.calibrate"
+
+_TYPES: Final = (
+    ("weights.name", semconv.WEIGHT_TYPE),
+    ("weights", semconv.WEIGHT_TYPE),
+    ("activations.name", semconv.ACTIVATION_TYPE),
+    ("activations", semconv.ACTIVATION_TYPE),
+)
+
+LIBRARY: Final = Library(
+    name="optimum-quanto",
+    distribution="optimum-quanto",
+    versions_seen="0.2.7",
+    built_on=frozenset({"torch"}),
+    hooks=(
+        Hook("optimum.quanto.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, sources=_TYPES),
+        Hook("optimum.quanto.quantize", "freeze", STEP, ProfileStep.FREEZE_MODEL),
+        Hook(_CALIBRATE, "Calibration.__enter__", _BEGIN, ProfileStep.CALIBRATION),
+        Hook(_CALIBRATE, "Calibration.__exit__", _END, ProfileStep.CALIBRATION),
+    ),
+)  # fmt: skip
+
 
 # The blocks that the calling context is in, innermost last.
 _BLOCKS: Final[ContextVar[tuple[tuple[Any, Activation], ...]]] = ContextVar(

@@ -19,18 +19,18 @@ from types import FrameType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.library import Hook, Library
-from otel_quant.capture.instruments.shared.library_steps import (
+from otel_quant.capture.instruments.shared.hooks import Hook, Library
+from otel_quant.capture.instruments.shared.samples import with_counted_loader
+from otel_quant.capture.instruments.shared.steps import (
     library_step_begin,
     open_library_step,
 )
-from otel_quant.capture.instruments.shared.samples import with_counted_loader
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, Begin, qualified_name
 from otel_quant.capture.uncounted_frames import wraps
-from otel_quant.export.quark_yaml.path import DEFAULT_PATH
+from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.schema.settings import QUARK_PROFILING
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 

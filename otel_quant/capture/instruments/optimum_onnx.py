@@ -1,6 +1,8 @@
-"""Wraps optimum-onnx's quantizer: it has the float model, ``quantize`` returns the other.
+"""Hugging Face's optimum-onnx, which calls onnxruntime's calibrators and quantizers itself.
 
-What its calibration ``fit`` sees of the model's inputs is kept until ``quantize``.
+The steps are onnxruntime's; the arguments that describe them are optimum-onnx's. Its quantizer has the float
+model, ``quantize`` returns the other; what its calibration ``fit`` sees of the model's inputs is kept until
+then.
 """
 
 from __future__ import annotations
@@ -11,12 +13,54 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.arguments import Arguments
-from otel_quant.capture.instruments.shared.entry_points import as_operation, by_arguments
-from otel_quant.capture.instruments.shared.library import Hook, Library
-from otel_quant.capture.instruments.shared.onnx_models import Models, models_of
-from otel_quant.capture.instruments.shared.operations import innermost
+from otel_quant.capture.instruments.shared.arguments import Arguments, Models, models_of
+from otel_quant.capture.instruments.shared.hooks import ENTRY_POINT, Hook, Library, Wrapper
+from otel_quant.capture.instruments.shared.steps import (
+    as_operation,
+    by_arguments,
+    innermost,
+)
 from otel_quant.capture.uncounted_frames import wraps
+from otel_quant.schema import semconv
+
+_CALLS: Final = "otel_quant.capture.instruments.optimum_onnx:"
+_FIT: Final = Wrapper(_CALLS + "fit", ENTRY_POINT.effect)
+_QUANTIZE: Final = Wrapper(
+    _CALLS + "quantize",
+    "an entry point: its arguments go with onnxruntime's steps within, and both models are costed",
+)
+
+_MODULE: Final = "optimum.onnxruntime.quantization"
+
+LIBRARY: Final = Library(
+    name="optimum-onnx",
+    distribution="optimum-onnx",
+    versions_seen="0.1",
+    hooks=(
+        Hook(
+            _MODULE,
+            "ORTQuantizer.fit",
+            _FIT,
+            sources=(
+                ("calibration_config.method", semconv.CALIBRATION_METHOD),
+                ("self.onnx_model_path", semconv.INPUT_PATH),
+            ),
+        ),
+        Hook(
+            _MODULE,
+            "ORTQuantizer.quantize",
+            _QUANTIZE,
+            sources=(
+                ("quantization_config.format", semconv.FORMAT),
+                ("quantization_config.weights_dtype", semconv.WEIGHT_TYPE),
+                ("quantization_config.activations_dtype", semconv.ACTIVATION_TYPE),
+                ("quantization_config.per_channel", semconv.PER_CHANNEL),
+                ("self.onnx_model_path", semconv.INPUT_PATH),
+            ),
+        ),
+    ),
+)
+
 
 _KEEPING: Final = "shapes of calibration samples"
 

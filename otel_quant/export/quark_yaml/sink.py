@@ -22,7 +22,7 @@ from otel_quant.export.quark_yaml import run_section
 from otel_quant.export.quark_yaml.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.export.quark_yaml.program_metrics import Kind, ProgramMetrics
 from otel_quant.export.quark_yaml.request import beside
-from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.export.quark_yaml.run_section import RunFacts
 from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, quoted
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event

@@ -24,8 +24,7 @@ from otel_quant.capture.probes.kernel_files import read_proc
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.export.recording.curve import Number
-from otel_quant.export.recording.curve_file import CurveFile
+from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.program import Ending as ProgramEnding

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, Attributes, RecordedStep, Recording, number
 from otel_quant.recordings.steps import PlacedStep, placed_steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.recording.curve_file import CurveFile, read_curve
+from otel_quant.export.recording.curve import CurveFile, read_curve
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read

@@ -137,8 +137,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.fixture(scope="session")
 def onnx_run(run: Run, float_models: FloatModels) -> QuarkRun:
-    """Everything ONNX, over gRPC, with Quark's own profiler and a file of ours."""
-    return run("onnx_all.py", float_models.onnx, environment={"QUARK_PROFILING": "1"})
+    """Everything ONNX, over gRPC, with Quark's own profiler and a strict file of ours."""
+    environment = {"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"}
+    return run("onnx_all.py", float_models.onnx, environment=environment)
 
 
 @pytest.fixture(scope="session")

@@ -36,20 +36,13 @@ class FloatModels:
 
 @dataclass(frozen=True)
 class QuarkRun:
-    """A program that has run to its end.
+    """A program that has run to its end."""
 
-    Attributes:
-        cwd: Folder that it ran in; it was given ``out`` there for its output.
-        output: What it printed.
-        pid: Its process.
-        otlp: What it sent; empty if it was not instrumented.
-    """
-
-    cwd: Path
+    cwd: Path  # Folder that it ran in; it was given ``out`` there for its output
     out: Path
-    output: str
-    pid: int
-    otlp: OtlpReceiver
+    output: str  # What it printed
+    pid: int  # Its process
+    otlp: OtlpReceiver  # What it sent; empty if it was not instrumented
 
 
 Run = Callable[..., QuarkRun]
@@ -89,18 +82,7 @@ def run_program(
     python: str | Path = sys.executable,
     environment: Mapping[str, str] | None = None,
 ) -> QuarkRun:
-    """Runs a program of ``programs/``; with a receiver it is instrumented and sends there.
-
-    Args:
-        program: Its file.
-        source: Its first argument.
-        cwd: Where it runs; its second argument is ``out`` there.
-        otlp: Where it sends.
-        protocol: How it sends.
-        launcher: Whether it is instrumented by ``opentelemetry-instrument``; else by itself.
-        python: The interpreter that runs it.
-        environment: More variables for it.
-    """
+    """Runs a program of ``programs/``; with a receiver it is instrumented and sends there."""
     out = cwd / "out"
     out.mkdir(parents=True)
     env = clean_environment() | (otlp.environment(protocol) if otlp else {})

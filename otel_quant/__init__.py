@@ -29,17 +29,17 @@ A program that configures OpenTelemetry itself calls
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from otel_quant.schema.step_names import ProfileStep
 from otel_quant.version import VERSION
 
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from otel_quant.capture.measured_run import Run, run
     from otel_quant.capture.recorder.kept_run import RunFigures, RunStep
     from otel_quant.capture.scope import step
     from otel_quant.instrumentor import QuantInstrumentor
+    from otel_quant.schema.step_names import ProfileStep
     from otel_quant.views.measured_inference import MeasuredInference, measure_inference
 
 __version__ = VERSION
@@ -61,6 +61,7 @@ __all__ = [
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
     "MeasuredInference": "otel_quant.views.measured_inference",
+    "ProfileStep": "otel_quant.schema.step_names",
     "QuantInstrumentor": "otel_quant.instrumentor",
     "Run": "otel_quant.capture.measured_run",
     "RunFigures": "otel_quant.capture.recorder.kept_run",
@@ -74,6 +75,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

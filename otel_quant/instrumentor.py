@@ -18,7 +18,7 @@ from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-de
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.instruments import LIBRARIES
+from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.instruments.processes import PROCESSES
 from otel_quant.capture.instruments.shared.hooks import HOOKS
 from otel_quant.export.otel.providers import PROVIDERS, Providers
@@ -59,16 +59,15 @@ class QuantInstrumentor(BaseInstrumentor):
             settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
             wanted = settings.libraries
-            known = {library.name for library in LIBRARIES}
-            names = ", ".join(sorted(known))
-            for name in sorted((wanted or set()) - known):
+            names = ", ".join(sorted(PACKAGES))
+            for name in sorted((wanted or set()) - PACKAGES.keys()):
                 LOG.warning(
                     "environment variable %s names %r; expected names out of %s",
                     OTEL_QUANT_LIBRARIES,
                     name,
                     names,
                 )
-            chosen = [library for library in LIBRARIES if wanted is None or library.name in wanted]
+            chosen = [name for name in PACKAGES if wanted is None or name in wanted]
             if not chosen:
                 LOG.warning(
                     "no library is instrumented: environment variable %s is %r; "
@@ -78,7 +77,7 @@ class QuantInstrumentor(BaseInstrumentor):
                     names,
                 )
             PROVIDERS.use(Providers(*map(kwargs.get, _PROVIDERS)))
-            HOOKS.set([*chosen, PROCESSES])
+            HOOKS.set([PROCESSES], chosen)
             WORKAROUNDS.apply_again()
 
     def _uninstrument(self, **kwargs: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
+if TYPE_CHECKING:
+    from typing import Final
 
 VERSION: Final = "0.1.0"

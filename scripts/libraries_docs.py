@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.capture.instruments import LIBRARIES
-from otel_quant.capture.instruments.shared.library import Library
+from otel_quant.capture.instruments.shared.hooks import Library, libraries
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 
@@ -32,9 +31,9 @@ def document() -> str:
     rows = "".join(
         f"| [`{library.name}`](#{library.name}) | {library.distribution} | {library.versions_seen} "
         f"| {', '.join(f'`{name}`' for name in sorted(library.built_on)) or 'none'} |\n"
-        for library in LIBRARIES
+        for library in libraries()
     )
-    return _INTRO + rows + "".join(_section(library) for library in LIBRARIES)
+    return _INTRO + rows + "".join(_section(library) for library in libraries())
 
 
 def _section(library: Library) -> str:

@@ -7,9 +7,7 @@ used. A name or an exporter that is nearly one of ours is logged with the one th
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.log import LOG
@@ -54,19 +52,6 @@ def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
 def _warn_once(line: str) -> None:
     # The settings are read by the instrumentor and again by every run of the process.
     LOG.warning("%s", line)
-
-
-def environment_at_start(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the environment that this process was started with."""
-    try:
-        pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:
-        return environ
-    return {
-        os.fsdecode(name): os.fsdecode(value)
-        for name, equals, value in (pair.partition(b"=") for pair in pairs)
-        if equals
-    }
 
 
 def _flag(text: str) -> bool:

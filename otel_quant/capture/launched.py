@@ -3,22 +3,24 @@
 Where telemetry is to be sent, or written to files, this is what ``opentelemetry-instrument`` does.
 Where not, only the libraries are instrumented, for the recording: no provider is made, no exporter
 and no thread.
+
+Python imports this before every program that is launched: it loads as little as can be.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
 
-from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import PACKAGES, found_by_others
 
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Final
 
 _SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 
@@ -28,6 +30,8 @@ _CONFIGURED_ELSEWHERE: Final = (
     "OTEL_PYTHON_DISTRO",
 )
 """Variables that name what knows where to send, without any other variable."""
+
+_SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
 
 _SENDS_NOTHING: Final = frozenset({"quark_yaml"})
 
@@ -43,20 +47,34 @@ def instrument() -> str:
     """Instruments this process; called once, by its sitecustomize."""
     with FAULTS.kept_in("automatic instrumentation"):
         settings = exporter_settings(os.environ)
-        if settings:
-            from opentelemetry.instrumentation.auto_instrumentation import initialize
+        if not settings:
+            finder = _FirstImport()
+            if finder.names & sys.modules.keys():
+                _instrument_libraries()
+            else:
+                sys.meta_path.insert(0, finder)
+            return "instrumented"
+        _initialize(settings)
+        _instrument_libraries()
+        from importlib.metadata import entry_points
 
-            with _changed(os.environ, settings):
-                initialize()
-            _instrument_libraries()
-            from importlib.metadata import entry_points
-
-            if not entry_points(group="opentelemetry_configurator"):
-                return "unsent"  # nothing is here that makes providers
-        else:
-            sys.meta_path.insert(0, _FirstImport())
-        return "instrumented"
+        # Else nothing is here that makes providers.
+        return "instrumented" if entry_points(group="opentelemetry_configurator") else "unsent"
     return "failed"
+
+
+def _initialize(settings: Mapping[str, str]) -> None:
+    """Does what ``opentelemetry-instrument`` does, with settings in the environment meanwhile."""
+    from opentelemetry.instrumentation.auto_instrumentation import initialize
+
+    before = dict(os.environ)
+    os.environ.update(settings)
+    try:
+        initialize()
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _instrument_libraries() -> None:
@@ -70,32 +88,25 @@ def _instrument_libraries() -> None:
 class _FirstImport:
     """Instruments the libraries when the first of them is imported, before it is.
 
-    A finder of the import system. What instruments takes 60 ms to load, which a program without them is not to wait for.
+    A finder of the import system. What instruments takes 60 ms to load, which a program without them
+    is not to wait for.
     """
 
     def __init__(self) -> None:
-        from otel_quant.capture.instruments import LIBRARIES
-
-        hooks = [hook for library in LIBRARIES for hook in library.hooks]
         # A spawned process takes its parent's trace context before it imports a library.
-        self._names = {hook.module.partition(".")[0] for hook in hooks} | {"multiprocessing"}
+        self.names = {*PACKAGES.values(), "multiprocessing", "otel_quant.capture.scope"}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Returns where a module is, as the finders after this one say."""
-        if fullname.partition(".")[0] not in self._names and fullname != "otel_quant.capture.scope":
+        """Instruments at the first of the names, and leaves the rest to the other finders."""
+        if fullname not in self.names:
             return None
         if self in sys.meta_path:  # else another thread does it
             sys.meta_path.remove(self)
             with FAULTS.kept_in("automatic instrumentation"):
                 _instrument_libraries()
-        # Python goes on with the finder after this one, and has passed those that were added.
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                return spec
-        return None
+        return found_by_others(self, fullname, path, target)
 
 
 def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -104,6 +115,10 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
     The distribution takes an exporter that is not set for one to this machine; here it sends
     nothing.
     """
+    if not any(name.startswith("OTEL_") and name not in _SET_BY_LAUNCHER for name in environ):
+        return {}
+    from otel_quant.base.environment import settings_from
+
     settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
     if any(environ.get(name) for name in _CONFIGURED_ELSEWHERE):
         return settings
@@ -118,16 +133,3 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
         sends = sends or not names <= _SENDS_NOTHING
         settings[exporter] = ",".join(sorted(names)) or "none"
     return settings if sends else {}
-
-
-@contextmanager
-def _changed(environ: MutableMapping[str, str], settings: Mapping[str, str]) -> Iterator[None]:
-    """Has settings in the environment for a block; what else the block sets is taken back too."""
-    before = dict(environ)
-    environ.update(settings)
-    try:
-        yield
-    finally:
-        for name in environ.keys() - before.keys():
-            del environ[name]
-        environ.update(before)

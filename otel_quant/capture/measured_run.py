@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from otel_quant.base.failures import error_type, message_of
-from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.recorder.kept_run import KeptRun, RunFigures, RunStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.recordings.profile_reader import parse, recording_of
 from otel_quant.schema.records import CostedModel
-from otel_quant.views.former_document import Lines, Part, as_html, as_text
-from otel_quant.views.recording_document import run_parts
+from otel_quant.views.document import Document, Lines
 
 
 class Run:
@@ -88,22 +86,28 @@ class Run:
         return self._error_message
 
     def __repr__(self) -> str:
-        return as_text(self._parts()).rstrip("\n")
+        from otel_quant.views.terminal import terminal_text
+
+        return terminal_text(self._document()).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        return as_html(self._parts())
+        from otel_quant.views.html import fragment
+
+        return fragment(self._document())
 
     def _failed(self, error: BaseException) -> None:
         # Not the exception itself: with its traceback it would keep the block's variables alive.
         self._error = error_type(error)
         self._error_message = message_of(error, paths=RUNTIME.settings.paths)
 
-    def _parts(self) -> list[Part]:
+    def _document(self) -> Document:
+        from otel_quant.views.show import run_parts
+
         profile = parse("".join(self._kept.text)) if self._kept.text else None
         if profile is None or not profile.records:
-            return [Lines(("the run has recorded nothing",))]
+            return Document((Lines(("the run has recorded nothing",)),))
         recording = recording_of(profile, Path())
-        return list(run_parts(recording, recording.runs[0]))
+        return Document(run_parts(recording, recording.runs[0]))
 
 
 @contextmanager

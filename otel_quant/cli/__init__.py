@@ -12,7 +12,6 @@ from typing import Final
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.version import VERSION
-from otel_quant.views.text import printable
 
 COMMANDS: Final = (
     "run",
@@ -105,6 +104,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _report_fault(end: LastResort, *, with_traceback: bool) -> int:
     """Says in one line what went wrong in otel-quant, and how to report it."""
+    from otel_quant.views.text import printable
+
     if with_traceback:
         import traceback
 

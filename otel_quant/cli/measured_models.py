@@ -117,10 +117,10 @@ def path_in_recording(path: str, name: str) -> Path:
 
 def write_for(path: Path, text: str, option: str) -> None:
     """Writes a file that an option asks for."""
-    from otel_quant.views.report.file import write
+    from otel_quant.views.html import write_page
 
     try:
-        write(path, text)
+        write_page(path, text)
     except OSError as error:
         raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error
 

@@ -32,8 +32,8 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import REPORT
     from otel_quant.recordings.reader import read
-    from otel_quant.views.report.file import write
-    from otel_quant.views.report.render import render
+    from otel_quant.views.html import write_page
+    from otel_quant.views.report import render
 
     source = Path(options.recording)
     with user_errors(options.recording):
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         target = source / REPORT if source.is_dir() else source.with_suffix(".html")
     try:
-        size = write(target, html)
+        size = write_page(target, html)
     except OSError as error:
         raise UserError(
             f"{printable(str(target))}: {error.strerror}; expected a file that can be written: "

@@ -1,30 +1,27 @@
-"""``otel-quant run``: records a program from its start to its end."""
+"""``otel-quant run``: records a program from its start to its end.
+
+The program waits for what is imported here; what is needed once it runs is imported then.
+"""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.log import LOG
 from otel_quant.cli.command import Command, UserError
-from otel_quant.export.recording.layout import OUTPUT
-from otel_quant.schema.settings import (
-    OTEL_QUANT_ARGUMENTS,
-    OTEL_QUANT_OTLP_FILES,
-    OTEL_QUANT_SAMPLE_INTERVAL,
-)
-from otel_quant.views.text import printable
+from otel_quant.launcher.program import Program, end_as
+from otel_quant.launcher.start import make_folder, program_environment, take_notes
 
 if TYPE_CHECKING:
+    import logging
+    from pathlib import Path
+
     from otel_quant.recordings.model import Ending, Recording
 
 _OWN_FAILURE: Final = 125
@@ -95,25 +92,26 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
-    # What follows is imported as late as can be: the program waits for it.
-    from otel_quant.launcher.program import Program, end_as
-    from otel_quant.launcher.program_environment import program_environment
-    from otel_quant.launcher.python_notes import take_notes
-
-    folder = _make_folder(options.out, arguments)
-    environ = program_environment(folder, _settings(options))
+    made = _make_folder(options.out, arguments)
+    environ = program_environment(made, _settings(options))
     began_ns = time.time_ns()
     try:
-        with _output(folder, options.watch) as output:
+        with _output(made, options.watch) as output:
             program = Program(arguments, environ, output)
     except OSError as error:
-        take_notes(folder)
-        (folder / OUTPUT).unlink(missing_ok=True)
+        take_notes(made)
+        if options.watch:
+            with suppress(OSError):
+                os.unlink(_output_in(made))  # noqa: PTH108
         if options.out is None:
-            folder.rmdir()
+            os.rmdir(made)  # noqa: PTH106
         raise _not_started(arguments[0], error) from error
+    from pathlib import Path
+
+    from otel_quant.base.log import LOG
     from otel_quant.launcher.launched_recording import LaunchedRecording
 
+    folder = Path(made)
     # What we have to say waits for the end, not to stand within the program's output.
     held: list[logging.LogRecord] = []
 
@@ -135,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
 
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
         try:
-            notes = take_notes(folder)
+            notes = take_notes(made)
             recorded = read(_near(folder), ended)
             text = "" if options.quiet else _text(recorded, notes)
             if not options.no_report:
@@ -151,17 +149,23 @@ def _run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _output(folder: Path, is_watched: bool) -> Iterator[int | None]:
+def _output(folder: str, is_watched: bool) -> Iterator[int | None]:
     """Opens the file for the program's output; gives None where that stays ours."""
     if not is_watched:
         yield None
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    descriptor = os.open(folder / OUTPUT, flags, 0o666)
+    descriptor = os.open(_output_in(folder), flags, 0o666)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _output_in(folder: str) -> str:
+    from otel_quant.export.recording.layout import OUTPUT
+
+    return f"{folder}/{OUTPUT}"
 
 
 @contextmanager
@@ -171,7 +175,7 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
         yield nullcontext
         return
     from otel_quant.base.threads import start_thread
-    from otel_quant.views.watch.follow import LiveView
+    from otel_quant.views.follow import LiveView
 
     view = LiveView(folder, sys.stderr)
 
@@ -192,23 +196,25 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
 def _settings(options: argparse.Namespace) -> dict[str, str]:
     settings = {}
     if options.otlp_files:
-        settings[OTEL_QUANT_OTLP_FILES] = "true"
+        settings["OTEL_QUANT_OTLP_FILES"] = "true"
     if options.no_command:
-        settings[OTEL_QUANT_ARGUMENTS] = "false"
+        settings["OTEL_QUANT_ARGUMENTS"] = "false"
     if options.interval is not None:
-        settings[OTEL_QUANT_SAMPLE_INTERVAL] = f"{options.interval:g}"
+        settings["OTEL_QUANT_SAMPLE_INTERVAL"] = f"{options.interval:g}"
     return settings
 
 
 def _text(recording: Recording, notes: Sequence[str]) -> str:
     """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
     import dataclasses
+    import shlex
 
     from otel_quant.export.recording.layout import processes_in
-    from otel_quant.launcher.python_notes import why_no_step, why_nothing_sent
+    from otel_quant.launcher.start import why_no_step, why_nothing_sent
     from otel_quant.views.ending import ending_lines
-    from otel_quant.views.recording_data import report
-    from otel_quant.views.text import terminal_width
+    from otel_quant.views.show import document
+    from otel_quant.views.terminal import terminal_text
+    from otel_quant.views.text import printable, terminal_width
 
     folder = os.fspath(recording.path)
     if any(run.steps for run in recording.runs):
@@ -216,7 +222,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
         recording = dataclasses.replace(recording, runs=runs)
         most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
-        lines = [report({folder: recording}, "table", most, terminal_width(sys.stderr))]
+        lines = [terminal_text(document({folder: recording}, most), terminal_width(sys.stderr))]
         if any(len(run.steps) > most for run in runs):
             lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
     else:
@@ -238,14 +244,17 @@ def _report(recording: Recording) -> str:
     from otel_quant.export.recording.layout import REPORT
 
     try:
-        from otel_quant.views.report.render import render
+        import jinja2  # noqa: F401  # the pages need it
+
+        from otel_quant.views.html import write_page
+        from otel_quant.views.report import render
     except ModuleNotFoundError as error:
         return f"\nreport:    none, the package {error.name} is missing"
-    from otel_quant.views.report.file import write
+    from otel_quant.views.text import printable
 
     path = recording.path / REPORT
     try:
-        write(path, render(recording))
+        write_page(path, render(recording))
     except OSError as error:
         return f"\nreport:    none, {error}"
     return f"\nreport:    {printable(os.fspath(path))}"
@@ -253,7 +262,7 @@ def _report(recording: Recording) -> str:
 
 def _near(path: Path) -> Path:
     """Returns a path as it is shown: short where it is below the current folder."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return path.relative_to(path.cwd()) if path.is_relative_to(path.cwd()) else path
 
 
 def _require_exporter() -> None:
@@ -271,12 +280,12 @@ def _require_exporter() -> None:
         )
 
 
-def _make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
-    from otel_quant.launcher.recording_folder import make_folder
-
+def _make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
     try:
         return make_folder(chosen, arguments)
     except OSError as error:
+        from otel_quant.views.text import printable
+
         where = printable(os.fspath(error.filename or chosen or "."))
         raise UserError(
             f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
@@ -286,6 +295,10 @@ def _make_folder(chosen: str | None, arguments: Sequence[str]) -> Path:
 
 def _not_started(name: str, error: OSError) -> UserError:
     """Returns what to say, with the exit code that a shell has for it."""
+    from pathlib import Path
+
+    from otel_quant.views.text import printable
+
     path = Path(name)
     code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
     problem = error.strerror or "cannot be run"

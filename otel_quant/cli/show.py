@@ -16,7 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"
     )
-    add_format(parser, "table", "markdown", "json", "csv")
+    add_format(parser, "table", "markdown", "json", "csv", "html")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -25,14 +25,16 @@ def _run(options: argparse.Namespace) -> int:
 
     from otel_quant.cli.command import user_errors
     from otel_quant.recordings.reader import read
-    from otel_quant.views.recording_data import report
+    from otel_quant.views.show import document
     from otel_quant.views.text import terminal_width
+    from otel_quant.views.writers import written
 
     shown: dict[str, Recording] = {}
     for name in options.files:
         with user_errors(name):
             shown[name] = read(Path(name))
-    sys.stdout.write(report(shown, options.format, width=terminal_width(sys.stdout)))
+    pieces = written(document(shown), options.format, terminal_width(sys.stdout))
+    sys.stdout.writelines(pieces)
     return 0
 
 

@@ -14,12 +14,13 @@ from otel_quant.cost.execution import (
     MAX_MACS,
     RULE_SETS,
     TOO_MANY_MACS,
+    VIEWS,
     Run,
     executions,
+    memory_views,
     precision_of,
 )
 from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes
-from otel_quant.cost.memory import VIEWS, memory_views
 from otel_quant.cost.model_reader import read_model, structure_of
 from otel_quant.cost.operation import RULE_ERRORS, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of

@@ -6,7 +6,7 @@ None: nothing here guesses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
@@ -362,6 +362,16 @@ class Operation:
         """Returns a tensor attribute, None if it is not given."""
         value = self.attributes.get(name)
         return value if isinstance(value, Tensor) else None
+
+
+def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
+    """Yields the operations of one graph in order, those of functions in place of their calls."""
+    for op in ops:
+        if op.bodies and op.inlined:
+            for body in op.bodies:
+                yield from executed(body.ops)
+        else:
+            yield op
 
 
 def known(lengths: Sequence[int | None], what: str, cause: str | None = None) -> tuple[int, ...]:

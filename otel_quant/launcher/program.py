@@ -12,19 +12,25 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
-
-from otel_quant.launcher.group_witness import GroupWitness
 
 _NOT_PASSED_ON: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 """Signals that cannot be handled, or that tell the launcher about the program."""
 
 _SHELL: Final = "/bin/sh"
 """Runs a script without a first line that names its interpreter, as every shell has it."""
+
+
+_ON_ITS_WAY: Final = 0.02
+"""Seconds that a signal to a group may take from its first process to its last."""
+
+_ANSWERS: Final = 1.0
+"""Seconds after which a witness that does not answer, because it was stopped, is done without."""
 
 
 class Ending(NamedTuple):
@@ -106,11 +112,11 @@ class Program:
                     _stop(os.WSTOPSIG(status))
 
     def _is_stopped(self) -> bool:
-        state = Path(f"/proc/{self.pid}/stat")
         try:
-            return state.read_text().rpartition(")")[2].split()[0] == "T"
+            with open(f"/proc/{self.pid}/stat") as file:  # noqa: PTH123 - the program waits for pathlib
+                return file.read().rpartition(")")[2].split()[0] == "T"
         except OSError:
-            return not state.parent.parent.exists()  # where there is no /proc, as was reported
+            return not os.path.exists("/proc")  # noqa: PTH110 - without it, as was reported
 
     def _pass_on(self, number: int) -> None:
         try:
@@ -186,3 +192,62 @@ def end_as(ending: Ending) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {ending.signal})
     os.kill(os.getpid(), ending.signal)
     return 128 + ending.signal  # a signal that does not end this process: the first of a container
+
+
+class GroupWitness:
+    """Tells a signal that was sent to the whole process group from one that was sent to us alone.
+
+    Ctrl-C, ``kill %1`` in a shell, ``timeout``, and whoever ends every process of a container send a
+    signal to the program as well as to the launcher: passed on, the program would have it twice, and a
+    second SIGTERM interrupts what it does on the first. The signal itself does not say whom else it was
+    sent to. So a third process of the group, which blocks every signal, is asked whether it has it too.
+    To be made with the signals in question blocked, before any thread.
+    """
+
+    def __init__(self) -> None:
+        questions, self._questions = os.pipe()
+        self._answers, answers = os.pipe()
+        self._asked = 0
+        self._pid = os.fork()
+        if self._pid == 0:
+            _be_witness(questions, answers)
+        os.close(questions)
+        os.close(answers)
+
+    def has(self, number: int) -> bool:
+        """Tells whether a signal that this process has just taken was sent to the witness too."""
+        self._asked = (self._asked + 1) % 256
+        try:
+            os.write(self._questions, bytes([number, self._asked]))
+        except BrokenPipeError:
+            return False  # it was killed
+        ends = time.monotonic() + _ANSWERS
+        while select.select([self._answers], [], [], max(0.0, ends - time.monotonic()))[0]:
+            answer = os.read(self._answers, 2)
+            if not answer:
+                break  # it was killed
+            if answer[1] == self._asked:  # else one that came late
+                return answer[0] == 1
+        return False
+
+    def end(self) -> None:
+        """Ends the process."""
+        os.close(self._questions)
+        os.close(self._answers)
+        os.waitpid(self._pid, 0)
+
+
+def _be_witness(questions: int, answers: int) -> None:
+    """Answers until the launcher has ended, however it did."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    # A pipe of the user's is not to stay open because of this process.
+    low, high = sorted((questions, answers))
+    for first, end in ((0, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(first, end)
+    while question := os.read(questions, 2):
+        has_it = signal.sigtimedwait([question[0]], _ON_ITS_WAY) is not None
+        try:
+            os.write(answers, bytes([has_it, question[1]]))
+        except BrokenPipeError:
+            break
+    os._exit(0)

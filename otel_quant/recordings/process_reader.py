@@ -26,7 +26,8 @@ _MOST_POINTS: Final = 300
 
 _Event = dict[str, Any]
 
-_SPAN: Final = ("trace_id", "span_id", "parent_span_id", "resource")
+_SPAN: Final = ("trace_id", "span_id", "parent_span_id")
+_OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,7 +51,7 @@ def read_process(
 ) -> ProcessRuns:
     """Reads the events and the state of a process."""
     found = ProcessRuns()
-    reading: dict[str, _OpenRun] = {}
+    reading: dict[str, ReadRun] = {}
     path = layout.events_path(folder, process)
     clock: _Clock | None = None
     parent: int | None = None
@@ -63,10 +64,10 @@ def read_process(
                 if event["kind"] == "process.started":
                     parent = event.get("parent_pid")
                 elif event["kind"] == "run.started":
-                    run = _OpenRun(event, at, process, parent)
-                    reading[run.id] = run
-                elif (handle := _HANDLERS.get(event["kind"])) is not None:
-                    handle(reading[event["run"]], event, at)
+                    run = reading[event["run"]] = ReadRun(event["run"], at, process, parent)
+                    run.take(event, at)
+                elif event["kind"] in _HANDLERS:
+                    reading[event["run"]].take(event, at)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 found.problems.append(
                     f"{path.name}: an event of kind {event['kind']!r} is left out: "
@@ -80,11 +81,9 @@ def read_process(
     state = _state_file(layout.state_path(folder, process)) if is_open else None
     if state is not None:
         _add_state(reading, state, clock or _Clock(state, began_ns), process, found)
-    if any(run.end is None for run in reading.values()):
-        open_state = state_of_open()
-        for run in reading.values():
-            run.state = run.state or open_state
-    found.runs = [run.recorded() for run in reading.values()]
+    is_open = any(run.end is None for run in reading.values())
+    open_state = state_of_open() if is_open else "lost"
+    found.runs = [run.recorded(open_state) for run in reading.values()]
     return found
 
 
@@ -98,109 +97,80 @@ class _Clock:
         return max(0, int(event["clock"]) + self._offset) / 1e9
 
 
-@dataclasses.dataclass(slots=True)
-class _OpenStep:
-    started: _Event
-    start: float
-    attributes: dict[str, Any]
-    end: float | None = None
-    ended: _Event = dataclasses.field(default_factory=dict)
-    samples: int | None = None
-    expected: int | None = None
-    progress: list[tuple[float, int]] = dataclasses.field(default_factory=list)
-
-    def consumed(self, samples: int, at: float) -> None:
-        """Notes how many samples have been consumed by a time."""
-        if samples > (self.samples or 0):
-            self.samples = samples
-            self.progress.append((at, samples))
-
-    def recorded(self, open_state: State) -> RecordedStep:
-        started, ended = self.started, self.ended
-        error = ended.get("error")
-        state: State = open_state if self.end is None else "failed" if error else "ended"
-        return RecordedStep(
-            index=started["index"],
-            name=started["name"],
-            kind=started["step_kind"],
-            parent=started.get("parent"),
-            start=self.start,
-            end=self.end,
-            state=state,
-            attributes=self.attributes,
-            devices=_devices(ended),
-            samples=self.samples,
-            expected_samples=self.expected,
-            progress=tuple(_selection(self.progress)),
-            error=error,
-            error_message=ended.get("error_message"),
-            trace_id=started.get("trace_id"),
-            span_id=started.get("span_id"),
-            parent_span_id=started.get("parent_span_id"),
-        )
-
-
-class _OpenRun:
+class ReadRun:
     """A run while its events are being read."""
 
-    def __init__(self, event: _Event, at: float, process: str, parent: int | None) -> None:
-        self.id: str = event["run"]
+    def __init__(self, run: str, at: float, process: str, parent: int | None = None) -> None:
         self.state: State | None = None
         self.end: float | None = None
         self.last: LastReading | None = None
-        self._started, self._at = event, at
-        self._process, self._parent = process, parent
-        self._attributes: dict[str, Any] = dict(_mapping(event, "attributes"))
+        # Fields of the record that are known, and of those of its steps
+        self._known: dict[str, Any] = {
+            "id": run, "process": process, "pid": _pid(process), "parent_pid": parent, "start": at,
+        }  # fmt: skip
+        self._steps: dict[int, dict[str, Any]] = {}
+        self._attributes: dict[str, Any] = {}
         self._custom: dict[str, Any] = {}
-        self._steps: dict[int, _OpenStep] = {}
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
-        self._ended: _Event = {}
+
+    def take(self, event: _Event, at: float) -> None:
+        """Takes an event; a kind that this version does not know changes nothing."""
+        if (handle := _HANDLERS.get(event["kind"])) is not None:
+            handle(self, event, at)
+
+    def _on_started(self, event: _Event, at: float) -> None:
+        self._known |= {name: event[name] for name in _OF_RUN if name in event}
+        self._attributes |= _mapping(event, "attributes")
         self._checkpoint("Start", "start", event, at)
 
-    def step_started(self, event: _Event, at: float) -> None:
-        attributes = dict(_mapping(event, "attributes"))
-        self._steps[event["index"]] = _OpenStep(event, at, attributes)
-        self._checkpoint(f"{event['name']} Start", "start", event, at, event["index"])
+    def _on_step_started(self, event: _Event, at: float) -> None:
+        index = event["index"]
+        self._steps[index] = {
+            "index": index, "name": event["name"], "kind": event["step_kind"], "start": at,
+            "attributes": _mapping(event, "attributes"), "progress": [],
+            **{name: event.get(name) for name in ("parent", *_SPAN)},
+        }  # fmt: skip
+        self._checkpoint(f"{event['name']} Start", "start", event, at, index)
 
-    def step_ended(self, event: _Event, at: float) -> None:
-        step = self._steps[event["index"]]
-        step.end, step.ended = at, event
-        step.attributes.update(_mapping(event, "attributes"))
+    def _on_step_ended(self, event: _Event, at: float) -> None:
+        step, error = self._steps[event["index"]], event.get("error")
+        step["attributes"].update(_mapping(event, "attributes"))
+        step |= {"end": at, "state": "failed" if error else "ended", **_outcome(event)}
         if event.get("samples") is not None:
-            step.consumed(event["samples"], at)
-        self._checkpoint(f"{step.started['name']} End", "end", event, at, event["index"])
+            self._on_samples_consumed(event, at)
+        self._checkpoint(f"{step['name']} End", "end", event, at, event["index"])
 
-    def samples_expected(self, event: _Event, at: float) -> None:
-        self._steps[event["index"]].expected = event["total"]
+    def _on_samples_expected(self, event: _Event, at: float) -> None:
+        self._steps[event["index"]]["expected_samples"] = event["total"]
 
-    def samples_consumed(self, event: _Event, at: float) -> None:
-        self._steps[event["index"]].consumed(event["samples"], at)
+    def _on_samples_consumed(self, event: _Event, at: float) -> None:
+        self._consumed(self._steps[event["index"]], event["samples"], at)
 
-    def checkpoint(self, event: _Event, at: float) -> None:
+    def _on_checkpoint(self, event: _Event, at: float) -> None:
         self._checkpoint(event["name"], "point", event, at, event.get("step"))
 
-    def models_costed(self, event: _Event, at: float) -> None:
+    def _on_models_costed(self, event: _Event, at: float) -> None:
         self._models += [model for model in event["models"] if isinstance(model, dict)]
 
-    def learned(self, event: _Event, at: float) -> None:
-        self._started |= {key: event[key] for key in ("trace_id", "span_id") if key in event}
+    def _on_learned(self, event: _Event, at: float) -> None:
         self._attributes.update(_mapping(event, "attributes"))
         if "span_id" in event:
-            self._started = {**self._started, "parent_span_id": None}
-            self._started.update((name, event[name]) for name in _SPAN if name in event)
+            self._known["parent_span_id"] = None
+        names = (*_SPAN, "resource") if "span_id" in event else ("trace_id",)
+        self._known |= {name: event[name] for name in names if name in event}
 
-    def heartbeat(self, event: _Event, at: float) -> None:
+    def _on_heartbeat(self, event: _Event, at: float) -> None:
         for index, samples in _mapping(event, "samples").items():
-            self._steps[int(index)].consumed(samples, at)
-        still_open = tuple(index for index, step in self._steps.items() if step.end is None)
+            self._consumed(self._steps[int(index)], samples, at)
         self.last = LastReading(
-            time=at, attributes=_mapping(event, "attributes"), open_steps=still_open
+            time=at, attributes=_mapping(event, "attributes"), open_steps=tuple(self.open_steps)
         )
 
-    def ended(self, event: _Event, at: float) -> None:
-        self.end, self._ended = at, event
+    def _on_ended(self, event: _Event, at: float) -> None:
+        self.end = at
         self.state = "failed" if event.get("error") else "ended"
+        self._known |= _outcome(event)
         self._attributes.update(_mapping(event, "attributes"))
         self._custom.update(_mapping(event, "custom"))
         self._checkpoint("End", "end", event, at)
@@ -210,55 +180,61 @@ class _OpenRun:
         steps = [each for each in state.get("steps", ()) if isinstance(each, dict)]
         for each in steps:
             step = self._steps.get(each.get("index", -1))
-            if step is None or step.end is not None:
+            if step is None or "end" in step:
                 continue
             if each.get("expected") is not None:
-                step.expected = each["expected"]
+                step["expected_samples"] = each["expected"]
             if each.get("samples"):
                 # The samples are newer than the reading beside them: they are written at once.
-                step.consumed(each["samples"], max(at, step.start))
+                self._consumed(step, each["samples"], max(at, step["start"]))
         attributes = _mapping(state, "attributes")
         if attributes:
-            still_open = tuple(
-                index for index, step in self._steps.items() if step.end is None
-            ) or tuple(each["index"] for each in steps if "index" in each and self.end is None)
-            self.last = LastReading(time=at, attributes=attributes, open_steps=still_open)
+            named = tuple(each["index"] for each in steps if "index" in each and self.end is None)
+            open_steps = tuple(self.open_steps) or named
+            self.last = LastReading(time=at, attributes=attributes, open_steps=open_steps)
 
-    def recorded(self) -> RecordedRun:
-        state = self.state or "lost"
-        started, ended = self._started, self._ended
+    @property
+    def open_steps(self) -> dict[int, str]:
+        """The names of the steps that are open, by index."""
+        return {index: step["name"] for index, step in self._steps.items() if "end" not in step}
+
+    def recorded(self, state_of_open: State = "lost") -> RecordedRun:
+        """Returns what has been read."""
+        state = self.state or state_of_open
         return RecordedRun(
-            id=self.id,
-            process=self._process,
-            pid=_pid(self._process),
-            parent_pid=self._parent,
-            rank=started.get("rank"),
-            world_size=started.get("world_size"),
-            start=self._at,
-            end=self.end,
-            state=state,
-            attributes={**self._of_models(), **self._of_steps(), **self._attributes},
-            devices=_devices(ended),
-            steps=tuple(step.recorded(state) for _, step in sorted(self._steps.items())),
-            checkpoints=tuple(self._checkpoints),
-            models=tuple(self._models),
-            custom=self._custom,
-            error=ended.get("error"),
-            error_message=ended.get("error_message"),
-            last=self.last,
-            trace_id=started.get("trace_id"),
-            span_id=started.get("span_id"),
-            parent_span_id=started.get("parent_span_id"),
-            resource=_mapping(started, "resource"),
+            **{
+                **self._known,
+                "resource": _mapping(self._known, "resource"),
+                "end": self.end,
+                "state": state,
+                "attributes": {**self._of_models(), **self._of_steps(), **self._attributes},
+                "steps": tuple(
+                    RecordedStep(
+                        **{"state": state, **step, "progress": tuple(_selection(step["progress"]))}
+                    )
+                    for _, step in sorted(self._steps.items())
+                ),
+                "checkpoints": tuple(self._checkpoints),
+                "models": tuple(self._models),
+                "custom": self._custom,
+                "last": self.last,
+            }
         )
+
+    @staticmethod
+    def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
+        """Notes how many samples have been consumed by a time."""
+        if samples > (step.get("samples") or 0):
+            step["samples"] = samples
+            step["progress"].append((at, samples))
 
     def _of_steps(self) -> dict[str, Any]:
         """Returns what the run's span has of its steps: the first value of each."""
         found: dict[str, Any] = {}
         for _, step in sorted(self._steps.items()):
             for name in semconv.COPIED_TO_RUN:
-                if name in step.attributes:
-                    found.setdefault(name, step.attributes[name])
+                if name in step["attributes"]:
+                    found.setdefault(name, step["attributes"][name])
         return found
 
     def _of_models(self) -> dict[str, Any]:
@@ -279,32 +255,37 @@ class _OpenRun:
     ) -> None:
         custom = _mapping(event, "custom")
         self._custom.update(custom)
+        prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
+        figures = _mapping(event, "checkpoint")
         self._checkpoints.append(
             RecordedCheckpoint(
-                name=name,
-                time=at,
-                step=step,
-                phase=phase,
-                attributes={
-                    **_mapping(event, "checkpoint"),
-                    **{semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()},
-                },
+                name=name, time=at, step=step, phase=phase, attributes={**figures, **prefixed}
             )
         )
 
 
-_HANDLERS: Final[Mapping[str, Callable[[_OpenRun, _Event, float], None]]] = {
-    "run.attributes": _OpenRun.learned,
-    "step.started": _OpenRun.step_started,
-    "samples.expected": _OpenRun.samples_expected,
-    "samples.consumed": _OpenRun.samples_consumed,
-    "step.ended": _OpenRun.step_ended,
-    "checkpoint": _OpenRun.checkpoint,
-    "models.costed": _OpenRun.models_costed,
-    "heartbeat": _OpenRun.heartbeat,
-    "run.ended": _OpenRun.ended,
+def _outcome(event: _Event) -> dict[str, Any]:
+    """Returns what the end of a run or a step says of it."""
+    devices = event.get("devices")
+    return {
+        "devices": tuple(map(as_attributes, devices)) if isinstance(devices, list) else (),
+        "error": event.get("error"),
+        "error_message": event.get("error_message"),
+    }
+
+
+_HANDLERS: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
+    "run.started": ReadRun._on_started,
+    "run.attributes": ReadRun._on_learned,
+    "step.started": ReadRun._on_step_started,
+    "samples.expected": ReadRun._on_samples_expected,
+    "samples.consumed": ReadRun._on_samples_consumed,
+    "step.ended": ReadRun._on_step_ended,
+    "checkpoint": ReadRun._on_checkpoint,
+    "models.costed": ReadRun._on_models_costed,
+    "heartbeat": ReadRun._on_heartbeat,
+    "run.ended": ReadRun._on_ended,
 }
-"""What each kind of event changes; a kind that this version does not know changes nothing."""
 
 
 def _state_file(path: Path) -> dict[str, Any] | None:
@@ -322,7 +303,7 @@ def _state_file(path: Path) -> dict[str, Any] | None:
 
 
 def _add_state(
-    reading: dict[str, _OpenRun],
+    reading: dict[str, ReadRun],
     state: dict[str, Any],
     clock: _Clock,
     process: str,
@@ -332,7 +313,7 @@ def _add_state(
         at = clock.seconds(state)
         run = reading.get(state["run"])
         if run is None:  # the events are gone
-            run = reading[state["run"]] = _OpenRun({"run": state["run"]}, at, process, None)
+            run = reading[state["run"]] = ReadRun(state["run"], at, process)
         if run.end is None:
             run.state_known(state, at)
             found.latest = max(found.latest, at)
@@ -358,13 +339,9 @@ def _mapping(event: Mapping[str, Any], name: str) -> dict[str, Any]:
     return as_attributes(event.get(name))
 
 
-def _devices(event: _Event) -> tuple[Mapping[str, Any], ...]:
-    found = event.get("devices")
-    return tuple(map(as_attributes, found)) if isinstance(found, list) else ()
-
-
 def _pid(process: str) -> int | None:
-    return int(process.partition("-")[0])
+    number = process.partition("-")[0]
+    return int(number) if number.isdecimal() else None
 
 
 def _selection(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, int]]:

@@ -10,25 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.export.quark_yaml.path import LAST_READING
+from otel_quant.base.files import is_held
+from otel_quant.export.quark_yaml.request import LAST_READING
 from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError
-from otel_quant.export.recording.held_file import is_held
-from otel_quant.recordings.model import (
-    LastReading,
-    RecordedCheckpoint,
-    RecordedRun,
-    RecordedStep,
-    Recording,
-    State,
-)
+from otel_quant.recordings.model import Recording, State
+from otel_quant.recordings.process_reader import ReadRun
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
-from otel_quant.schema.records import AttributeValue, Phase
+from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.series import CACHE_GROWTH
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
@@ -293,191 +287,144 @@ def _from_yaml(text: str) -> object:
         return None
 
 
-# --- the records --------------------------------------------------------------------------
+# --- the events ---------------------------------------------------------------------------
 
 
 def recording_of(
     profile: Profile, path: Path, reading: Record | None = None, state_of_open: State = "lost"
 ) -> Recording:
-    """Returns a profile as a recording of one run."""
-    records, last = profile.records, profile.records[-1]
-    is_over = last.get("step") == "End"
-    error = _error_of(profile) if is_over else None
-    state: State = "failed" if error else "ended" if is_over else state_of_open
-    steps, checkpoints = _Steps(profile, reading, state).read()
+    """Returns a profile as a recording of one run: its records are the events of a folder."""
+    reading = reading or {}
+    run_id = str(profile.run.get("id") or reading.get("run_id") or "")
+    run = ReadRun(run_id, 0.0, path.name)
     attributes = _of_run(profile)
-    newest = None
-    if reading is not None:
-        newest = LastReading(
-            time=_number(reading, _TIME) or 0.0,
-            attributes=_of_reading(reading),
-            open_steps=tuple(step.index for step in steps if step.end is None),
-        )
-    run = RecordedRun(
-        id=str(profile.run.get("id") or (reading or {}).get("run_id") or ""),
-        process=path.name,
-        pid=_whole(reading.get("pid")) if reading is not None else None,
-        rank=_whole(profile.run.get("rank")),
-        start=0.0,
-        end=checkpoints[-1].time if is_over else None,
-        state=state,
-        attributes=attributes,
-        steps=tuple(steps),
-        checkpoints=tuple(checkpoints),
-        models=tuple(_model(cost) for cost in profile.costs),
-        summary=profile.summary,
-        error=error,
-        error_message=_text(last.get("error_message")) if error else None,
-        last=newest,
-    )
+    for event, at in _events(profile, attributes):
+        run.take(event, at)
+    if reading:
+        run.state_known(_state(reading, run.open_steps), _number(reading, _TIME) or 0.0)
+    is_over = run.end is not None
+    recorded = run.recorded(state_of_open)
+    latest = recorded.checkpoints[-1].time
     return Recording(
         path=path,
-        began_ns=round((_number(records[0], "timestamp") or 0.0) * 1e9),
-        state=state,
-        duration=max(checkpoints[-1].time, newest.time if newest is not None else 0.0),
+        began_ns=round((_number(profile.records[0], "timestamp") or 0.0) * 1e9),
+        state=recorded.state,
+        duration=max(latest, recorded.last.time if recorded.last is not None else 0.0),
         origin={name: value for name, value in attributes.items() if name in semconv.ORIGIN},
-        runs=(run,),
+        runs=(replace(recorded, pid=_whole(reading.get("pid")), summary=profile.summary),),
         problems=("the file has no end",) if is_over and not profile.complete else (),
     )
 
 
-def _error_of(profile: Profile) -> str | None:
-    error, ended = profile.records[-1].get("error"), str(profile.run.get("ended", ""))
-    return str(error) if error else ended.removeprefix(_WITH) if ended.startswith(_WITH) else None
+def _events(profile: Profile, attributes: Record) -> Iterator[tuple[dict[str, Any], float]]:
+    """Yields what has happened, with its time: the names of records say what opens and closes."""
+    names: list[str] = []
+    starts: list[Record] = []
+    still_open: list[int] = []
+    if profile.costs:
+        yield {"kind": "models.costed", "models": list(map(_model, profile.costs))}, 0.0
+    known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
+    if not any(record.get("step") == "Start" for record in profile.records):
+        yield {"kind": "run.attributes", **known}, 0.0
+    for record in profile.records:
+        name, at = str(record.get("step", "")), _number(record, _TIME) or 0.0
+        levels = _levels(record, semconv.CHECKPOINT_PREFIX)
+        event: dict[str, Any] = {"checkpoint": levels, "custom": _custom(record)}
+        stem = name.removesuffix(_CLOSES)
+        closed = next((each for each in reversed(still_open) if names[each] == stem), None)
+        if name == "Start":
+            event |= {"kind": "run.started", **known}
+        elif name == "End":
+            event |= {"kind": "run.ended", **_error(record, profile.run)}
+        elif name.endswith(_OPENS):
+            stem, index = name.removesuffix(_OPENS), len(names)
+            kind = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
+            event |= {"kind": "step.started", "index": index, "name": stem, "step_kind": kind}
+            event["parent"] = still_open[-1] if still_open else None
+            names.append(stem)
+            starts.append(record)
+            still_open.append(index)
+        elif name.endswith(_CLOSES) and closed is not None:
+            event |= {"kind": "step.ended", "index": closed, **_error(record)}
+            event["attributes"] = _of_step(starts[closed], record)
+            still_open.remove(closed)
+        else:
+            innermost = still_open[-1] if still_open else None
+            event |= {"kind": "checkpoint", "name": name, "step": innermost}
+        yield event, at
+
+
+def _error(record: Record, run: Record | None = None) -> dict[str, str | None]:
+    """Returns the exception that a record has, or the section on the run's end."""
+    error, ended = record.get("error"), str((run or {}).get("ended", ""))
+    if not error and ended.startswith(_WITH):
+        error = ended.removeprefix(_WITH)
+    message = record.get("error_message")
+    return {
+        "error": str(error) if error else None,
+        "error_message": None if message is None else str(message),
+    }
 
 
 _WITH: Final = "with "
 """Begins what the section on the end says of an exception."""
 
 
-class _Steps:
-    """Finds the steps of a profile: their records, and which is within which."""
-
-    def __init__(self, profile: Profile, reading: Record | None, state_of_open: State) -> None:
-        self._records, self._reading, self._state = profile.records, reading, state_of_open
-        self._first: list[Record] = []
-        self._names: list[str] = []
-        self._parents: list[int | None] = []
-        self._last: dict[int, Record] = {}
-        self._open: list[int] = []
-
-    def read(self) -> tuple[list[RecordedStep], list[RecordedCheckpoint]]:
-        """Returns the steps by index, and all checkpoints in order."""
-        checkpoints = [self._checkpoint(record) for record in self._records]
-        return [self._step(index) for index in range(len(self._first))], checkpoints
-
-    def _checkpoint(self, record: Record) -> RecordedCheckpoint:
-        name = str(record.get("step", ""))
-        phase: Phase = "point"
-        step = self._open[-1] if self._open else None
-        if name in ("Start", "End"):
-            phase, step = ("start" if name == "Start" else "end"), None
-        elif name.endswith(_OPENS):
-            phase, step = "start", len(self._first)
-            self._names.append(name.removesuffix(_OPENS))
-            self._parents.append(self._open[-1] if self._open else None)
-            self._first.append(record)
-            self._open.append(step)
-        elif name.endswith(_CLOSES):
-            opened = name.removesuffix(_CLOSES)
-            closed = next((at for at in reversed(self._open) if self._names[at] == opened), None)
-            if closed is not None:
-                phase, step = "end", closed
-                self._last[closed] = record
-                self._open.remove(closed)
-        return RecordedCheckpoint(
-            name=name,
-            time=_number(record, _TIME) or 0.0,
-            step=step,
-            phase=phase,
-            attributes={**_levels(record, semconv.CHECKPOINT_PREFIX), **_custom(record)},
-        )
-
-    def _step(self, index: int) -> RecordedStep:
-        name, first, last = self._names[index], self._first[index], self._last.get(index)
-        error = last.get("error") if last is not None else None
-        state = self._state if last is None else "failed" if error else "ended"
-        samples, expected = (None, None) if last is not None else self._progress(index)
-        time_of_reading = _number(self._reading or {}, _TIME)
-        return RecordedStep(
-            index=index,
-            name=name,
-            kind=name if name in ALL_STEPS else ProfileStep.USER_DEFINED,
-            parent=self._parents[index],
-            start=_number(first, _TIME) or 0.0,
-            end=None if last is None else _number(last, _TIME) or 0.0,
-            state=state,
-            attributes=_of_step(first, last),
-            samples=samples,
-            expected_samples=expected,
-            progress=((time_of_reading, samples),) if samples and time_of_reading else (),
-            error=str(error) if error else None,
-            error_message=_text(last.get("error_message")) if last is not None else None,
-        )
-
-    def _progress(self, index: int) -> tuple[int | None, int | None]:
-        """Returns the samples of an open step, and how many it will consume, by the last reading."""
-        listed = self._reading.get("open_steps") if self._reading is not None else None
-        name = self._names[index]
-        same = [
-            each
-            for each in (listed if isinstance(listed, list) else ())
-            if isinstance(each, dict) and each.get("step") == name
-        ]
-        number = [at for at in self._open if self._names[at] == name].index(index)
-        if number >= len(same):
-            return None, None
-        return _whole(same[number].get("samples")), _whole(same[number].get("expected_samples"))
+def _state(reading: Record, open_steps: Mapping[int, str]) -> dict[str, Any]:
+    """Returns a last reading as the state file of a folder; its steps are known by their names."""
+    listed = reading.get("open_steps")
+    left = [each for each in (listed if isinstance(listed, list) else ()) if isinstance(each, dict)]
+    steps = []
+    for index, name in open_steps.items():
+        same = next((each for each in left if each.get("step") == name), None)
+        if same is not None:
+            left.remove(same)
+            counted = {key: _whole(same.get(key)) for key in ("samples", "expected_samples")}
+            steps.append(
+                {
+                    "index": index,
+                    "samples": counted["samples"],
+                    "expected": counted["expected_samples"],
+                }
+            )
+    attributes = _levels(reading, semconv.READING_PREFIX)
+    known = {
+        semconv.READING_ELAPSED: _number(reading, _TIME),
+        semconv.READING_MEMORY_PEAK: _bytes(reading, "peak_memory_mb"),
+        "quant.reading.gpu_memory_peak": _bytes(reading, "peak_gpu_memory_mb"),
+        semconv.READING_MEMORY_LIMIT: _bytes(reading, "memory_limit_mb"),
+    }
+    return {"steps": steps, "attributes": {**attributes, **_present(known)}}
 
 
-def _of_step(first: Record, last: Record | None) -> dict[str, Any]:
+def _of_step(first: Record, last: Record) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for column, figure in COLUMNS.items():
-        before = _amount(first, column, figure)
-        after = None if last is None else _amount(last, column, figure)
+        before, after = _amount(first, column, figure), _amount(last, column, figure)
         change = None if before is None or after is None else after - before
         known = {"start": before, "end": after, "delta": change}
-        for part in figure.parts:
-            if known.get(part) is not None:
-                attributes[figure.attribute(part)] = known[part]
-    for column, name in PEAKS.items():
-        _put(attributes, name, _bytes(last or {}, column))
-    return attributes
+        parts = {figure.attribute(part): known.get(part) for part in figure.parts}
+        attributes |= _present(parts)
+    return attributes | _present({name: _bytes(last, column) for column, name in PEAKS.items()})
 
 
 def _of_run(profile: Profile) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for key, name in OF_RUN.items():
-        known = _bytes(profile.run, key) if key.endswith("_mb") else _attribute(profile.run, key)
-        _put(attributes, name, known)
-    for key, name in _OF_SUMMARY.items():
-        _put(attributes, name, _bytes(profile.summary, key))
-    for cost in profile.costs:
-        for key, value in cost.items():
-            if key not in _OF_MODEL and isinstance(value, int | float):
-                attributes[f"quant.model.{cost.get('role')}.{key}"] = value
-    return attributes
-
-
-def _of_reading(reading: Record) -> dict[str, Any]:
-    attributes = {**_levels(reading, semconv.READING_PREFIX)}
-    _put(attributes, semconv.RUN_ID, _attribute(reading, "run_id"))
-    _put(attributes, semconv.READING_ELAPSED, _number(reading, _TIME))
-    _put(attributes, semconv.READING_MEMORY_PEAK, _bytes(reading, "peak_memory_mb"))
-    _put(attributes, _READING_GPU_PEAK, _bytes(reading, "peak_gpu_memory_mb"))
-    _put(attributes, semconv.READING_MEMORY_LIMIT, _bytes(reading, "memory_limit_mb"))
-    return attributes
-
-
-_READING_GPU_PEAK: Final = "quant.reading.gpu_memory_peak"
+    of_run = {
+        name: _bytes(profile.run, key) if key.endswith("_mb") else _attribute(profile.run, key)
+        for key, name in OF_RUN.items()
+    }
+    of_summary = {name: _bytes(profile.summary, key) for key, name in _OF_SUMMARY.items()}
+    return _present(of_run) | _present(of_summary)
 
 
 def _levels(record: Record, prefix: str) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for column, figure in COLUMNS.items():
-        if figure.checkpoint:
-            _put(attributes, prefix + figure.checkpoint, _amount(record, column, figure))
-    return attributes
+    return _present(
+        {
+            prefix + figure.checkpoint: _amount(record, column, figure)
+            for column, figure in COLUMNS.items()
+            if figure.checkpoint
+        }
+    )
 
 
 _OF_CHECKPOINT: Final = frozenset(
@@ -485,26 +432,18 @@ _OF_CHECKPOINT: Final = frozenset(
 )
 
 
-def _custom(record: Record) -> dict[str, Any]:
+def _custom(record: Record) -> Record:
     """Returns the values of the program's own metrics, which may be anything."""
-    return {
-        semconv.CUSTOM_PREFIX + key: value
-        for key, value in record.items()
-        if key not in _OF_CHECKPOINT
-    }
-
-
-_OF_MODEL: Final = ("role", "path", "error")
+    return {key: value for key, value in record.items() if key not in _OF_CHECKPOINT}
 
 
 def _model(cost: Record) -> Mapping[str, Any]:
-    known: Record = {key: cost[key] for key in _OF_MODEL if key in cost}
+    known: Record = {key: cost[key] for key in ("role", "path", "error") if key in cost}
     return {**known, "figures": {key: cost[key] for key in cost if key not in known}}
 
 
-def _put(attributes: dict[str, Any], name: str, value: object) -> None:
-    if value is not None:
-        attributes[name] = value
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _attribute(record: Record, key: str) -> AttributeValue | None:
@@ -540,7 +479,3 @@ def _amount(record: Record, key: str, figure: Figure) -> float | None:
 
 def _whole(value: object) -> int | None:
     return value if type(value) is int else None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

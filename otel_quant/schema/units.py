@@ -49,7 +49,7 @@ def size_unit(largest: float) -> tuple[str, float, int]:
     names, base = (_BINARY_SIZES, 1024) if _IS_BINARY.get() else (_SIZES, 1000)
     if largest >= 10 * base**3:
         return names[3], base**3, 2
-    power = 2 if largest >= base**2 else 1 if largest >= base else 0
+    power = 2 if largest >= base**2 or not largest else 1 if largest >= base else 0
     return names[power], base**power, 1 if power else 0
 
 

@@ -15,7 +15,16 @@ from otel_quant.schema.units import (
     size,
     size_unit,
 )
-from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
+from otel_quant.views.document import (
+    ONE,
+    Cell,
+    Column,
+    Meters,
+    Quantity,
+    Row,
+    Shares,
+    Table,
+)
 from otel_quant.views.text import shortened
 
 _IN: Final[Mapping[str, float]] = {
@@ -85,6 +94,23 @@ def cell_text(cell: Cell, unit: str | None = None) -> str:
     if isinstance(cell, int | float):
         return number_text(cell, unit or "")
     return ", ".join(map(str, cell))
+
+
+def meter_rows(meters: Meters) -> list[tuple[str, str]]:
+    """Returns figures with the words on their limits, by name."""
+    return [
+        (name, f"{size(value)}, {of_limit(value, limit)}") for name, value, limit in meters.rows
+    ]
+
+
+def of_limit(value: float, limit: float | None) -> str:
+    """Returns how much of its limit a size is: ``94.0 % of 8.00 GB``."""
+    return f"{share_text(value / limit)} of {size(limit)}" if limit else "limit not known"
+
+
+def shares_text(part: Shares) -> str:
+    """Returns shares in a line: ``MACs by type: int8 99.8 %, float32 0.20 %``."""
+    return f"{part.title}: {', '.join(f'{name} {share_text(share)}' for name, share in part.rows)}"
 
 
 class Texts:

@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import State
-    from otel_quant.views.report.bands import ShownStep
-    from otel_quant.views.report.charts import Chart
+    from otel_quant.views.charts import Chart
+    from otel_quant.views.shown_steps import ShownStep
 
 ONE: Final = ""
 """``Column.shown_in``: one unit for the column, that fits its largest value."""
@@ -153,14 +153,13 @@ class Table:
             rows = [row(item, each) for item, each in zip(own, cells, strict=True)]
         return cls(columns, rows, **fields)
 
-    def first(self, most: int, thing: str) -> Table:
+    def first(self, most: int, thing: str, things: str = "") -> Table:
         """Returns the table with so many rows at most, and a note of how many more there are."""
-        from otel_quant.schema.units import counted
-
         rows = list(self.rows)
-        if len(rows) <= most:
+        left_out = len(rows) - most
+        if left_out <= 0:
             return self
-        note = f"{counted(len(rows) - most, f'more {thing}')} left out."
+        note = f"{left_out:,} {thing if left_out == 1 else things or f'{thing}s'} left out."
         return replace(self, rows=rows[:most], note=f"{self.note} {note}".lstrip())
 
 
@@ -192,14 +191,34 @@ class Charts:
 
 
 @dataclass(frozen=True, slots=True)
+class Meters:
+    """Figures beside their limits, each drawn as a bar on a page."""
+
+    # Name, figure in bytes, and its limit; None if that is not known
+    rows: Sequence[tuple[str, float, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What something consists of: names with shares from 0 to 1, drawn as a bar on a page."""
+
+    title: str
+    rows: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """Parts under a heading."""
 
     title: str
     parts: Iterable[Part]
+    id: str = ""  # Identifier in a page
+    # How a page lays its parts out: ``answer``, first of all, ``facts`` or ``pairs``, side by side
+    # without a heading; else a class of the style sheet
+    layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Section
+Part: TypeAlias = Table | Facts | Lines | Charts | Meters | Shares | Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,56 @@
-"""The writer for browsers: a page in one file, or a piece of HTML for a notebook."""
+"""The writer for browsers: a page in one file, or a piece of HTML for a notebook.
+
+A page has style, scripts and data in it, and no way to the network: its policy names the digests of its
+own scripts and forbids everything else. Every value that a template shows is escaped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import base64
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import chain, count
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_quant.schema.units import size
 from otel_quant.version import VERSION
-from otel_quant.views.cells import Texts, cell_text, row_of, value_of, values_like
+from otel_quant.views.cells import (
+    Texts,
+    cell_text,
+    meter_rows,
+    of_limit,
+    row_of,
+    shares_text,
+    value_of,
+    values_like,
+)
 from otel_quant.views.document import (
     Cell,
     Charts,
     Document,
     Facts,
     Lines,
+    Meters,
     Part,
     Quantity,
     Row,
     Section,
+    Shares,
     Table,
 )
-from otel_quant.views.report.page import page
-from otel_quant.views.report.tables import Column, FactList, PageTable
-from otel_quant.views.report.tables import Row as PageRow
 from otel_quant.views.text import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_HERE: Final = Path(__file__).parent
+_STYLES: Final = ("uplot/uPlot.min.css", "style.css")
+_SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "plots.js", "sort.js")
+_LICENSE: Final = "uplot/LICENSE"
 
 # No colours: the page's own are readable on its background, light or dark.
 _RULE: Final = "border-bottom: 1px solid"
@@ -33,84 +59,172 @@ _RIGHT: Final = "text-align: right; font-variant-numeric: tabular-nums"
 
 
 def page_text(document: Document) -> str:
-    """Returns a document as a page that needs no network."""
-    numbers = count()
-    charts: list[Charts] = []
-    parts = [_for_page(part, numbers, charts) for part in document.parts]
-    return page(
-        "document.html.j2",
-        version=VERSION,
-        title=document.title,
-        over=document.over,
-        is_bad=document.is_bad,
-        parts=parts,
-        data=_data(charts),
+    """Returns a document as a page."""
+    style = "".join(map(_asset, _STYLES))
+    scripts = [_asset(name) for name in _SCRIPTS]
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src {_digest(style)}",
+            f"script-src {' '.join(map(_digest, scripts))}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    made = _Parts()
+    parts = [made.shown(part) for part in document.parts]
+    return (
+        _environment()
+        .get_template("document.html.j2")
+        .render(
+            policy=policy,
+            style=style,
+            scripts=scripts,
+            license=_asset(_LICENSE),
+            version=VERSION,
+            document=document,
+            parts=parts,
+            data=_data(made.charts),
+        )
     )
 
 
-def parts_for_page(parts: Iterable[Part]) -> list[tuple[str, Any]]:
-    """Returns parts without charts as the template of another page shows them."""
-    numbers = count()
-    return [_for_page(part, numbers, []) for part in parts]
+def write_page(target: Path, html: str) -> int:
+    """Writes a page whole or not at all, and returns its bytes: a reader never sees a part of it."""
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    data = html.encode("utf-8", "backslashreplace")
+    try:
+        beside.write_bytes(data)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return len(data)
 
 
-def _for_page(part: Part, numbers: Iterator[int], charts: list[Charts]) -> tuple[str, Any]:
-    """Returns the kind of a part, and what the template of that kind shows."""
-    match part:
-        case Table():
-            return "table", page_table(part, f"table-{next(numbers)}")
-        case Facts():
-            rows = tuple((name, cell_text(value)) for name, value in part.rows)
-            return "facts", FactList(part.title or part.caption, rows)
-        case Lines():
-            return "lines", part
-        case Charts():
-            from otel_quant.views.report.outline import outline_of
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes 50 ms
 
-            charts.append(part)
-            shown = [(each, outline_of(each, part.bands, part.until)) for each in part.charts]
-            return "charts", shown
-        case Section():
-            inner = [_for_page(each, numbers, charts) for each in part.parts]
-            return "section", {
-                "id": f"section-{next(numbers)}",
-                "title": part.title,
-                "parts": inner,
+    return Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # No terminal, yet marks that turn the direction of a text deceive here too.
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (_HERE / "assets" / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+class _Parts:
+    """Parts as the templates show them: the name of a macro, and what that takes."""
+
+    def __init__(self) -> None:
+        self.charts: list[Charts] = []
+        self._numbers = count()
+
+    def shown(self, part: Part, heading: str = "") -> tuple[str, Any]:
+        """Returns a part; ``heading`` is that of the section around it."""
+        match part:
+            case Table():
+                return "table", self._table(part, heading)
+            case Facts():
+                rows = [(name, cell_text(value)) for name, value in part.rows]
+                return "facts", {"title": part.title or part.caption, "rows": rows}
+            case Lines():
+                return "lines", part
+            case Charts():
+                from otel_quant.views.charts import outline_of
+
+                self.charts.append(part)
+                return "charts", [
+                    (each, outline_of(each, part.bands, part.until)) for each in part.charts
+                ]
+            case Meters():
+                return "meters", [
+                    {
+                        "name": name,
+                        "value": size(value),
+                        "of_limit": of_limit(value, limit),
+                        "share": value / limit if limit else None,
+                    }
+                    for name, value, limit in part.rows
+                ]
+            case Shares():
+                begins = [sum(share for _, share in part.rows[:at]) for at in range(len(part.rows))]
+                bars = [
+                    (round(100 * begin, 2), round(100 * share, 2))
+                    for begin, (_, share) in zip(begins, part.rows, strict=True)
+                ]
+                return "shares", {"text": shares_text(part), "bars": bars}
+            case Section():
+                inner = [self.shown(each, part.title) for each in part.parts]
+                name = part.id or f"section-{next(self._numbers)}"
+                return "section", {
+                    "id": name, "title": part.title, "layout": part.layout, "parts": inner,
+                }  # fmt: skip
+
+    def _table(self, table: Table, heading: str) -> dict[str, Any]:
+        """Returns a table with units in its headings, so that it can be sorted."""
+        texts = Texts(table, one_unit=table.is_sortable)
+        heat = [_heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)]
+        columns = [
+            {
+                "heading": _heading(name),
+                "unit": unit,
+                "is_text": each.is_text or each.unit == "time",
+                "title": each.title,
             }
+            for name, unit, each in zip(texts.headings, texts.units, texts.columns, strict=True)
+        ]
+        rows = []
+        for each in map(row_of, table.rows):
+            cells = list(texts.of(each.cells))
+            is_short = len(cells) < len(columns)
+            if each.said and not is_short:
+                cells[0] = f"{cells[0]} ({each.said})"
+            marks = [_marks(cell, shade) for cell, shade in zip(each.cells, heat, strict=False)]
+            kinds = [column["is_text"] for column in columns]
+            rows.append(
+                {
+                    "cells": list(zip(cells, kinds, marks, strict=False)),
+                    "depth": min(each.depth, 8),
+                    "state": each.state,
+                    "said": each.said if is_short else "",
+                }
+            )
+        caption = table.caption or table.title
+        return {
+            "id": table.id or f"table-{next(self._numbers)}",
+            "caption": caption,
+            "is_hidden": caption == heading,
+            "columns": columns,
+            "rows": rows,
+            "note": table.note,
+            "is_sortable": table.is_sortable,
+        }
 
 
 def _data(charts: Sequence[Charts]) -> dict[str, object] | None:
     """Returns what the page's script draws."""
     if not charts:
         return None
-    from otel_quant.views.report.charts import band_data, chart_data
+    from otel_quant.views.charts import band_data, chart_data
 
     return {
         "until": charts[0].until,
         "bands": band_data(charts[0].bands),
         "charts": [chart_data(chart) for part in charts for chart in part.charts],
     }
-
-
-def page_table(table: Table, name: str = "") -> PageTable:
-    """Returns a table as the template shows it: with units in the headings, so that it sorts."""
-    texts = Texts(table, one_unit=table.is_sortable)
-    heat = [_heat(table, at) if column.is_heat else None for at, column in enumerate(table.columns)]
-    rows = []
-    for each in table.rows:
-        row = row_of(each)
-        cells = texts.of(row.cells)
-        said = row.said if len(cells) < len(texts.columns) else ""
-        if row.said and not said:
-            cells = (f"{cells[0]} ({row.said})", *cells[1:])
-        more = tuple(_marks(cell, shade) for cell, shade in zip(row.cells, heat, strict=False))
-        rows.append(PageRow(cells, row.depth, row.state, said, more))
-    columns = tuple(
-        Column(_heading(heading), unit, column.is_text or column.unit == "time", column.title)
-        for heading, unit, column in zip(texts.headings, texts.units, texts.columns, strict=True)
-    )
-    caption = table.caption or table.title
-    return PageTable(table.id or name, caption, columns, tuple(rows), table.note, table.is_sortable)
 
 
 def _heat(table: Table, at: int) -> Callable[[float], int]:
@@ -167,6 +281,10 @@ def _fragment(part: Part) -> Iterable[str]:
         case Charts():
             lines = (_escaped(f"{each.title}: {each.summary}") for each in part.charts)
             yield f"<p>{'<br>'.join(lines)}</p>"
+        case Meters():
+            yield from _fragment(Facts(meter_rows(part)))
+        case Shares():
+            yield f"<p>{_escaped(shares_text(part))}</p>"
         case Section():
             yield f"<p><strong>{_escaped(part.title)}</strong></p>"
             yield from chain.from_iterable(map(_fragment, part.parts))

@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from otel_quant.views.cells import Texts, cell_text, row_of
+from otel_quant.views.cells import Texts, cell_text, meter_rows, row_of, shares_text
 from otel_quant.views.document import (
     Charts,
     Document,
     Facts,
     Lines,
+    Meters,
     Part,
     Row,
     Section,
+    Shares,
     Table,
 )
 from otel_quant.views.text import printable
@@ -54,7 +56,7 @@ def _part(part: Part, level: int) -> Iterator[str]:
                 yield f"{'#' * level} {escaped(part.caption)}\n\n"
             yield from _table(part)
             if part.note:
-                yield f"\n{escaped(part.note)}\n"
+                yield "\n" + _lines(part.note.split("\n"), is_list=False)
         case Facts():
             if part.title:
                 yield f"**{escaped(part.title)}**\n\n"
@@ -69,6 +71,10 @@ def _part(part: Part, level: int) -> Iterator[str]:
             yield _lines([line.strip() for line in part.lines], is_list=part.is_list)
         case Charts():
             yield _lines([f"{each.title}: {each.summary}" for each in part.charts], is_list=False)
+        case Meters():
+            yield from _part(Facts(meter_rows(part)), level)
+        case Shares():
+            yield f"{escaped(shares_text(part))}\n"
         case Section():
             yield f"{'#' * level} {escaped(part.title)}\n\n"
             yield from _parted(part.parts, level + 1)

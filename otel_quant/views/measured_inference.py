@@ -16,9 +16,8 @@ from otel_quant.export.otel.inference import report as report_telemetry
 from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_models import measure_models
-from otel_quant.views.html import fragment, page_text
+from otel_quant.views.html import fragment, page_text, write_page
 from otel_quant.views.inference import document
-from otel_quant.views.report.file import write
 from otel_quant.views.terminal import terminal_text
 from otel_quant.views.writers import written
 
@@ -68,7 +67,7 @@ class MeasuredInference(InferenceResult):
         else:
             known = ", ".join((".json", *_FORMS, *_PAGES))
             raise ValueError(f"{target.name!r} ends with {suffix!r}; expected one of {known}")
-        write(target, text)
+        write_page(target, text)
 
 
 def measure_inference(

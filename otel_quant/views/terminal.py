@@ -7,16 +7,18 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final
 
-from otel_quant.views.cells import Texts, cell_text, cells_of
+from otel_quant.views.cells import Texts, cell_text, cells_of, meter_rows, shares_text
 from otel_quant.views.document import (
     Cell,
     Charts,
     Document,
     Facts,
     Lines,
+    Meters,
     Part,
     Row,
     Section,
+    Shares,
     Table,
 )
 from otel_quant.views.text import printable, width_of
@@ -49,8 +51,7 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
             if part.title:
                 yield f"{printable(part.title)}\n\n"
             yield from _table(part, width)
-            if part.note:
-                yield f"{printable(part.note)}\n"
+            yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
         case Facts():
             names = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []
@@ -61,6 +62,10 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
             yield from (f"{mark}{printable(line)}\n" for line in part.lines)
         case Charts():
             yield from (f"{printable(f'{each.title}: {each.summary}')}\n" for each in part.charts)
+        case Meters():
+            yield from _part(Facts(meter_rows(part)), width)
+        case Shares():
+            yield f"{printable(shares_text(part))}\n"
         case Section():
             yield f"{printable(part.title)}\n"
             own = iter(part.parts)

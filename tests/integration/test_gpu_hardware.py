@@ -65,7 +65,7 @@ def test_an_allocation_of_the_process_shows_as_such() -> None:
 
 UNTOUCHED = """
 import json, torch
-from otel_quant.capture.probes.torch_cuda import with_torch_memory
+from otel_quant.capture.probes.gpu import with_torch_memory
 from otel_quant.schema.records import GpuReading
 reading = (GpuReading(0, "GPU-aa", None, 1),)
 same = with_torch_memory(reading, "cuda") == reading

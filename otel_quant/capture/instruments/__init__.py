@@ -1,31 +1,50 @@
 """Instrumentors: what makes a quantization library report its steps.
 
-A library is a table (:class:`~otel_quant.capture.instruments.shared.library.Library`) in a file of
-its own, or in the ``__init__`` of a folder where it needs wrappers of its own. ``hqq.py`` is
-the one to copy; :data:`LIBRARIES` lists them. ``shared`` is what they have in common, and
-``processes`` hooks the functions of Python that start child processes.
+A library is a table (:class:`~otel_quant.capture.instruments.shared.hooks.Library`) in the module of
+its name. ``hqq.py`` is the one to copy; :data:`PACKAGES` lists them. ``shared`` is what they have in
+common, and ``processes`` hooks the functions of Python that start child processes.
+
+This is loaded in every launched program, and so imports nothing.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import sys
 
-from otel_quant.capture.instruments.auto_round import AUTO_ROUND
-from otel_quant.capture.instruments.hqq import HQQ
-from otel_quant.capture.instruments.llmcompressor import LLMCOMPRESSOR
-from otel_quant.capture.instruments.neural_compressor import NEURAL_COMPRESSOR
-from otel_quant.capture.instruments.nncf import NNCF
-from otel_quant.capture.instruments.onnxruntime import ONNXRUNTIME
-from otel_quant.capture.instruments.optimum_onnx import OPTIMUM_ONNX
-from otel_quant.capture.instruments.quanto import QUANTO
-from otel_quant.capture.instruments.quark import QUARK
-from otel_quant.capture.instruments.shared.library import Library
-from otel_quant.capture.instruments.torch import TORCH
-from otel_quant.capture.instruments.torchao import TORCHAO
-from otel_quant.capture.instruments.transformers import TRANSFORMERS
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Final
 
-LIBRARIES: Final[tuple[Library, ...]] = (
-    QUARK, ONNXRUNTIME, TORCH, TORCHAO, TRANSFORMERS, OPTIMUM_ONNX, NNCF, QUANTO, HQQ,
-    NEURAL_COMPRESSOR, LLMCOMPRESSOR, AUTO_ROUND,
-)  # fmt: skip
-"""Every library that otel-quant knows."""
+PACKAGES: Final = {
+    "quark": "quark",
+    "onnxruntime": "onnxruntime.quantization",
+    "torch": "torch",
+    "torchao": "torchao",
+    "transformers": "transformers",
+    "optimum-onnx": "optimum.onnxruntime",
+    "nncf": "nncf",
+    "optimum-quanto": "optimum.quanto",
+    "hqq": "hqq",
+    "neural-compressor": "neural_compressor",
+    "llmcompressor": "llmcompressor",
+    "auto-round": "auto_round",
+}
+"""Every library that otel-quant knows, by the name that users call it: the package whose import loads its
+table, if it is imported to quantize."""
+
+
+def found_by_others(
+    finder: object, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    """Returns where a module is, as the finders of the import system other than one say.
+
+    Python goes on with the finder after one that found nothing, and has passed those that it added.
+    """
+    for other in list(sys.meta_path):
+        spec = None if other is finder else other.find_spec(fullname, path, target)
+        if spec is not None:
+            return spec
+    return None

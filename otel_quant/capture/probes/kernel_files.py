@@ -4,7 +4,7 @@ The kernel counts these bytes as read by the program; the disk probe subtracts t
 
 A file about a process stays open between readings: to open it anew takes five times as long as to
 read it, which is what most of a sample would cost. The descriptors have numbers that a program's
-own files do not reach (:mod:`otel_quant.base.descriptors`). If the program closes them, they are opened
+own files do not reach (:mod:`otel_quant.base.files`). If the program closes them, they are opened
 again; a forked child closes its copies.
 """
 
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection
 from typing import Final
 
-from otel_quant.base.descriptors import open_apart
+from otel_quant.base.files import open_apart
 
 SELF: Final = 0
 """Process id that means this process."""

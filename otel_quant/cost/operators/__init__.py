@@ -13,16 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, UnknownError
-from otel_quant.cost.operators import (
-    attention,
-    contraction,
-    control,
-    elementwise,
-    layout,
-    reductions,
-    sequences,
-    windows,
-)
+from otel_quant.cost.operators import contraction, control, elementwise, layout, reductions, windows
 from otel_quant.cost.operators.record import (
     ADD,
     CMP,
@@ -47,8 +38,6 @@ _known: Final[dict[str, Operator]] = {
     **windows.TABLE,
     **contraction.TABLE,
     **layout.TABLE,
-    **attention.TABLE,
-    **sequences.TABLE,
     **control.TABLE,
 }
 """Those of the domains that have been loaded; ONNX's own from the start."""

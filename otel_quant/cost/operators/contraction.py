@@ -1,31 +1,40 @@
-"""Operators that sum products without a window: matrix multiplication, Einsum, recurrence.
+"""Operators that sum products without a window: matrices, Einsum, recurrence, attention.
 
 ``contraction`` counts one MAC per product that the definition of the operator has, padding
-included. A bias is an addition per result and counts under ``rest``.
+included. A bias is an addition per result and counts under ``rest``. The forms of attention,
+onnxruntime's among them, differ in how they are given heads, keys and a past. What they compute is
+the same, so both shapes and cost start from :class:`AttentionSizes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Operation, Shape, UnknownError, known
 from otel_quant.cost.operators.record import (
     ADD,
     EXP,
     INT32,
+    MUL,
+    SOFTMAX,
     T0,
     TANH,
+    Formula,
     Operator,
     Precision,
     ShapesOf,
+    added,
     agree,
     broadcast,
     like,
     present,
+    scaled,
+    total,
     volume0,
 )
+from otel_quant.cost.operators.windows import conv_products
 
 
 def product(a: Shape, b: Shape) -> Shape:
@@ -145,14 +154,14 @@ def _einsum_products(op: Operation) -> int:
     """
     operands, result = _terms(op)
     lengths = _label_lengths(op)
-    total = 0
+    products = 0
     held = operands[0]
     for i, labels in enumerate(operands[1:], 2):
         joint = list(dict.fromkeys((*held, *labels)))
-        total += _combinations(op, lengths, joint)
+        products += _combinations(op, lengths, joint)
         later = {label for rest in operands[i:] for label in rest} | set(result)
         held = [label for label in joint if label in later]
-    return total
+    return products
 
 
 def _combinations(op: Operation, lengths: Mapping[str, int | None], labels: Iterable[str]) -> int:
@@ -216,6 +225,194 @@ def _det(op: Operation) -> int:
     return prod(shape[:-2]) * shape[-1] ** 3 // 3
 
 
+Length: TypeAlias = int | None
+
+
+class AttentionSizes(NamedTuple):
+    """Lengths of one attention; None for one that is not known."""
+
+    batch: Length  # Sequences
+    heads: Length  # Query heads
+    kv_heads: Length  # Key and value heads
+    queries: Length  # Positions that ask
+    keys: Length  # Positions that are asked, those of the past among them
+    size: Length  # Length of a query's or key's head
+    value_size: Length  # Length of a value's head
+    present: Length  # Positions of the key and value cache after it
+
+    @property
+    def joined(self) -> Shape:
+        """Shape of a result with the heads side by side."""
+        hidden = None if self.heads is None else scaled(self.value_size, self.heads)
+        return (self.batch, self.queries, hidden)
+
+    @property
+    def caches(self) -> tuple[Shape, Shape]:
+        """Shapes of the caches of keys and values."""
+        head = (self.batch, self.kv_heads, self.present)
+        return (*head, self.size), (*head, self.value_size)
+
+    @property
+    def scores(self) -> Shape:
+        """Shape of the scores."""
+        return (self.batch, self.heads, self.queries, self.keys)
+
+
+SizesOf: TypeAlias = Callable[[Operation], AttentionSizes]
+
+
+def per_head(length: Length, heads: Length) -> Length:
+    """Returns the length of one of so many heads."""
+    return None if heads is None else scaled(length, 1, heads)
+
+
+def _head_counts(op: Operation) -> tuple[int, int]:
+    """Returns the heads of ONNX's operators that have them as attributes."""
+    heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
+    if not heads or not kv_heads:
+        raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
+    return heads, kv_heads
+
+
+def _sizes(op: Operation) -> AttentionSizes:
+    """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
+    q = op.shape(0, 3)
+    apart = len(q) == 4
+    k, v = op.shape(1, 3 if apart else 2), op.shape(2, 4 if apart else 3)
+    if apart:
+        batch, heads, queries, size = q
+        kv_heads, keys, value_size = k[1], k[2], v[3]
+    else:
+        batch, queries, keys = q[0], q[1], k[1]
+        heads, kv_heads = _head_counts(op)
+        size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
+    if op.has(4):
+        keys = total((keys, op.shape(4)[2]))
+    return AttentionSizes(batch, heads, kv_heads, queries, keys, size, value_size, keys)
+
+
+def _attention(op: Operation) -> Sequence[Shape]:
+    """Result, caches of keys and values, scores."""
+    found = _sizes(op)
+    result = found.joined
+    if len(op.shape(0)) == 4:
+        result = (found.batch, found.heads, found.queries, found.value_size)
+    return [result, *found.caches, found.scores]
+
+
+def attention_products(sizes: SizesOf) -> Formula:
+    """Scores and their application to the values; a causal mask is not skipped."""
+
+    def macs(op: Operation) -> int:
+        found = sizes(op)
+        heads = (found.size, found.value_size)
+        size, value_size = known(heads, "an attention head", op.input(0).unknown)
+        return attention_scores(op, found) * (size + value_size)
+
+    return macs
+
+
+def attention_scores(op: Operation, found: AttentionSizes) -> int:
+    """Returns the number of query and key pairs over all heads."""
+    names = ("batch", "heads", "queries", "keys")
+    missing = [name for name, length in zip(names, found.scores, strict=True) if length is None]
+    what = f"an attention ({', '.join(missing)})"
+    return prod(known(found.scores, what, op.input(0).unknown))
+
+
+def score_macs(op: Operation, *masks: int) -> int:
+    """Returns what one score takes: scale, softmax, masks, and a cap if there is one."""
+    cap = TANH + 2 if op.attr_float("softcap", 0.0) else 0
+    return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
+
+
+class _StateSizes(NamedTuple):
+    """Lengths of an attention that keeps a state; None for one that is not known."""
+
+    batch: Length  # Sequences, each with a state of its own
+    queries: Length  # Positions that ask
+    heads: Length  # Query heads
+    state_heads: int  # Heads of the state, which are those of keys and values
+    results: int  # Heads of the result: the query's, or the state's where those are more
+    size: Length  # Length of a query's or key's head
+    value_size: Length  # Length of a value's head
+
+
+def _state_sizes(op: Operation) -> _StateSizes:
+    batch, length, hidden = op.shape(0, exactly=3)
+    heads, state_heads = _head_counts(op)
+    size, value_size = per_head(hidden, heads), per_head(op.shape(2, exactly=3)[2], state_heads)
+    results = max(heads, state_heads)
+    return _StateSizes(batch, length, heads, state_heads, results, size, value_size)
+
+
+def _linear(op: Operation) -> Sequence[Shape]:
+    """The result and the state."""
+    found = _state_sizes(op)
+    state = (found.batch, found.state_heads, found.size, found.value_size)
+    hidden = scaled(found.value_size, found.results)
+    return [(found.batch, found.queries, hidden), _windowed(op, state)]
+
+
+def _windowed(op: Operation, state: Shape) -> Shape:
+    """The states after each of the last tokens, where onnxruntime is asked for them."""
+    window = op.attr("state_window", 0)
+    return (window, *state) if window else state
+
+
+_READS_STATE: Final = {"linear": 0, "gated": 0, "delta": 1, "gated_delta": 1}
+"""Update rule -> it takes what the state has for a key away from the value first."""
+
+_DECAYS: Final = {"linear": 0, "gated": 1, "delta": 0, "gated_delta": 1}
+"""Update rule -> the state is scaled before each token."""
+
+
+def _known_sizes(op: Operation) -> tuple[_StateSizes, int, int, int]:
+    """The sizes, tokens, and the lengths of both heads, all of them known."""
+    found = _state_sizes(op)
+    lengths = (found.batch, found.queries, found.size, found.value_size)
+    batch, queries, size, value_size = known(lengths, "the heads", op.input(0).unknown)
+    return found, batch * queries, size, value_size
+
+
+def _linear_products(op: Operation) -> int:
+    """Per token and head: key times value, state times query, state times key of a delta."""
+    found, tokens, size, value_size = _known_sizes(op)
+    reads = op.attr_choice("update_rule", "gated_delta", _READS_STATE)
+    return tokens * size * value_size * (found.state_heads * (1 + reads) + found.results)
+
+
+def _linear_rest(op: Operation) -> int:
+    """Decay of the state, the delta of the value, the scale of the result."""
+    found, tokens, size, value_size = _known_sizes(op)
+    values = tokens * found.state_heads * value_size
+    macs = op.out_size()
+    macs += 2 * op.attr_choice("update_rule", "gated_delta", _READS_STATE) * values
+    if op.attr_choice("update_rule", "gated_delta", _DECAYS):
+        macs += values * size + EXP * op.size(4)
+    return macs
+
+
+def _causal_conv(op: Operation) -> Sequence[Shape | None]:
+    """The input's shape, and the last positions that the kernel reaches."""
+    shape, weight = op.shape(0, 3), op.shape(1, 3)
+    taps = weight[2]
+    kept = None if taps is None else (taps - 1) * op.attr("dilation", 1)
+    if op.attr("ndim", 1) != 1:
+        return [shape, op.shape(3) if op.has(3) else None]
+    if op.attr("channels_last", 0):
+        return [shape, _windowed(op, (shape[0], kept, *shape[2:]))]
+    agree("channels of input and weight", shape[1], weight[0])
+    return [shape, _windowed(op, (*shape[:2], kept))]
+
+
+_ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}
+
+
+def _activated(op: Operation) -> int:
+    return op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size()
+
+
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Operator]] = {
@@ -244,4 +441,25 @@ TABLE: Final[dict[str, Operator]] = {
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
     "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
     "Det": Operator("Gaussian elimination, n^3/3", lambda op: [op.shape(0)[:-2]], T0, rest=_det),
+    "Attention": Operator(
+        "scores and weighted values; softmax",
+        _attention,
+        T0,
+        attention_products(_sizes),
+        lambda op: attention_scores(op, _sizes(op)) * score_macs(op, 3),
+    ),
+    "LinearAttention": Operator(
+        "per token: key times value, state times query, of a delta also times key; decay",
+        _linear,
+        (*T0, lambda op: op.dtype(3 if op.has(3) else 0)),
+        _linear_products,
+        _linear_rest,
+    ),
+    "CausalConvWithState": Operator(
+        "|y|*|W[1:]|, bias, activation",
+        _causal_conv,
+        T0,
+        conv_products(1),
+        added(present(2), _activated),
+    ),
 }

@@ -7,22 +7,18 @@ from itertools import pairwise
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, known
-from otel_quant.cost.operators import attention
-from otel_quant.cost.operators.attention import (
+from otel_quant.cost.operation import Operation, Shape, known
+from otel_quant.cost.operators import contraction
+from otel_quant.cost.operators.contraction import (
     AttentionSizes,
     Length,
     SizesOf,
-    StateSizes,
     attention_products,
     attention_scores,
-    causal_conv,
     per_head,
     score_macs,
-    state_attention,
 )
 from otel_quant.cost.operators.record import (
-    FLOAT,
     ROW,
     SOFTMAX,
     T0,
@@ -30,11 +26,8 @@ from otel_quant.cost.operators.record import (
     Operator,
     ShapesOf,
     added,
-    as_operands,
     first_of,
     like,
-    not_costed,
-    same_shape,
     total,
 )
 
@@ -80,19 +73,15 @@ def _multi_head(op: Operation) -> AttentionSizes:
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
-def _grouped(keys_at: int) -> SizesOf:
+def _grouped(op: Operation) -> AttentionSizes:
     """Few key heads for many query heads; the cache may be longer than what is in it."""
-
-    def sizes(op: Operation) -> AttentionSizes:
-        batch, queries, hidden = op.shape(0, exactly=3)
-        heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
-        size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
-        keys = first_of(op, keys_at)
-        room = op.shape(3)[2] if op.has(3) else 0
-        present = None if keys is None or room is None else max(keys, room)
-        return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
-
-    return sizes
+    batch, queries, hidden = op.shape(0, exactly=3)
+    heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
+    size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
+    keys = first_of(op, 6)
+    room = op.shape(3)[2] if op.has(3) else 0
+    present = None if keys is None or room is None else max(keys, room)
+    return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
 
 
 def _crosses(op: Operation) -> bool:
@@ -175,7 +164,7 @@ def _scored(sizes: SizesOf, *masks: int) -> Formula:
     return lambda op: score_macs(op, *masks) * attention_scores(op, sizes(op))
 
 
-def _heads_prepared(norm: int | None = None) -> Formula:
+def _heads_prepared(norm: int) -> Formula:
     """Query and key rotated if asked, and normalized if there is an operand ``norm`` for it.
 
     They are operands 0 and 1, or both in front of the value in the first.
@@ -183,7 +172,7 @@ def _heads_prepared(norm: int | None = None) -> Formula:
 
     def macs(op: Operation) -> int:
         turns = 3 if op.attr("do_rotary", 0) else 0
-        weight = op.size(norm) if norm is not None and op.has(norm) else 0
+        weight = op.size(norm) if op.has(norm) else 0
         if not turns and not weight:
             return 0
         heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
@@ -275,64 +264,8 @@ def _packed_result(widths: Widths) -> ShapesOf:
     return lambda op: [widths(op)[::2]]
 
 
-def _sparse_pairs(op: Operation) -> int:
-    """SparseAttention's pairs of query and key over all heads, blocks counted whole.
-
-    Operand 5 has for each layout of blocks where the blocks of each row of them begin.
-    """
-    layouts, width = op.dims(5, exactly=2)
-    begins, keys, block = op.ints(5), op.int_(7), op.attr("sparse_block_size", 0)
-    batch, queries, _ = op.dims(0, exactly=3)
-    if block < 1 or keys > (width - 1) * block:
-        raise UnknownError(f"{keys} keys do not fit into {width - 1} blocks of {block}")
-    pairs = 0
-    for row in range(width - 1):
-        asking = min((row + 1) * block, keys) - max(row * block, keys - queries)
-        if asking > 0:
-            starts = range(row, layouts * width, width)
-            pairs += asking * block * sum(begins[i + 1] - begins[i] for i in starts)
-    return batch * pairs * op.attr("num_heads", 0) // layouts
-
-
-def _sparse_products(op: Operation) -> int:
-    size = _grouped(7)(op).size
-    return _sparse_pairs(op) * 2 * known((size,), "a head", op.input(0).unknown)[0]
-
-
-def _delta_sizes(op: Operation) -> StateSizes:
-    """GatedDeltaNet: heads on an axis of their own, or packed, when the state has the lengths."""
-    query = op.shape(0, 2)
-    ends = op.shape(3, exactly=1)[0] if op.has(3) else None
-    batch = None if ends is None else ends - 1
-    if op.has(1):
-        *rows, heads, size = query
-        state_heads, value_size = op.shape(2, 3)[-2:]
-        batch = op.shape(6, exactly=4)[0] if op.has(6) else batch
-    else:
-        batch, state_heads, value_size, size = op.dims(6, exactly=4)
-        *rows, width = query
-        heads = None if width is None else (width - state_heads * value_size) // (2 * size)
-    return StateSizes(tuple(rows), batch, heads, state_heads, size, value_size)
-
-
-def _delta_net(op: Operation) -> Sequence[Shape | None]:
-    """The result and the state; what it captures beside them is data."""
-    found = _delta_sizes(op)
-    state = (found.batch, found.state_heads, found.value_size, found.size)
-    return [(*found.rows, found.results, found.value_size), state, None]
-
-
-def _packed_causal_conv(op: Operation) -> Sequence[Shape]:
-    """The convolution over sequences packed one behind the other."""
-    state = op.shape(4, exactly=3)
-    return [op.shape(0), state, (state[0], op.attr("state_update_capacity", 0), state[1])]
-
-
 _SELF: Final = _projecting(_self_attention(4, 6), 3)
-_GROUPED: Final = _grouped(6)
 _PAGED_TYPES: Final = T0 + like(3) + like(4)
-_READ: Final = "how many entries each token reads is data"
-_GLOBAL: Final = not_costed("which tokens attend to all others is data", same_shape)
 
 TABLE: Final[dict[str, Operator]] = {
     "Attention": _SELF,
@@ -347,10 +280,10 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "GroupQueryAttention": Operator(
         "scores and weighted values",
-        _separate_caches(_GROUPED),
+        _separate_caches(_grouped),
         T0,
-        attention_products(_GROUPED),
-        added(_scored(_GROUPED, 10), _heads_prepared(14)),
+        attention_products(_grouped),
+        added(_scored(_grouped, 10), _heads_prepared(14)),
     ),
     "DecoderMaskedMultiHeadAttention": Operator(
         "scores of one query and weighted values; bias",
@@ -380,19 +313,6 @@ TABLE: Final[dict[str, Operator]] = {
         _packed(_paged_widths, 5, 6),
         added(_packed_scores(5, 6), _heads_prepared(12)),
     ),
-    "SparseAttention": Operator(
-        "scores and weighted values of the blocks; rotation",
-        _separate_caches(_grouped(7)),
-        T0,
-        _sparse_products,
-        added(lambda op: score_macs(op) * _sparse_pairs(op), _heads_prepared()),
-    ),
-    "DynamicSparseAttention": not_costed(_READ, _separate_caches(_grouped(10))),
-    "SparsePagedAttention": not_costed(_READ, _paged, _PAGED_TYPES),
-    "LongformerAttention": _GLOBAL,
-    "DecoderAttention": not_costed("whether keys are computed or read is data", as_operands(0)),
-    "LinearAttention": attention.TABLE["LinearAttention"],
-    "CausalConvWithState": attention.TABLE["CausalConvWithState"],
-    "VarlenCausalConvWithState": causal_conv(_packed_causal_conv, 3),
-    "GatedDeltaNet": state_attention(_delta_net, T0 + FLOAT, _delta_sizes),
+    "LinearAttention": contraction.TABLE["LinearAttention"],
+    "CausalConvWithState": contraction.TABLE["CausalConvWithState"],
 }

@@ -303,11 +303,7 @@ TABLE: Final[dict[str, Operator]] = {
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
     ),
     "ConvInteger": Operator(
-        "|y|*|W[1:]|",
-        conv(0, 1),
-        INT32,
-        conv_products(1),
-        precision=Precision(zero_point=(1, 3)),
+        "|y|*|W[1:]|", conv(0, 1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
     ),
     "QLinearConv": Operator(
         "|y|*|W[1:]|, +|y| with bias",

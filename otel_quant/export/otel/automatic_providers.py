@@ -14,8 +14,9 @@ from typing import Any, Final
 from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
 
-from otel_quant.base.environment import environment_at_start, settings_from
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.initial_environment import environment_at_start
 from otel_quant.export.otel.default_exporters import (
     defaults_in,
     keep_from_sending,

@@ -4,37 +4,30 @@ A local file has what was read at checkpoints. A step may last for hours: of a r
 it, this file says what the run was doing and using a second before. It is one JSON object with the
 columns of the local file, the peaks so far, the memory limit and the open steps.
 
-The file is written over in place, with one write that lies within a page: the kernel finishes such
-a write even if the process is killed in it (see :mod:`otel_quant.export.quark_yaml.file`). To replace it by a
-rename each time took a hundred times as long on ext4, which then writes it to the disk at once. It
-is opened for each write: a program that closes descriptors it does not know cannot mislead it. It is
-removed when the run ends. Its name has the run's id, so that a later run at the same path leaves it
-alone.
+The file is removed when the run ends. Its name has the run's id, so that a later run at the same path
+leaves it alone.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from otel_quant.base.descriptors import open_apart
+from otel_quant.base.files import PAGE, PageFile
 from otel_quant.export.quark_yaml.columns import checkpoint_columns
-from otel_quant.export.quark_yaml.path import LAST_READING
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
-from otel_quant.schema.records import Checkpoint, RunInfo, RunProgress, RunRecord
+from otel_quant.export.quark_yaml.request import LAST_READING
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import RunInfo
 from otel_quant.schema.sink import Sink
 
 _SCHEMA: Final = 1
 _MIB: Final = 1 << 20
-_PAGE: Final = 4096  # bytes; a divisor of the page size, where pages are larger
 _MOST_STEPS: Final = 20
 _LONGEST_LABEL: Final = 200  # characters, each of up to 12 bytes
-_FLAGS: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class LastReadingSink(Sink):
@@ -46,33 +39,30 @@ class LastReadingSink(Sink):
         self._profile_path = profile_path
         self._metrics = metrics
         self._run: RunInfo | None = None
-        self._written: Path | None = None
-        self._length = 0  # of the file, in bytes
+        self._file: PageFile | None = None
         # Held by the sampler's thread while it writes, and while the run ends.
         self._lock = threading.RLock()
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Notes the run. The file is made with the first reading."""
-        self._run = run
+        self._run = event.run
 
-    def run_progressed(self, progress: RunProgress) -> None:
+    def reading_taken(self, event: Event) -> None:
         """Writes the reading over the one before."""
         run, profile = self._run, self._profile_path()
         if run is None or not profile.is_file():
             return  # the local file could not be made, or it is a device
         path = profile.with_name(f"{profile.stem}.{run.id}{LAST_READING}")
-        data = _text(self._content(run, progress), _open_steps(progress)).encode()
+        text = _text(self._content(event), _open_steps(event))
         with self._lock:
             if self._run is None:
                 return  # the run has ended meanwhile
-            if self._written not in (None, path):  # the local file has been moved
+            if self._file is None or self._file.path != path:  # the local file has been moved
                 self._remove()
-            data = data.ljust(self._length - 1) + b"\n"  # nothing of a longer one may remain
-            if self._written is None or not _overwrite(path, data):
-                _create(path, data)
-            self._written, self._length = path, len(data)
+                self._file = PageFile(path)
+            self._file.write(text)
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Removes the file: the local file is complete."""
         with self._lock:
             self._run = None
@@ -81,18 +71,23 @@ class LastReadingSink(Sink):
     def forget(self) -> None:
         """Drops the parent's run, and leaves its file alone."""
         self._lock = threading.RLock()
-        self._run = self._written = None
+        self._run = None
+        if self._file is not None:
+            self._file.forget()
+            self._file = None
 
     def _remove(self) -> None:
-        written, self._written, self._length = self._written, None, 0
-        if written is not None:
-            written.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.remove()
+            self._file = None
 
-    def _content(self, run: RunInfo, progress: RunProgress) -> dict[str, object]:
-        checkpoint = Checkpoint(0, "", "point", progress.reading, progress.baseline)
-        columns = checkpoint_columns(self._metrics, checkpoint)
+    def _content(self, event: Event) -> dict[str, object]:
+        run, peaks = event.run, event.peaks
+        assert peaks is not None
+        assert event.baseline is not None
+        columns = checkpoint_columns(self._metrics, event)
         columns.pop("step", None)
-        memory, gpu = (progress.peaks.figures.get(name) for name in ("memory", "gpu.memory"))
+        memory, gpu = (peaks.figures.get(name) for name in ("memory", "gpu.memory"))
         megabytes = {
             "peak_memory_mb": memory,
             "peak_gpu_memory_mb": gpu,
@@ -102,13 +97,13 @@ class LastReadingSink(Sink):
             "schema": _SCHEMA,
             "run_id": run.id,
             "pid": run.pid,
-            "run_started": progress.baseline.time_ns / 1_000_000_000,
+            "run_started": event.baseline.time_ns / 1_000_000_000,
             **columns,
             **{key: round(value / _MIB, 2) for key, value in megabytes.items() if value},
         }
 
 
-def _open_steps(progress: RunProgress) -> list[dict[str, object]]:
+def _open_steps(event: Event) -> list[dict[str, object]]:
     return [
         {
             key: value
@@ -119,7 +114,7 @@ def _open_steps(progress: RunProgress) -> list[dict[str, object]]:
             )
             if value is not None
         }
-        for step in progress.steps
+        for step in event.steps
     ]
 
 
@@ -128,36 +123,6 @@ def _text(content: Mapping[str, object], steps: Sequence[object]) -> str:
     for cut in range(max(0, len(steps) - _MOST_STEPS), len(steps) + 1):
         more = {"more_open_steps": cut} if cut else {}
         text = json.dumps({**content, **more, "open_steps": steps[cut:]}, default=str)
-        if len(text) < _PAGE:  # all of it is ASCII
+        if len(text) < PAGE:  # all of it is ASCII
             return text
     return json.dumps({"run_started": content["run_started"]})
-
-
-def _overwrite(path: Path, data: bytes) -> bool:
-    """Writes over a file; returns False if there is none."""
-    try:
-        _write(path, _FLAGS, data)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _create(path: Path, data: bytes) -> None:
-    """Creates a file that has its content from the beginning."""
-    hidden = path.with_name(f".otel-quant-{secrets.token_hex(8)}")
-    is_placed = False
-    try:
-        _write(hidden, _FLAGS | os.O_CREAT | os.O_EXCL, data)
-        hidden.replace(path)
-        is_placed = True
-    finally:
-        if not is_placed:
-            hidden.unlink(missing_ok=True)
-
-
-def _write(path: Path, flags: int, data: bytes) -> None:
-    descriptor = open_apart(path, flags)
-    try:
-        os.write(descriptor, data)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,6 @@ _EVENTS: Final = "events.{}.jsonl"
 _CURVE: Final = "curve.{}.jsonl"
 _STATE: Final = "state.{}.json"
 _PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def events_path(folder: Path, process: str) -> Path:
@@ -55,12 +53,6 @@ def processes_in(folder: Path) -> list[str]:
 def is_of_process(name: str) -> bool:
     """Returns whether a file has a name that only those of a recording have."""
     return _PROCESS.fullmatch(name) is not None
-
-
-def default_folder(program: str, began: float) -> str:
-    """Returns the name of a recording's folder."""
-    name = _NOT_IN_NAMES.sub("-", Path(program).stem).strip("-.") or "program"
-    return f"otel-quant-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}"
 
 
 def newest_in(folder: Path) -> Path | None:

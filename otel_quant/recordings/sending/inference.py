@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.base.environment import environment_at_start, settings_from
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.initial_environment import environment_at_start
 from otel_quant.base.log import LOG
 from otel_quant.export.otel.default_exporters import defaults_in
 

@@ -11,10 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from otel_quant.cost.execution import RULE_SETS, executions
+from otel_quant.cost.execution import RULE_SETS, executions, memory_views
 from otel_quant.cost.fused import fused_kernels
 from otel_quant.cost.inputs import bind_inputs
-from otel_quant.cost.memory import memory_views
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.walk import Walk
 

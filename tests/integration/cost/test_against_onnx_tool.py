@@ -229,10 +229,7 @@ def _result_is_wrong(graph: object, case: Recorded) -> bool:
     return any(
         tensor is not None
         and _differs(
-            graph,
-            name,
-            tuple(tensor.dims),
-            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type),
+            graph, name, tuple(tensor.dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         )
         for name, tensor in zip(names, case.outputs, strict=True)
     )

@@ -16,7 +16,7 @@ from tests.integration.cost.models import FAMILY
 
 WITH_BODIES = {
     # five iterations of [4, 8] x [8, 8], then the more expensive branch, [4, 8] x [8, 6]
-    "control_flow": 5 * 4 * 8 * 8 + 4 * 8 * 6,
+    "control_flow": 5 * 4 * 8 * 8 + 4 * 8 * 6
 }
 
 

@@ -280,8 +280,6 @@ CASES: dict[str, tuple[str, list[np.ndarray | None], int, dict[str, object]]] = 
         1,
         {"num_heads": 2},
     ),
-    "CDist": ("CDist", [floats(4, 8), floats(5, 8)], 1, {"metric": "sqeuclidean"}),
-    "ExpandDims": ("ExpandDims", [floats(4, 8), np.array(1, np.int32)], 1, {}),
     "Trilu": ("Trilu", [floats(4, 8)], 1, {}),
     "DynamicQuantizeLSTM": (
         "DynamicQuantizeLSTM",

@@ -84,12 +84,7 @@ def edited(data: bytes, changes: list[Edit]) -> bytes:
 @MANY
 @given(st.integers(0, 1 << 30), edits, st.sampled_from(("corrected", "onnx_tool")), st.booleans())
 def test_a_real_model_with_bytes_changed_is_a_result_or_an_error(
-    limited: Limited,
-    tmp_path: Path,
-    which: int,
-    changes: list[Edit],
-    rules: str,
-    sparsity: bool,
+    limited: Limited, tmp_path: Path, which: int, changes: list[Edit], rules: str, sparsity: bool
 ) -> None:
     models = real_models()
     path = tmp_path / "model.onnx"

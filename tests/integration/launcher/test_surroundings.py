@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.launcher.program_environment import ON_PYTHONPATH
+from otel_quant.launcher.start import ON_PYTHONPATH
 from tests.fixtures.programs import PYTHON, Launched, launcher
 
 LOOK = """

@@ -84,16 +84,15 @@ onnx_model_cost:
 """
 
 TABLE = """\
-STEP                START   TIME  TIME  MEM START  MEM END   MEM +/-  MEM SEEN  GPU START  GPU END  GPU SEEN   READ  accuracy  STATUS
-                        s      s     %        MiB      MiB       MiB       MiB        MiB      MiB       MiB    MiB
-------------------  -----  -----  ----  ---------  -------  --------  --------  ---------  -------  --------  -----  --------  ----------
-Model Quantization   1.00  13.50  84.4      101.5    151.5    +50.00    1800.2      300.0    310.0     900.0  65.00      0.75  ok
-  Calibration        2.00  11.50  71.9      200.0   1800.2  +1600.25    1800.2      900.0    800.0     900.0  64.50         -  ValueError
-Model Loaded        15.00      -     -      152.0        -         -     152.0      310.0        -     310.0      -         -  point
-
+STEP                START   TIME     %  MEM START  MEM END   MEM +/-  MEM SEEN  GPU START  GPU END  GPU SEEN  READ  accuracy  STATUS
+                        s      s               MB       MB        MB        MB         MB       MB        MB    MB
+------------------  -----  -----  ----  ---------  -------  --------  --------  ---------  -------  --------  ----  --------  ----------
+Model Quantization   1.00  13.50  84.4      106.4    158.9     +52.4   1,887.7      314.6    325.1     943.7  68.2      0.75  ok
+  Calibration        2.00  11.50  71.9      209.7  1,887.7  +1,678.0   1,887.7      943.7    838.9     943.7  67.6         -  ValueError
+Model Loaded        15.00      -     -      159.4        -         -     159.4      325.1        -     325.1     -         -  point
 (SEEN is the highest at the checkpoints, not between them)
 
-memory peak  1,900.1 MiB
+memory peak  1.99 GB
 ended        without an exception
 
 total_quantization_time_seconds  16.0
@@ -169,13 +168,13 @@ onnx_model_cost:
 """
 
 DESCRIBED_TABLE = """\
-STEP         START  TIME  TIME  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS
-                 s     s     %        MiB      MiB      MiB       MiB         %
+STEP         START  TIME     %  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS
+                 s     s               MB       MB       MB        MB         %
 -----------  -----  ----  ----  ---------  -------  -------  --------  --------  ------------------------------------------------------------------------
-Calibration   1.00  3.00  60.0      200.0    300.0  +100.00    3000.0      75.0  ValueError: no layer | named 'conv1' in <model>, which has more of them…
+Calibration   1.00  3.00  60.0      209.7    314.6   +104.9   3,145.7      75.0  ValueError: no layer | named 'conv1' in <model>, which has more of them…
 
-memory peak      3,000.0 MiB, 75.0 % of the limit
-memory limit     4,000.0 MiB (of the control group)
+memory peak      3.15 GB, 75.0 % of the limit
+memory limit     4.19 GB (of the control group)
 GPU memory peak  12.3 % of the memory of the fullest GPU
 GPUs             NVIDIA H200, NVIDIA H200
 libraries        amd-quark 0.13, onnxruntime 1.22.0
@@ -188,44 +187,10 @@ Python           3.11.2, otel-quant 0.2.0
 peak_memory_mb  2900.0
 
 model cost: float
-file and external data  100.00 MiB
+file and external data  105 MB
 
 model cost: quantized
-file and external data  26.00 MiB, 26.00 % of the float model's
-"""
-
-DESCRIBED_MARKDOWN = r"""| STEP | START s | TIME s | TIME % | MEM START MiB | MEM END MiB | MEM +/- MiB | MEM PEAK MiB | OF LIMIT % | STATUS |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| Calibration | 1.00 | 3.00 | 60.0 | 200.0 | 300.0 | +100.00 | 3000.0 | 75.0 | ValueError: no layer \| named 'conv1' in \<model\>, which has more of them… |
-
-|  |  |
-| --- | --- |
-| memory peak | 3,000.0 MiB, 75.0 % of the limit |
-| memory limit | 4,000.0 MiB (of the control group) |
-| GPU memory peak | 12.3 % of the memory of the fullest GPU |
-| GPUs | NVIDIA H200, NVIDIA H200 |
-| libraries | amd-quark 0.13, onnxruntime 1.22.0 |
-| calibration | Percentile, 128 samples (batches), 1024 items |
-| ended | with ValueError |
-| command | python quantize.py \| tee log |
-| host | node7, Linux 6.1.0 x86\_64 |
-| Python | 3.11.2, otel-quant 0.2.0 |
-
-|  |  |
-| --- | --- |
-| peak\_memory\_mb | 2900.0 |
-
-**model cost: float**
-
-|  |  |
-| --- | --- |
-| file and external data | 100.00 MiB |
-
-**model cost: quantized**
-
-|  |  |
-| --- | --- |
-| file and external data | 26.00 MiB, 26.00 % of the float model's |
+file and external data  27.3 MB, 26.0 % of the float model's
 """
 
 COST = """\
@@ -257,14 +222,14 @@ onnx_model_cost:
 COST_SHOWN = f"""\
 model cost: quantized
 path                       out/int8.onnx
-file and external data     25.50 MiB
+file and external data     26.7 MB
 parameters                 25,557,032
 MACs                       4,133,742,592
 MACs of contractions       4,089,284,608
 backward MACs              8,178,569,216
-weights                    24.41 MiB
-memory                     128.00 MiB
-peak of activations        6.12 MiB
+weights                    25.6 MB
+memory                     134 MB
+peak of activations        6.42 MB
 nodes                      420
 (De)QuantizeLinear nodes   296
 node with the most memory  Conv_0
@@ -272,11 +237,11 @@ contractions in integers   99.97 %
 contractions in int8       99.97 %
 contractions in float32    0.03 %
 nodes without known MACs   Foo:1, Bar:2
-colour                     1234567
+colour                     1,234,567
 
 model cost: huge.onnx
 path                    huge.onnx
-file and external data  {"9" * 400}
+file and external data  {int("9" * 400):,}
 error                   cannot be costed
 """
 

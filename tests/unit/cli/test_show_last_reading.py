@@ -68,11 +68,11 @@ def test_the_last_reading_is_printed_with_its_age_and_the_samples(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert end_of(show(capsys, str(killed))) == (
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
-        "  last checkpoint: Calibration Start (2.00 s, 153.00 MiB)\n"
-        "  last reading:    5 min ago (62.00 s, 403.25 MiB, 35.00 MiB on GPUs, peak 410.50 MiB, "
-        "peak on GPUs 40.00 MiB, limit 8000.00 MiB)\n"
+        "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
+        "  last reading:    5 min ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
+        "peak on GPUs 41.9 MB, limit 8.39 GB)\n"
     )
 
 
@@ -85,11 +85,10 @@ def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
     table, _, _ = show(capsys, str(killed)).partition("memory peak")
     assert table == (
         "STEP                START  MEM START  MEM SEEN  OF LIMIT  GPU SEEN  STATUS\n"
-        "                        s        MiB       MiB         %       MiB\n"
+        "                        s         MB        MB         %        MB\n"
         "------------------  -----  ---------  --------  --------  --------  ------\n"
-        "Model Quantization   1.00      101.5     403.2       5.0      35.0  open\n"
-        "  Calibration        2.00      153.0     403.2       5.0      35.0  open\n"
-        "\n"
+        "Model Quantization   1.00      106.4     422.8       5.0      36.7  open\n"
+        "  Calibration        2.00      160.4     422.8       5.0      36.7  open\n"
         "(SEEN is the highest at the checkpoints and in the last reading)\n"
         "\n"
     )
@@ -108,9 +107,9 @@ def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
 ) -> None:
     (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(content)
     assert end_of(show(capsys, str(killed))) == (
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
-        "  last checkpoint: Calibration Start (2.00 s, 153.00 MiB)\n"
+        "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
     )
 
 
@@ -121,7 +120,7 @@ def test_values_of_another_type_are_left_out(
     (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(odd))
     text = end_of(show(capsys, str(killed)))
     assert "\x1b" not in text
-    assert "(62.00 s, 35.00 MiB on GPUs, peak 410.50 MiB" in text
+    assert "(62.00 s, 36.7 MB on GPUs, peak 430 MB" in text
 
 
 @pytest.mark.parametrize(

@@ -83,24 +83,24 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
         "",
         "Calibration: memory would be 103 GB after the last sample (estimated); the limit is 8.39 GB",
         "",
-        "STEP         START  TIME  TIME  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS",
-        "                 s     s     %        MiB      MiB      MiB       MiB         %",
+        "STEP         START  TIME     %  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS",
+        "                 s     s               MB       MB       MB        MB         %",
         "-----------  -----  ----  ----  ---------  -------  -------  --------  --------  "
         "--------------",
-        "Load Model    1.00  1.00  33.3      101.0    150.0   +49.00     160.0       2.0  "
+        "Load Model    1.00  1.00  33.3      105.9    157.3    +51.4     167.8       2.0  "
         "ValueError: no",
-        "Calibration   3.00     -     -      153.0        -        -         -      93.8  open",
+        "Calibration   3.00     -     -      160.4        -        -         -      93.8  open",
         "",
-        "memory peak   7,700.0 MiB, 96.2 % of the limit",
-        "memory limit  8,000.0 MiB (of the control group)",
+        "memory peak   8.07 GB, 96.2 % of the limit",
+        "memory limit  8.39 GB (of the control group)",
         "calibration   37 samples (batches)",
         "command       x.py --n 1",
         "host          box",
         "",
         "truncated: the run has no End: it was killed",
         "  open steps:      Calibration (37 of 512 samples)",
-        "  last checkpoint: Calibration Start (3.00 s, 153.00 MiB)",
-        "  last reading:    5 min ago (60.00 s, 7500.00 MiB, peak 7600.00 MiB)",
+        "  last checkpoint: Calibration Start (3.00 s, 160 MB)",
+        "  last reading:    5 min ago (60.00 s, 7.86 GB, peak 7.97 GB)",
     ]
 
 

@@ -220,13 +220,7 @@ def test_an_input_without_a_declared_shape_says_what_gives_it_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "result"),
-    [
-        ((4, 3), (4, 3)),
-        ((4, 5), (1, 3)),
-        ((4,), (1, 3)),
-        ((4, 3, 1), (1, 3)),
-    ],
+    ("shape", "result"), [((4, 3), (4, 3)), ((4, 5), (1, 3)), ((4,), (1, 3)), ((4, 3, 1), (1, 3))]
 )
 def test_a_shape_that_is_given_if_it_fits_is_left_out_where_it_does_not(
     shape: tuple[int, ...], result: Shape

@@ -74,13 +74,6 @@ def test_attention_over_pages_of_unknown_length_is_not_costed() -> None:
     assert "the elements of operand 5 'ends' are not known" in str(cost.nodes[0].unknown_reason)
 
 
-def test_weights_of_fused_products_are_counted_as_elements_and_not_as_bytes() -> None:
-    cost = analyze(model_of(MICROSOFT["MatMulNBitsQkv"]).SerializeToString())
-    weights = 32 * (6 + 4 + 4)
-    residual, scales, norm, bias = 2 * 5 * 32, 6 + 4 + 4, 32, 4
-    assert cost.params == weights + residual + scales + norm + bias
-
-
 def test_a_search_for_tokens_has_the_parameters_of_its_graphs_and_no_figure() -> None:
     cost = text_cost(
         "(int32[2, 7] ids) => (int32[] y)",

@@ -20,8 +20,6 @@ def test_every_operator_has_a_cost_or_a_reason_why_not() -> None:
     generator = "not costed: depends on the generator of random numbers"
     texts = "not costed: depends on the length of texts"
     runtime = "not costed: how it searches is left to the runtime"
-    entries = "not costed: how many entries each token reads is data"
-    everywhere = "not costed: which tokens attend to all others is data"
     assert not_costed == {
         "Bernoulli": generator,
         "Multinomial": generator,
@@ -39,10 +37,6 @@ def test_every_operator_has_a_cost_or_a_reason_why_not() -> None:
         "NonMaxSuppression": "not costed: the number of boxes compared is data (onnx_tool: 0)",
         "MaxRoiPool": "not costed: the sizes of the regions are data",
         "ImageDecoder": "not costed: the lengths of the image are in its data",
-        "com.microsoft:DynamicSparseAttention": entries,
-        "com.microsoft:SparsePagedAttention": entries,
-        "com.microsoft:LongformerAttention": everywhere,
-        "com.microsoft:DecoderAttention": ("not costed: whether keys are computed or read is data"),
     }
 
 

@@ -10,9 +10,8 @@ from typing import Final
 
 import pytest
 
-from otel_quant.capture.instruments import LIBRARIES
 from otel_quant.capture.instruments.processes import PROCESSES
-from otel_quant.capture.instruments.shared.hooks import load
+from otel_quant.capture.instruments.shared.hooks import libraries, load
 from otel_quant.cost.operators import all_operators
 from otel_quant.recordings.comparison.facts import FACTS
 from otel_quant.schema import catalog, semconv
@@ -103,19 +102,19 @@ def test_every_rule_is_on_the_page_except_duplicates_of_another_domain() -> None
     assert missing == []
 
 
-HOOKS = [hook for library in LIBRARIES for hook in library.hooks]
+HOOKS = [hook for library in libraries() for hook in library.hooks]
 
 
 def test_every_wrapper_is_explained_and_every_library_has_been_seen() -> None:
     assert [hook for hook in HOOKS if not hook.wrapper.effect] == []
-    assert [library.name for library in LIBRARIES if not library.versions_seen] == []
+    assert [library.name for library in libraries() if not library.versions_seen] == []
 
 
 @pytest.mark.parametrize(
     "reference",
     sorted(
         {hook.wrapper.factory for hook in (*HOOKS, *PROCESSES.hooks)}
-        | {library.configuration for library in LIBRARIES if library.configuration}
+        | {library.configuration for library in libraries() if library.configuration}
     ),
 )
 def test_every_function_that_a_table_names_exists(reference: str) -> None:
@@ -126,8 +125,8 @@ def test_steps_are_the_profile_steps_and_no_function_is_hooked_twice() -> None:
     assert {hook.step for hook in HOOKS} - {""} <= ALL_STEPS
     targets = [(hook.module, hook.target) for hook in HOOKS]
     assert sorted(set(targets)) == sorted(targets)
-    names = {library.name for library in LIBRARIES}
-    assert {name for library in LIBRARIES for name in library.built_on} <= names
+    names = {library.name for library in libraries()}
+    assert {name for library in libraries() for name in library.built_on} <= names
 
 
 def test_every_name_of_semconv_is_in_its_tables() -> None:

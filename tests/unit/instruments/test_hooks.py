@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.instruments.shared.hooks import Hooks
-from otel_quant.capture.instruments.shared.library import Hook, Library, Wrapper
+from otel_quant.capture.instruments.shared.hooks import Hook, Hooks, Library, Wrapper
 
 WRAPPER = Wrapper(f"{__name__}:wrapped", "a pair of the library's name and the result")
 
@@ -135,3 +134,24 @@ def test_replacement_that_someone_else_set_later_is_left_alone(hooks: Hooks) -> 
     module.function = theirs
     hooks.remove()
     assert module.function is theirs
+
+
+def test_the_table_of_a_library_is_loaded_as_its_package_is_imported(
+    hooks: Hooks, tmp_path: Path
+) -> None:
+    (tmp_path / "hqq" / "core").mkdir(parents=True)
+    (tmp_path / "hqq" / "__init__.py").write_text("from hqq.core.quantize import HQQLinear\n")
+    (tmp_path / "hqq" / "core" / "quantize.py").write_text(
+        "class HQQLinear:\n    def quantize(self): return 'quantized'\n"
+    )
+    hooks.set((), ["hqq", "nncf"])
+    assert hooks.libraries == frozenset()
+    package = importlib.import_module("hqq")
+    assert [library.name for library in hooks.libraries] == ["hqq"]
+    wrapped = package.HQQLinear.quantize
+    assert (wrapped(None), wrapped.__wrapped__(None)) == ("quantized", "quantized")
+    hooks.remove()
+    assert not hasattr(package.HQQLinear.quantize, "__wrapped__")
+    assert hooks not in sys.meta_path
+    for name in ("hqq", "hqq.core", "hqq.core.quantize"):
+        del sys.modules[name]

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-from otel_quant.capture.instruments import LIBRARIES
+from otel_quant.capture.instruments import PACKAGES
 
-NAMES = ", ".join(sorted(library.name for library in LIBRARIES))
+NAMES = ", ".join(sorted(PACKAGES))
 
 
 def warnings_with(libraries: str) -> list[str]:

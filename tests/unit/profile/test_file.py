@@ -1,4 +1,4 @@
-"""A file that is valid YAML at every moment, whenever the process is killed."""
+"""A file that is valid YAML at every moment, at a path where it replaces no other file."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import itertools
 import os
 import random
 import resource
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
-from otel_quant.export.quark_yaml import file as profile_file
-from otel_quant.export.quark_yaml.file import ProfileFile, create
+from otel_quant.base import files
+from otel_quant.export.quark_yaml.file import create
 from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.programs import child
 
@@ -66,10 +67,13 @@ def test_a_new_file_is_at_its_path_and_no_other_file_is_made(
     assert names(tmp_path) == {"p.yaml": "one\ntwo\n"}
 
 
-def test_the_file_is_its_pieces_without_padding(
-    tmp_path: Path,
-) -> None:
-    pieces = [RECORD.format(name="x" * (37 * n % 300)) for n in range(200)]
+def laid_out(text: str) -> str:
+    """The text without the lines of spaces that fill pages."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.strip(" ") != "\n")
+
+
+def test_the_file_is_its_pieces_and_no_line_lies_across_two_pages(tmp_path: Path) -> None:
+    pieces = [RECORD.format(name="量" * (37 * n % 300)) for n in range(200)]
     pieces.append("".join(RECORD.format(name=f"of a long piece {n}") for n in range(300)))
     pieces.append("\n# Summary\ntotal: 1.0\n")
     file = create(tmp_path / "p.yaml", "memory_usage:\n")
@@ -77,113 +81,42 @@ def test_the_file_is_its_pieces_without_padding(
         file.append(piece)
     file.close()
 
-    assert (tmp_path / "p.yaml").read_text() == "memory_usage:\n" + "".join(pieces)
+    data = file.path.read_bytes()
+    whole = "memory_usage:\n" + "".join(pieces)
+    assert laid_out(data.decode()) == laid_out(whole)
+    assert {data[border - 1 : border] for border in range(4096, len(data), 4096)} == {b"\n"}
+    assert yaml.load(data, yaml.CSafeLoader) == yaml.load(whole, yaml.CSafeLoader)
 
 
-@pytest.mark.parametrize(
-    ("character", "escape"), [("ä", r"\xe4"), ("量", r"\u91cf"), ("🚀", r"\U0001f680")]
-)
-def test_a_character_that_would_lie_across_two_pages_is_written_as_its_yaml_escape(
-    tmp_path: Path, character: str, escape: str
-) -> None:
-    length = len(character.encode())
-    for in_first_page in range(length + 1):
-        name = f"ä{character}量"
-        beginning = header(4096 - len('- step: "ä'.encode()) - in_first_page)
-        file = create(tmp_path / str(in_first_page), beginning)
-        file.append(RECORD.format(name=name))
+def test_a_write_that_is_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path) -> None:
+    piece = RECORD.format(name="Next ä")
+    for in_first_page in range(1, len(piece.encode())):
+        file = create(tmp_path / str(in_first_page), header(4096 - in_first_page))
+        file.append(piece)
         file.close()
 
-        data = (tmp_path / str(in_first_page)).read_bytes()
-        written = name if in_first_page in (0, length) else f"ä{escape}量"
-        assert data.decode() == beginning + RECORD.format(name=written)
+        data = file.path.read_bytes()
         for part in (data, data[:4096]):
-            assert yaml.safe_load(part.rpartition(b"\n")[0])["memory_usage"][0] == record("Start")
-        assert yaml.safe_load(data)["memory_usage"][1] == record(name)
+            # Without the header's first line, which is long to read.
+            start, *rest = yaml.safe_load(part.lstrip(b"#"))["memory_usage"]
+            assert start == record("Start")
+            # Of the last piece, as many keys as there are, in order.
+            found = [list(each.items()) for each in rest]
+            assert found == [list(record("Next ä").items())[: len(each)] for each in rest]
+            names_read = [each["step"] for each in parse(part.decode()).records]
+            assert names_read in (["Start"], ["Start", "Next ä"])
+        assert rest or part is not data
 
 
-def killed_in_write(file: ProfileFile, text: str, number: int, *, cut: bool) -> bool:
-    """Appends a piece in a child that kills itself in one of the writes to the file.
-
-    Args:
-        file: The file.
-        text: The piece.
-        number: The write, from 0.
-        cut: Whether it is killed as the kernel does it in the middle of a write: with the
-            first page written and the next not. Else it is killed before the write.
-
-    Returns:
-        Whether there was a write of that number.
-    """
-
-    def work() -> None:
-        count = itertools.count()
-
-        def write(descriptor: int, data: bytes, offset: int) -> int:
-            if next(count) == number:
-                if cut:
-                    os.pwrite(descriptor, data[: 4096 - offset % 4096], offset)
-                os.kill(os.getpid(), signal.SIGKILL)
-            return os.pwrite(descriptor, data, offset)
-
-        profile_file.write_at = write
-        file.append(text)
-
-    status = os.waitpid(child(work), 0)[1]
-    assert os.waitstatus_to_exitcode(status) in (0, -signal.SIGKILL)
-    return os.WIFSIGNALED(status)
-
-
-@pytest.mark.parametrize("cut", [False, True], ids=["before a write", "between two pages"])
-def test_a_kill_in_any_write_leaves_valid_yaml_with_all_pieces_before_it(
-    tmp_path: Path, cut: bool
-) -> None:
-    piece = RECORD.format(name="Next")
-    for in_first_page in range(len(piece) + 1):
-        beginning = header(4096 - in_first_page)
-        for number in itertools.count():
-            file = create(tmp_path / "p.yaml", beginning)
-            killed = killed_in_write(file, piece, number, cut=cut)
-            file.close()
-
-            data = file.path.read_bytes()
-            file.path.unlink()
-            for loader in (yaml.SafeLoader, yaml.CSafeLoader):
-                # Without the header's first line, which is long to read.
-                start, *rest = yaml.load(data.lstrip(b"#"), loader)["memory_usage"]
-                assert start == record("Start")
-                # Of the last piece, as many keys as there are, in order.
-                whole = list(record("Next").items())
-                assert [list(part.items()) for part in rest[:1]] == [
-                    whole[: len(part)] for part in rest
-                ]
-            names_read = [found["step"] for found in parse(data.decode()).records]
-            assert names_read in (["Start"], ["Start", "Next"])
-            if not killed:
-                assert data.decode() == beginning + piece
-                break
-        crosses = 0 < in_first_page < len(piece)
-        assert number == (3 if crosses else 1)
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_a_kill_in_a_piece_of_many_pages_leaves_a_part_of_its_records(
-    tmp_path: Path, number: int
-) -> None:
-    many = [f"model {n}" for n in range(100)]
+def test_a_line_that_is_longer_than_a_page_comes_with_a_file_of_its_own(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", header(4000))
+    file.append(RECORD.format(name="x" * 10_000))
+    file.append(RECORD.format(name="Next"))
 
-    assert killed_in_write(
-        file, "\nonnx_model_cost:\n" + "".join(RECORD.format(name=name) for name in many),
-        number, cut=True,
-    )  # fmt: skip
-
-    content = yaml.safe_load(file.path.read_bytes())
-    assert content.pop("memory_usage") == [record("Start")]
-    costs = content.pop("onnx_model_cost", None) or []
-    assert content == {}
-    assert costs[:-1] == [record(name) for name in many[: len(costs)]][:-1]
-    assert len(costs) == [0, 1, 47, 92][number]
+    names_read = [each["step"] for each in yaml.safe_load(file.path.read_bytes())["memory_usage"]]
+    assert names_read == ["Start", "x" * 10_000, "Next"]
+    assert create(tmp_path / "p.yaml", "other\n").path != file.path  # it is locked as before
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_piece_for_which_there_is_no_room_is_lost_and_the_next_is_tried(tmp_path: Path) -> None:
@@ -209,68 +142,7 @@ def test_a_piece_is_removed_if_its_second_page_cannot_be_written(tmp_path: Path,
     assert (tmp_path / "p.yaml").read_text() == header(4050)
 
     file.append(RECORD.format(name="Next"))
-    assert (tmp_path / "p.yaml").read_text() == header(4050) + RECORD.format(name="Next")
-
-
-@pytest.mark.parametrize("moment", range(9))
-def test_a_piece_from_a_signal_handler_is_before_or_after_the_interrupted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
-) -> None:
-    beginning, before, after = header(4050), RECORD.format(name="1"), RECORD.format(name="2")
-    file = create(tmp_path / "p.yaml", beginning)
-    handled = RECORD.format(name="handler")
-    calls = itertools.count()
-
-    def interrupted(of: bytes) -> int:
-        # Python runs a handler after the call of a function, among other moments.
-        if next(calls) == moment:
-            file.append(handled)
-        return len(of)
-
-    monkeypatch.setattr(profile_file, "len", interrupted, raising=False)
-    file.append(before)
-    file.append(after)
-    file.close()
-
-    assert (tmp_path / "p.yaml").read_text() in (
-        beginning + handled + before + after,
-        beginning + before + handled + after,
-        beginning + before + after + handled,
-    )
-    assert next(calls) > moment
-
-
-@pytest.mark.parametrize("moment", range(4))
-@pytest.mark.parametrize("raises", [False, True])
-def test_an_interrupted_piece_is_finished_before_that_of_the_signal_handler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, raises: bool
-) -> None:
-    file = create(tmp_path / "p.yaml", header(4050))
-    writes = itertools.count()
-
-    def interrupted(descriptor: int, data: bytes, offset: int) -> int:
-        written = os.pwrite(descriptor, data, offset)
-        if next(writes) == moment:
-            if raises:
-                raise KeyboardInterrupt
-            file.append(RECORD.format(name="handler"))
-            steps = yaml.safe_load(file.path.read_bytes())["memory_usage"]
-            assert [step["step"] for step in steps] in (
-                ["Start", "1", "handler"], ["Start", "1", "2", "handler"],
-            )  # fmt: skip
-        return written
-
-    monkeypatch.setattr(profile_file, "write_at", interrupted)
-    for name in ("1", "2"):
-        with suppress(KeyboardInterrupt):
-            file.append(RECORD.format(name=name))
-    file.append(RECORD.format(name="3"))
-
-    names = ["1", "2", "3"]
-    if not raises:
-        names.insert(1 if moment < 3 else 2, "handler")
-    expected = header(4050) + "".join(RECORD.format(name=name) for name in names)
-    assert file.path.read_text() == expected
+    assert laid_out(file.path.read_text()) == laid_out(header(4050) + RECORD.format(name="Next"))
 
 
 def test_pieces_from_a_timers_handler_are_neither_lost_nor_mixed(
@@ -333,72 +205,21 @@ def test_a_path_that_cannot_be_written_is_refused_and_nothing_changes(
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 
-def test_no_space_for_the_first_piece_leaves_what_was_there(tmp_path: Path) -> None:
+def test_no_space_for_the_first_piece_keeps_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("old\n")
 
     with limit_on_file_size(2), pytest.raises(OSError, match="File too large"):
         create(tmp_path / "p.yaml", "one\n")
 
-    assert names(tmp_path) == {"p.yaml": "old\n"}
+    assert names(tmp_path) == {"p.1.yaml": "old\n"}
 
 
-def test_a_file_that_was_removed_is_reported(tmp_path: Path) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
-    file.path.unlink()
-
-    with pytest.raises(FileNotFoundError, match="this file has been removed"):
-        file.append("two\n")
-
-
-def test_a_file_that_another_program_has_written_to_is_not_written_any_more(tmp_path: Path) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
-    file.path.write_text("theirs\n")
-
-    with pytest.raises(OSError, match="another program has written to this file"):
-        file.append("two\n")
-
-    assert names(tmp_path) == {"p.yaml": "theirs\n"}
-
-
-def descriptor_of(file: ProfileFile) -> int:
-    assert file._descriptor is not None
-    return file._descriptor
-
-
-def test_a_descriptor_that_the_program_closed_is_never_written_to(tmp_path: Path) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
-    os.close(descriptor_of(file))
-
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        file.append("two\n")
-
-    file.close()
-
-
-def test_a_descriptor_whose_number_the_program_has_used_again_is_not_written_to(
-    tmp_path: Path,
-) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
-    theirs = os.open(tmp_path / "theirs", os.O_WRONLY | os.O_CREAT)
-    os.dup2(theirs, descriptor_of(file))
-    reused = descriptor_of(file)
-
-    with pytest.raises(OSError, match="the program has closed this file's descriptor"):
-        file.append("two\n")
-    file.close()
-
-    os.write(reused, b"still open\n")
-    assert names(tmp_path) == {"p.yaml": "one\n", "theirs": "still open\n"}
-    os.close(reused)
-    os.close(theirs)
-
-
-def test_a_forked_child_that_closes_its_copy_leaves_the_parents_open_and_locked(
+def test_a_forked_child_that_forgets_the_file_leaves_the_parents_open_and_locked(
     tmp_path: Path,
 ) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
 
-    assert os.waitpid(child(file.close), 0)[1] == 0
+    assert os.waitpid(child(file.forget), 0)[1] == 0
 
     file.append("two\n")
     other = create(tmp_path / "p.yaml", "other\n")
@@ -428,8 +249,156 @@ def test_a_kill_at_any_moment_leaves_valid_yaml_with_all_pieces_that_were_append
             appended += len(data)
         os.close(reader)
 
-        taken = "".join(RECORD.format(name=number) for number in range(appended))
-        text = path.read_text().removeprefix("memory_usage:\n" + taken)
-        assert len(text) <= len(RECORD.format(name=appended))  # all that were appended are there
-        last = yaml.safe_load(text) or [{}]
-        assert list(last[0].items()) == list(record(str(appended)).items())[: len(*last)]
+        records = yaml.load(path.read_bytes(), yaml.CSafeLoader)["memory_usage"]
+        assert len(records) in (appended, appended + 1)  # all that were appended are there
+        assert records[:appended] == [record(str(number)) for number in range(appended)]
+        last = records[appended:]
+        assert last == [dict([*record(str(appended)).items()][: len(each)]) for each in last]
+
+
+def test_older_files_are_kept_by_number_the_oldest_has_the_number_1(tmp_path: Path) -> None:
+    for run in ("first\n", "second\n", "third\n", "fourth\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert names(tmp_path) == {
+        "p.yaml": "fourth\n",
+        "p.1.yaml": "first\n",
+        "p.2.yaml": "second\n",
+        "p.3.yaml": "third\n",
+    }
+
+
+def test_whatever_has_a_number_stays_there(tmp_path: Path) -> None:
+    (tmp_path / "p.1").mkdir()
+    (tmp_path / "p.2").write_text("two\n")
+    living = create(tmp_path / "p.3", "living\n")
+    (tmp_path / "p.4").symlink_to(tmp_path / "nowhere")
+    for run in ("first\n", "second\n"):
+        create(tmp_path / "p", run).close()
+    living.append("goes on\n")
+
+    (tmp_path / "p.1").rmdir()
+    assert (tmp_path / "p.4").is_symlink()
+    (tmp_path / "p.4").unlink()
+    assert names(tmp_path) == {
+        "p": "second\n",
+        "p.2": "two\n",
+        "p.3": "living\ngoes on\n",
+        "p.5": "first\n",
+    }
+
+
+def test_a_file_of_another_program_is_kept_too(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("notes\n")
+    (tmp_path / "p.1").write_text("more notes\n")
+
+    create(tmp_path / "p", "run\n").close()
+
+    assert names(tmp_path) == {"p": "run\n", "p.1": "more notes\n", "p.2": "notes\n"}
+
+
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").touch()
+
+    create(tmp_path / "p.yaml", "run\n").close()
+
+    assert names(tmp_path) == {"p.yaml": "run\n"}
+
+
+def test_a_living_run_keeps_its_path_and_the_next_gets_one_with_its_process_id(
+    tmp_path: Path,
+) -> None:
+    first = create(tmp_path / "p.yaml", "first\n")
+
+    second = create(tmp_path / "p.yaml", "second\n")
+    first.append("goes on\n")
+    second.close()
+    third = create(tmp_path / "p.yaml", "third\n")
+
+    assert (second.path, third.path) == (tmp_path / f"p.{os.getpid()}.yaml",) * 2
+    assert names(tmp_path) == {
+        "p.yaml": "first\ngoes on\n",
+        f"p.{os.getpid()}.yaml": "third\n",
+        f"p.{os.getpid()}.1.yaml": "second\n",
+    }
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "p.yaml").symlink_to(tmp_path / "out" / "real.yaml")
+
+    for run in ("first\n", "second\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert (tmp_path / "p.yaml").is_symlink()
+    assert names(tmp_path / "out") == {"real.yaml": "second\n", "real.1.yaml": "first\n"}
+
+
+def test_many_runs_that_start_at_once_lose_no_file(tmp_path: Path) -> None:
+    for round_ in range(15):
+        folder = tmp_path / str(round_)
+        folder.mkdir()
+        (folder / "p.yaml").write_text("old\n")
+        starting, go = os.pipe()
+        ending, end = os.pipe()
+        written, writing = os.pipe()
+
+        def run(
+            folder: Path = folder,
+            ours: tuple[int, int, int] = (starting, writing, ending),
+            parents: tuple[int, int] = (go, end),
+        ) -> None:
+            starting, writing, ending = ours
+            for descriptor in parents:
+                os.close(descriptor)
+            os.read(starting, 1)  # returns when the parent closes its end
+            file = create(folder / "p.yaml", f"run {os.getpid()}\n")
+            file.append(f"at {file.path.name}\n")
+            os.write(writing, b".")
+            os.read(ending, 1)  # the same: all of them live at once
+
+        pids = [child(run) for _ in range(6)]
+        for descriptor in (starting, writing, ending, go):
+            os.close(descriptor)
+        for _ in pids:
+            assert select.select([written], [], [], 60)[0]
+            os.read(written, 1)
+        os.close(written)
+        os.close(end)
+        assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * len(pids)
+
+        found = names(folder)
+        kept = [text for name, text in found.items() if name == "p.1.yaml"]
+        runs = {name: text for name, text in found.items() if name != "p.1.yaml"}
+        assert kept == ["old\n"]
+        assert sorted(text.split()[1] for text in runs.values()) == sorted(map(str, pids))
+        assert {text.split()[3] for text in runs.values()} == set(runs)
+        assert "p.yaml" in runs
+
+
+def test_without_locks_no_file_is_replaced_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LOCKS_EXIST", False)  # as on Windows
+    for run in ("first\n", "second\n", "third\n"):
+        create(tmp_path / "p.yaml", run).close()
+
+    assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "open in another process")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    create(tmp_path / "p.yaml", "fourth\n").close()
+    assert names(tmp_path)[f"p.{os.getpid()}.yaml"] == "fourth\n"
+
+
+def test_a_file_that_has_been_moved_is_written_under_its_new_path(tmp_path: Path) -> None:
+    file = create(tmp_path / "p.yaml", "one\n")
+
+    file.move(tmp_path / "p.otel.yaml")
+    (tmp_path / "p.yaml").write_text("theirs\n")
+    file.append("two\n")
+
+    assert file.path == tmp_path / "p.otel.yaml"
+    assert names(tmp_path) == {"p.yaml": "theirs\n", "p.otel.yaml": "one\ntwo\n"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from otel_quant.capture.instruments import LIBRARIES
+from otel_quant.capture.instruments.shared.hooks import libraries
 from scripts.tested_libraries import TESTED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,13 +51,13 @@ def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None
 
 
 def test_every_library_is_tested_every_week() -> None:
-    names = [library.name for library in LIBRARIES]
+    names = [library.name for library in libraries()]
     assert list(TESTED) == names
     assert job("libraries.yml")["strategy"]["matrix"]["library"] == names
 
 
 def test_every_library_s_test_exists_and_installs_the_library() -> None:
-    for library in LIBRARIES:
+    for library in libraries():
         tested = TESTED[library.name]
         assert (ROOT / tested.tests).exists()
         installed = {requirement.partition("[")[0] for requirement in tested.requirements}

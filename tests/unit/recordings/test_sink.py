@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.otel.attributes import FigureAttributes
+from otel_quant.capture.recorder.attributes import FigureAttributes
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
@@ -150,7 +150,7 @@ print(json.dumps([json.loads(span.to_json()) for span in exporter.get_finished_s
 
 def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> None:
     figures = FigureAttributes(RESOURCES)
-    sink = RecordingSink(tmp_path, figures, lambda step: None, takes_curve=False, interval=0.05)
+    sink = RecordingSink(tmp_path, lambda step: None, takes_curve=False, interval=0.05)
     send_run(sink)
     sink.forget()
     (run_,) = recording_at(tmp_path).runs
@@ -360,9 +360,11 @@ def check_recording_lines(folder: Path) -> None:
     assert all(json.loads(line)["schema"] == 1 for line in whole)
 
 
-@pytest.mark.parametrize("end", [100, 5000])
-def test_a_program_that_closes_all_descriptors_keeps_its_own_files(
-    tmp_path: Path, end: int
+@pytest.mark.parametrize(
+    ("end", "recorded"), [(256, ["Model Quantization", "Calibration", "After"]), (5000, None)]
+)
+def test_a_program_that_closes_descriptors_keeps_its_files_and_as_daemons_do_it_its_recording(
+    tmp_path: Path, end: int, recorded: list[str] | None
 ) -> None:
     folder, mine = tmp_path / "r", tmp_path / "mine"
     mine.mkdir()
@@ -371,13 +373,19 @@ for step in calibrate(4, 4):
     os.closerange(3, {end})
     files = [open({str(mine)!r} + f"/{{number}}", "w") for number in range(20)]
     time.sleep(1.5)
+with otel_quant.step("After"):
+    pass
 for file in files:
     file.close()
 """
     done = run(code, folder)
     assert done.returncode == 0
     assert {path.read_text() for path in mine.iterdir()} == {""}
-    assert read(folder).runs[0].steps[1].samples == 4
+    (run_,) = read(folder).runs
+    assert run_.steps[1].samples == 4
+    if recorded is not None:
+        assert ([step.name for step in run_.steps], run_.state) == (recorded, "ended")
+        assert done.stderr == ""
 
 
 def test_values_that_json_does_not_have_are_recorded_as_text(tmp_path: Path) -> None:

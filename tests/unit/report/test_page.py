@@ -15,7 +15,7 @@ import pytest
 
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.views.report.render import render
+from otel_quant.views.report import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.recorded import RecordedFolder
 
@@ -93,7 +93,7 @@ def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: 
         "Largest": "python quantize.py 6.10 GB, python -m worker 1.00 GB",
         "Disk": "quark_onnx_cache 815 MB",
     }
-    assert re.findall(r"<li>(.*?) <small>(.*?)</small></li>", block) == [
+    assert re.findall(r"<li>(.*?) \[(.*?)\]</li>", block) == [
         (
             "Calibrate with fewer or smaller batches: each one kept 151 MB.",
             "growth of memory by sample in this run",
@@ -170,7 +170,7 @@ def test_a_local_file_gives_what_there_is() -> None:
 def test_nothing_recorded_is_a_page_that_says_so() -> None:
     html = render(built.nothing())
     assert answer(html) == [
-        "empty stopped without saying why after 0 ms",
+        "empty stopped without an end record after 0 ms",
         "No step was recorded.",
     ]
     assert "No curve was recorded." in html

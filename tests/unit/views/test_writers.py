@@ -242,8 +242,8 @@ EXPECTED_PAGE = """\
 <div><dt>run</dt><dd>a|b</dd></div>
 <div><dt>limit</dt><dd>25.0 GB (cgroup)</dd></div>
 </dl>
-<section aria-labelledby="section-1">
-<h2 id="section-1">What ran</h2>
+<section aria-labelledby="section-0">
+<h2 id="section-0">What ran</h2>
 <p class="note">first line</p>
 <p class="note">second &lt;line&gt;</p>
 <div class="scroll" role="region" aria-labelledby="steps-caption" tabindex="0">

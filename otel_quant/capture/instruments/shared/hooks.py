@@ -1,16 +1,19 @@
-"""Sets hooks on libraries as they are imported, and removes them.
+"""Tables of hooks, and how they are set on libraries as they are imported, and removed.
 
-Nothing is imported to be hooked. A hook waits for the module that defines its target and
-is set when that module has run, which is before its package imports the name from it. A
-library that has been imported before (a notebook that calls ``instrument()`` late) is
-hooked at once, and every module that has the old function under some name gets the new one.
+A table consists of names, known before the library is imported; nothing is imported to be hooked. The table is
+loaded when the library's package is imported, just before that runs. A hook waits for the module that defines
+its target and is set when that module has run, which is before its package imports the name from it. A library
+that has been imported before (a notebook that calls ``instrument()`` late) is hooked at once, and every module
+that has the old function under some name gets the new one.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
@@ -18,8 +21,102 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.instruments.shared.library import Hook, Library
+from otel_quant.capture.instruments import PACKAGES, found_by_others
 from otel_quant.capture.uncounted_frames import wraps
+
+AttributeSources = tuple[tuple[str, str], ...]
+"""Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
+
+A path is ``parameter.name.name``, each name an attribute of an object or a key of a mapping.
+Of several paths for one attribute the first that leads to a value counts.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """What wraps a hooked function."""
+
+    # What makes the wrapper, as ``module:function``, so that nothing of it is loaded before the
+    # library is. It is called with the original function, the hook and the library.
+    factory: str
+    # What a call becomes, for docs/libraries.md; ``{step}`` and ``{parameter}`` are those of the
+    # hook
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One function of a library that is to be wrapped."""
+
+    module: str  # Module that *defines* it; importing that module sets the hook
+    target: str  # Its name there: ``function`` or ``Class.method``
+    wrapper: Wrapper  # What wraps it
+    step: str = ""  # ``ProfileStep`` that a call is, for wrappers that open one
+    parameter: str = ""  # Name of the argument that the wrapper is about, where it is about one
+    # Whether the step is one that the library's own profiler does not report
+    filled_in: bool = False
+    # Where attributes come from beside the arguments that ``attributes.py`` lists
+    sources: AttributeSources = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A quantization library."""
+
+    name: str  # What users call it in ``OTEL_QUANT_LIBRARIES``
+    distribution: str  # Its name on the package index, for ``quant.library.name``
+    hooks: tuple[Hook, ...]  # What is wrapped
+    # Names of its other builds on the package index, where the imported package does not say its
+    # version
+    other_distributions: tuple[str, ...] = ()
+    versions_seen: str = ""  # Versions that real quantizations have been run with
+    # Names of libraries that it is built on. Within its steps and entry points theirs are not
+    # reported: they are how it does its work.
+    built_on: frozenset[str] = field(default_factory=frozenset)
+    # Function that reads the attributes that only its configuration objects have, as
+    # ``module:function``; called with the arguments of an entry point by name
+    configuration: str = ""
+    # Whether its steps have steps of its own within. Else what a step calls is how the step does
+    # its work.
+    nests: bool = False
+    # Whether many programs import it that never quantize. Nothing of ours is loaded for it until
+    # a hooked function is called.
+    is_common: bool = False
+
+
+STEP: Final = Wrapper("otel_quant.capture.instruments.shared.steps:step", "step **{step}**")
+ENTRY_POINT: Final = Wrapper(
+    "otel_quant.capture.instruments.shared.steps:entry_point",
+    "an entry point: its arguments go with the steps within",
+)
+MODEL_QUANTIZATION: Final = Wrapper(
+    "otel_quant.capture.instruments.shared.steps:model_quantization",
+    "an entry point: its arguments go with the steps within, and both models are costed",
+)
+SAMPLE: Final = Wrapper(
+    "otel_quant.capture.instruments.shared.samples:sample", "counts one calibration sample"
+)
+SAMPLES: Final = Wrapper(
+    "otel_quant.capture.instruments.shared.samples:samples",
+    "each item that it yields is one calibration sample",
+)
+LAYER: Final = Wrapper(
+    "otel_quant.capture.instruments.shared.samples:layer", "counts one layer of the step around it"
+)
+
+
+def library(name: str) -> Library:
+    """Returns the table of a library."""
+    found: Library = importlib.import_module(
+        f"otel_quant.capture.instruments.{name.replace('-', '_')}"
+    ).LIBRARY
+    return found
+
+
+def libraries() -> Iterator[Library]:
+    """Yields the tables of all."""
+    return map(library, PACKAGES)
+
 
 _MISSING = object()
 
@@ -33,32 +130,64 @@ class Hooks:
         # (holder, name, what was there, what is there now), in the order of setting.
         self._patches: list[tuple[Any, str, Any, Any]] = []
         self._libraries: dict[tuple[str, str], Library] = {}
+        # By package, the names of libraries whose tables are loaded when it is imported.
+        self._waiting: dict[str, list[str]] = {}
 
     @property
     def active(self) -> bool:
         """Whether calls are to be reported: some wrappers outlive :meth:`remove`."""
         return self._active
 
-    def set(self, libraries: Iterable[Library]) -> None:
-        """Sets the hooks of libraries, now or when they are imported."""
+    @property
+    def libraries(self) -> frozenset[Library]:
+        """Those whose packages have been imported."""
+        return frozenset(self._libraries.values())
+
+    def set(self, libraries: Iterable[Library], names: Iterable[str] = ()) -> None:
+        """Sets the hooks of libraries, given by table or by name, now or when they are imported."""
         self._active = True
-        for library in libraries:
-            for hook in library.hooks:
-                key = (hook.module, hook.target)
-                self._libraries[key] = library
-                if key in self._registered:
-                    # wrapt keeps its list for good: what was registered once will fire
-                    # when the module is imported; if it has been, that is now.
-                    if hook.module in sys.modules:
-                        self._fire(hook, sys.modules[hook.module], late=True)
-                    continue
-                self._registered.add(key)
-                self._register(hook)
+        for each in libraries:
+            self._set(each)
+        for name in names:
+            if PACKAGES[name] in sys.modules:
+                self._set(library(name))
+            else:
+                self._waiting.setdefault(PACKAGES[name], []).append(name)
+        if self._waiting and self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Loads the tables for a package that is about to be imported; called by Python."""
+        names = self._waiting.pop(fullname, None)
+        if names is None:
+            return None
+        for name in names:
+            with FAULTS.kept_in(f"hooks of {name}"):
+                self._set(library(name))
+        return found_by_others(self, fullname, path, target)
+
+    def _set(self, library: Library) -> None:
+        for hook in library.hooks:
+            key = (hook.module, hook.target)
+            self._libraries[key] = library
+            if key in self._registered:
+                # wrapt keeps its list for good: what was registered once will fire
+                # when the module is imported; if it has been, that is now.
+                if hook.module in sys.modules:
+                    self._fire(hook, sys.modules[hook.module], late=True)
+                continue
+            self._registered.add(key)
+            self._register(hook)
 
     def remove(self) -> None:
         """Puts back what was there before, under every name that a module has for it."""
         self._active = False
         self._libraries.clear()
+        self._waiting.clear()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         for holder, name, before, after in reversed(self._patches):
             if vars(holder).get(name, _MISSING) is after:  # else someone wrapped it since
                 setattr(holder, name, before)
@@ -83,8 +212,8 @@ class Hooks:
         wrapt.register_post_import_hook(lambda module: self._fire(hook, module, late), hook.module)
 
     def _fire(self, hook: Hook, module: ModuleType, late: bool) -> None:
-        library = self._libraries.get((hook.module, hook.target))
-        if not self._active or library is None:
+        owner = self._libraries.get((hook.module, hook.target))
+        if not self._active or owner is None:
             return
         with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):
             *path, name = hook.target.split(".")
@@ -101,7 +230,7 @@ class Hooks:
                 return
             if self._is_ours(holder, name, before):
                 return
-            after = _wrapped(before, hook, library)
+            after = _wrapped(before, hook, owner)
             self.replace(holder, name, before, after)
             if late and not path:
                 self._replace_aliases(before, after, module)

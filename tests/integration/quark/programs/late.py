@@ -31,8 +31,8 @@ from quark.onnx import quantize_dynamic
 from quark.onnx.quantization import quantize as defining
 
 from otel_quant import QuantInstrumentor
-from otel_quant.capture.instruments import LIBRARIES
 from otel_quant.capture.instruments.processes import PROCESSES
+from otel_quant.capture.instruments.shared.hooks import libraries
 
 Place = tuple[str, str]
 
@@ -40,7 +40,7 @@ Place = tuple[str, str]
 def hooked_attributes() -> dict[Place, Any]:
     """Returns the object at every place that may be hooked, and at every alias of one."""
     found: dict[Place, Any] = {}
-    for hook in (hook for library in (*LIBRARIES, PROCESSES) for hook in library.hooks):
+    for hook in (hook for library in (*libraries(), PROCESSES) for hook in library.hooks):
         *path, name = hook.target.split(".")
         holder: Any = sys.modules.get(hook.module)
         for part in path:

@@ -1,0 +1,146 @@
+"""What a program is started with: a folder for its recording, and its environment.
+
+In the folder is a file in which each Python process of the program notes, by its sitecustomize, what has
+become of it; the launcher says at the end why there is no step, or nothing sent. The program waits for
+this module: it imports what `argparse` has imported anyway.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from otel_quant.base.initial_environment import environment_at_start
+
+ON_PYTHONPATH: Final = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    "capture",
+    "on_pythonpath",
+)
+"""The folder whose sitecustomize instruments a Python program."""
+
+# Variables of otel_quant.schema.settings, which takes as long to load.
+RECORD: Final = "OTEL_QUANT_RECORD"
+LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
+
+_SCRIPTS: Final = (".py", ".sh")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+_NOTES: Final = ".pythons"
+"""As in otel_quant/capture/on_pythonpath/sitecustomize.py, which can import nothing of ours."""
+
+_NOT_CALLED: Final = "no quantization library that otel-quant knows was called"
+_UNSENT: Final = "unsent"
+_REASONS: Final = (
+    ("instrumented", _NOT_CALLED),
+    (_UNSENT, _NOT_CALLED),
+    ("failed", "automatic instrumentation failed, as the program's output says"),
+    ("old", "{python} is older than Python 3.11"),
+    ("absent", "{python} has no otel-quant: install it in that environment"),
+)
+"""What a note says, and why there is no step then, the most telling first."""
+
+_NO_PYTHON: Final = (
+    "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"
+)
+
+
+def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
+    """Makes the folder, and the folders above one that was chosen."""
+    if chosen:
+        folder = os.path.abspath(chosen)
+        os.makedirs(folder, exist_ok=True)
+        if os.listdir(folder):
+            raise FileExistsError(errno.EEXIST, "holds files", folder)
+    else:
+        folder = _new_folder(default_folder(script_name(arguments), time.time()))
+    os.close(os.open(_notes_in(folder), os.O_CREAT | os.O_WRONLY, 0o666))
+    return folder
+
+
+def _new_folder(name: str) -> str:
+    for number in count(1):
+        folder = os.path.abspath(name if number == 1 else f"{name}-{number}")
+        try:
+            os.mkdir(folder)
+        except FileExistsError:  # of another run that began within this second
+            continue
+        break
+    return folder
+
+
+def default_folder(program: str, began: float) -> str:
+    """Returns the name of a recording's folder."""
+    stem = os.path.splitext(os.path.basename(program))[0]
+    name = _NOT_IN_NAMES.sub("-", stem).strip("-.") or "program"
+    return f"otel-quant-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}"
+
+
+def script_name(arguments: Sequence[str]) -> str:
+    """Returns the name of what runs: the script, else the module of ``-m``, else the program."""
+    for number, argument in enumerate(arguments):
+        if argument.endswith(_SCRIPTS):
+            return argument
+        if argument == "-m" and number + 1 < len(arguments):
+            return arguments[number + 1].replace(".", "-")
+        if argument == "-c":
+            break
+    return arguments[0]
+
+
+def program_environment(folder: str, settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns what this process was started with, and what makes the program's recording."""
+    environ = environment_at_start()
+    path = environ.get("PYTHONPATH")
+    # An empty entry is the current folder: `PYTHONPATH=` has none, `PYTHONPATH=a:` has one.
+    entries = [each for each in path.split(os.pathsep) if each != ON_PYTHONPATH] if path else []
+    environ["PYTHONPATH"] = os.pathsep.join([ON_PYTHONPATH, *entries])
+    environ[RECORD] = folder
+    environ[LAUNCHER_PID] = str(os.getpid())
+    environ.update(settings)
+    return environ
+
+
+def take_notes(folder: str) -> Sequence[str]:
+    """Returns the notes, and removes their file: it is no part of the recording."""
+    try:
+        with open(_notes_in(folder), encoding="utf-8", errors="replace") as file:
+            notes = file.read().splitlines()
+        os.unlink(_notes_in(folder))
+    except OSError:
+        return ()
+    return notes
+
+
+def why_no_step(notes: Sequence[str]) -> str:
+    """Returns why there may be no step, in a few words."""
+    found = _pythons(notes)
+    for outcome, reason in _REASONS:
+        if outcome in found:
+            return reason.format(python=found[outcome])
+    return _NO_PYTHON
+
+
+def why_nothing_sent(notes: Sequence[str]) -> str:
+    """Returns why telemetry was not sent although it was asked for; empty if that is not known."""
+    python = _pythons(notes).get(_UNSENT)
+    if python is None:
+        return ""
+    return (
+        f"no telemetry was sent: {python} has no OpenTelemetry SDK; expected pip install "
+        "'otel-quant[otlp]' there (otel-quant send sends this recording later)"
+    )
+
+
+def _pythons(notes: Sequence[str]) -> dict[str, str]:
+    """Returns by outcome a Python that has it."""
+    return dict(note.split(" ", 1) for note in notes if " " in note)
+
+
+def _notes_in(folder: str) -> str:
+    return f"{folder}/{_NOTES}"

@@ -19,7 +19,7 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml import run_section
-from otel_quant.export.quark_yaml.path import beside
+from otel_quant.export.quark_yaml.request import beside
 from otel_quant.export.quark_yaml.program_metrics import (
     Kind,
     ProgramMetrics,

@@ -17,8 +17,7 @@ from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.export.recording.curve import Number
-from otel_quant.export.recording.curve_file import CurveFile
+from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.observation import LastSeen, Observation, with_mark
@@ -30,6 +29,7 @@ from otel_quant.launcher.victim import find_victim
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import series
+from otel_quant.schema.figures import curve_levels, curve_totals
 
 INTERVAL: Final = 0.05
 """Seconds between two readings."""
@@ -183,15 +183,12 @@ class Observer:
             del self._last_seen[next(iter(self._last_seen))]
 
     def _levels(self, reading: TreeReading) -> dict[str, Number]:
-        levels: dict[str, Number] = {series.MEMORY: reading.memory}
+        levels = curve_levels({"gpu": reading.gpus})
+        levels[series.MEMORY] = reading.memory
         for name, rss in self._largest.series(reading.processes).items():
             levels[series.PROCESS + name] = rss
         if self._cache is not None:
             levels[series.CACHE] = self._cache
-        for gpu in reading.gpus:
-            levels[series.gpu_used(gpu.index)] = gpu.used
-            if gpu.process_used is not None:
-                levels[series.gpu_process_used(gpu.index)] = gpu.process_used
         return levels
 
     def _observation(self, seen: Observation, mark: int) -> Observation:
@@ -221,14 +218,7 @@ def _bytes(max_rss: int) -> int:
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:
-    totals: dict[str, Number] = {}
-    if reading.disk is not None:
-        totals[series.DISK_READ] = reading.disk.read
-        totals[series.DISK_WRITE] = reading.disk.write
-    if reading.cpu is not None:
-        totals[series.CPU] = round(reading.cpu.user + reading.cpu.system, 3)
-        if reading.cpu.wait is not None:
-            totals[series.CPU_WAIT] = round(reading.cpu.wait, 3)
+    totals = curve_totals({"disk": reading.disk, "cpu": reading.cpu})
     if reading.waits is not None:
         totals[series.CPU_WAITS] = round(reading.waits, 3)
     return totals

@@ -12,8 +12,8 @@ Programs get ``Document.sheet`` as CSV (one table, by default the first of the p
 ``Document.data`` as JSON (what the command documents). The writers:
 
 - :func:`otel_quant.views.terminal.terminal_lines` (leaves out spare columns of a narrow terminal)
-- :func:`otel_quant.views.markdown.markdown_lines_of`
-- :func:`otel_quant.views.csv.csv_text`
+- :func:`otel_quant.views.markdown.markdown_lines`
+- :func:`otel_quant.views.csv.csv_lines`
 - :func:`otel_quant.views.json.json_lines`
 - :func:`otel_quant.views.html.page_text`, and ``fragment`` for notebooks
 
@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import State
-    from otel_quant.views.report.bands import ShownStep
-    from otel_quant.views.report.charts import Chart
+    from otel_quant.views.charts import Chart
+    from otel_quant.views.shown_steps import ShownStep
 
 ONE: Final = ""
 """``Column.shown_in``: one unit for the column, that fits its largest value."""

@@ -143,7 +143,7 @@ class _Parts:
             case Lines():
                 return "lines", part
             case Charts():
-                from otel_quant.views.report.outline import outline_of
+                from otel_quant.views.charts import outline_of
 
                 self.charts.append(part)
                 return "charts", [
@@ -207,6 +207,7 @@ class _Parts:
             "id": table.id or f"table-{next(self._numbers)}",
             "caption": caption,
             "is_hidden": caption == heading,
+            "is_heat": any(heat),
             "columns": columns,
             "rows": rows,
             "note": table.note,
@@ -218,7 +219,7 @@ def _data(charts: Sequence[Charts]) -> dict[str, object] | None:
     """Returns what the page's script draws."""
     if not charts:
         return None
-    from otel_quant.views.report.charts import band_data, chart_data
+    from otel_quant.views.charts import band_data, chart_data
 
     return {
         "until": charts[0].until,
@@ -251,7 +252,7 @@ def _heading(text: str) -> str:
     if not text.isupper():
         return text
     words = (word if word in _ACRONYMS else word.lower() for word in text.split())
-    shown = " ".join(words).replace("macs", "MACs")
+    shown = " ".join(words).replace("macs", "MACs").replace("mem ", "memory ")
     return shown[:1].upper() + shown[1:]
 
 

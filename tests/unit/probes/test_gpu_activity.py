@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,14 @@ from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
 PROGRAM = """
 import json, os, shutil, sys
 from dataclasses import asdict
-from otel_quant.capture.probes import nvml_activity
+from otel_quant.capture.probes import nvidia
 from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe()
 first = probe()
 shutil.copy(sys.argv[1], "new.txt")
 os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
 soon = probe()
-nvml_activity._EVERY = 0
+nvidia._EVERY = 0
 later = probe()
 print(json.dumps([[asdict(gpu)["activity"] for gpu in read] for read in (first, soon, later)]))
 """
@@ -36,12 +35,10 @@ BUSY = {"util": 97, "power": 612_400, "temp": 71, "sm": 1755, "mem": 2619}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the fake driver is an ELF library")
-def test_nvidia_gpus_tell_what_they_do_once_a_second(
-    fake_nvml: Callable[..., Mapping[str, str]], tmp_path: Path
-) -> None:
-    env = fake_nvml(
-        devices=[FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]
-    )
+def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
+    env = FakeNvml(
+        tmp_path, [FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]
+    ).env
     later = tmp_path / "later"
     later.mkdir()
     FakeNvml(later, [FakeGpu("GPU-a", **BUSY, reasons=0), FakeGpu("GPU-b", util=5)])

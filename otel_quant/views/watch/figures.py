@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from otel_quant.export.recording.curve_file import RecordedCurve
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, Attributes, Recording, number
 from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.schema import semconv, series
+from otel_quant.schema.figures import QUANTITIES
 from otel_quant.views.forecast import forecast_of
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Something that is used. Bytes, or whatever the name says; None for what is not known."""
+    """Something that is used; None for what is not known."""
 
     name: str  # What it is
     now: float | None  # The newest figure
     peak: float | None = None  # The highest so far
     limit: float | None = None  # What there is
+    unit: str = "By"  # UCUM unit
 
 
 def steps_of(recording: Recording) -> list[PlacedStep]:
@@ -77,14 +80,19 @@ def others(recording: Recording) -> Iterator[Usage]:
     for name in names:
         if name.startswith("gpu.") and name.endswith(".used"):
             yield Usage(f"GPU {name.split('.')[1]}", _newest(curve, name), _peak(curve, name))
-    cache = _peak(curve, series.CACHE)
-    if cache:
-        yield Usage("caches", _newest(curve, series.CACHE), cache)
     newest = max(curve.curve.buckets.values(), key=lambda each: each.position, default=None)
     totals = newest.totals if newest is not None else {}
-    for name, text in ((series.DISK_READ, "disk read"), (series.DISK_WRITE, "disk written")):
-        if name in totals:
-            yield Usage(text, totals[name])
+    for quantity in QUANTITIES:
+        name = _WORDS.get(quantity.name, quantity.heading.removesuffix(" PEAK").lower())
+        if not quantity.curve or not quantity.heading or quantity.name == summary.MEMORY_PEAK:
+            continue
+        if peak := _peak(curve, quantity.curve):
+            yield Usage(name, _newest(curve, quantity.curve), peak, unit=quantity.unit)
+        elif quantity.curve in totals:
+            yield Usage(name, totals[quantity.curve], unit=quantity.unit)
+
+
+_WORDS: Final = {"disk.read": "disk read", "disk.write": "disk written", "cpu.time": "CPU time"}
 
 
 def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_quant.recordings.model import RecordedStep, Recording
 from otel_quant.recordings.steps import PlacedStep
-from otel_quant.schema.units import duration_text, share_text, size
+from otel_quant.schema.units import BY_UNIT, count_text, duration_text, share_text, size
 from otel_quant.views.text import printable
 from otel_quant.views.watch.figures import Usage, place
 
@@ -43,12 +43,13 @@ def samples(step: RecordedStep) -> str:
 
 def usage(use: Usage) -> str:
     """Returns figures in words: ``7.52 GB, peak 8.10 GB, limit 16.0 GB (50.6 % of it)``."""
-    texts = [size(use.now)] if use.now is not None else []
+    text = BY_UNIT.get(use.unit, count_text)
+    texts = [text(use.now)] if use.now is not None else []
     if use.peak is not None:
-        texts.append(f"peak {size(use.peak)}")
+        texts.append(f"peak {text(use.peak)}")
     if use.limit is not None:
         share = f" ({share_text(use.peak / use.limit)} of it)" if use.peak and use.limit else ""
-        texts.append(f"limit {size(use.limit)}{share}")
+        texts.append(f"limit {text(use.limit)}{share}")
     return ", ".join(texts)
 
 
